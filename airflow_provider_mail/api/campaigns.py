@@ -1,0 +1,227 @@
+"""Campaign send tasks and their statistics (document, "Campaign send tasks")."""
+
+from __future__ import annotations
+
+import base64
+from enum import IntEnum
+from typing import Literal
+
+from pydantic import model_validator
+
+from airflow_provider_mail.api.base import (
+    Effect,
+    Flow,
+    MailRequest,
+    MailResponse,
+    PagedRequest,
+    PageResponse,
+    Part,
+    Resource,
+    Sandboxed,
+)
+from airflow_provider_mail.api.paging import find
+from airflow_provider_mail.api.types import Address, Day, EpochMillis, MailName, Text, UtcTime
+
+LanguageCode = Literal[
+    "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
+]  # fmt: skip
+"""The languages of system modules such as the unsubscribe link."""
+
+TaskType = Literal["MailList", "ABTest"]
+
+
+class MailStatus(IntEnum):
+    """The states of a campaign. A scheduled or cancelled one may show another number: the document does not say."""
+
+    DRAFT = -1
+    SENDING = 1
+    COMPLETE = 2
+    FAILED = 4
+
+
+class Attachment(Part):
+    """One file; ``file_data`` is Base64."""
+
+    file_name: Text
+    file_data: Text
+
+    @model_validator(mode="after")
+    def _is_base64(self) -> Attachment:
+        try:
+            base64.b64decode(self.file_data, validate=True)
+        except ValueError:
+            raise ValueError("file_data: not Base64") from None
+        return self
+
+
+class CreateCampaignResponse(MailResponse):
+    id: int | None = None
+    guid: str | None = None
+
+
+class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
+    """Create a campaign to contact lists: sent now, at ``send_date``, or with ``only_save`` kept as a draft."""
+
+    path = "/v5/campaign/mail/sends"
+    effect = Effect.CREATE
+
+    mail_name: MailName
+    sender_mail: Address
+    sender_name: str | None = None
+    subject: str | None = None
+    content: str | None = None
+    send_date: UtcTime | None = None
+    only_save: bool | None = None
+    send_list_names: list[Text] | None = None
+    repel_list_names: list[Text] | None = None
+    reply_to: Address | None = None
+    attachment: Attachment | None = None
+    language_code: LanguageCode | None = None
+    market_name: str | None = None
+    subscript_name: str | None = None
+    project_code: str | None = None
+    editor_type: Literal["CLASSIC", "DRAG"] | None = None
+
+    @model_validator(mode="after")
+    def _has_recipients(self) -> CreateCampaign:
+        if not self.only_save and not self.send_list_names:
+            raise ValueError("send_list_names: needed unless only_save is true")
+        return self
+
+
+class MailStats(Resource):
+    """Counts of a campaign, present when ``mailStatus`` is 2."""
+
+    sent_count: int | None = None
+    delivered_count: int | None = None
+    open_count: int | None = None
+    click_count: int | None = None
+    hard_bounce: int | None = None
+    soft_bounce: int | None = None
+    unsent_count: int | None = None
+    unsubscribe_count: int | None = None
+
+
+class Campaign(Resource):
+    """A campaign send task as the service returns it."""
+
+    mail_name: str
+    subject: str | None = None
+    mail_content: str | None = None
+    sender_name: str | None = None
+    sender_mail: str | None = None
+    reply_to: str | None = None
+    rcpt_emails: list[str] | None = None
+    repel_emails: list[str] | None = None
+    rcpt_list_names: list[str] | None = None
+    repel_list_names: list[str] | None = None
+    send_by_date_time: EpochMillis = None
+    task_type: str | None = None
+    mail_status: int
+    guid: str | None = None
+    team_name: str | None = None
+    language_code: str | None = None
+    market_name: str | None = None
+    subscript_name: str | None = None
+    project_code: str | None = None
+    reviewer_name: str | None = None
+    mail_stats: MailStats | None = None
+
+
+class CancelCampaign(MailRequest[MailResponse], Sandboxed):
+    """Cancel a scheduled campaign whose send time has not passed."""
+
+    path = "/v5/campaign/mail/cancel"
+    effect = Effect.DELETE
+
+    mail_name: MailName
+
+    def exists(self) -> Flow[bool]:
+        """Ask the service whether the campaign still waits for its send time.
+
+        What a cancelled campaign looks like is not shown: it counts as cancelled when it is gone or a draft again.
+        """
+        found = yield from find_campaign(self.mail_name)
+        return found is not None and found.mail_status != MailStatus.DRAFT
+
+
+class CampaignsPage(PageResponse[Campaign]):
+    mail_list: list[Campaign] | None = None
+
+    @property
+    def records(self) -> list[Campaign]:
+        return self.mail_list or []
+
+    @staticmethod
+    def identity(record: Campaign) -> object:
+        return record.guid or (record.team_name, record.mail_name)
+
+
+class GetCampaigns(PagedRequest[CampaignsPage]):
+    """Read campaigns whose name and subject contain the given texts, 10 a page unless told otherwise."""
+
+    path = "/v5/campaign/mail/get"
+    effect = Effect.READ
+
+    mail_name: str | None = None
+    subject: str | None = None
+    sender_mail: str | None = None
+    type: TaskType | None = None
+    all_team: bool | None = None
+    mail_status: list[MailStatus] | None = None
+
+
+class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
+    """Delete a campaign for good."""
+
+    path = "/v5/campaign/mail/delete"
+    effect = Effect.DELETE
+
+    mail_name: MailName
+
+    def exists(self) -> Flow[bool]:
+        """Ask the service whether the campaign is (still) there."""
+        found = yield from find_campaign(self.mail_name)
+        return found is not None
+
+
+class CampaignStats(Resource):
+    """The counts of one campaign: ``open_count`` and ``click_count`` are unique people."""
+
+    mail_name: str
+    mail_send_date: EpochMillis = None
+    sent_count: int
+    open_count: int
+    click_count: int
+    hard_bounce: int
+    soft_bounce: int
+    unsent_count: int
+    unsubscribe_count: int
+
+
+class CampaignStatsResponse(MailResponse):
+    mail_stats_list: list[CampaignStats] | None = None
+    total_records: int | None = None
+
+
+class GetCampaignStats(MailRequest[CampaignStatsResponse]):
+    """Read the statistics of campaigns sent from ``start_date`` to ``end_date``, both included (days in UTC)."""
+
+    path = "/v5/campaign/mail/stats/get"
+    effect = Effect.READ
+
+    start_date: Day
+    end_date: Day
+    mail_name: Text | None = None
+    type: TaskType | None = None
+
+    @model_validator(mode="after")
+    def _forward(self) -> GetCampaignStats:
+        if self.end_date < self.start_date:
+            raise ValueError(f"end_date: {self.end_date} lies before start_date {self.start_date}")
+        return self
+
+
+def find_campaign(mail_name: str) -> Flow[Campaign | None]:
+    """The campaign of exactly that name in the own team."""
+    return find(GetCampaigns(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)

@@ -1,0 +1,194 @@
+"""The two clients: they carry out the steps that :mod:`.exchange` decides on, one with threads, one with asyncio.
+
+``send`` is the only way in for one request; ``pages``, ``records`` and ``run`` are made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.exchange import Answer, Call, Collector, Exchange, Steps, Walk, transport_error
+from airflow_provider_mail.api.paging import Pager
+
+R = TypeVar("R", bound=MailResponse)
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def _options(config: ClientConfig) -> dict[str, Any]:
+    """What both httpx clients are made with."""
+    return {
+        "base_url": config.base_url,
+        # Waiting for a free connection is our own throttling, not a failure: it may take as long as it takes.
+        "timeout": httpx.Timeout(config.timeout, pool=None),
+        "limits": httpx.Limits(max_connections=config.max_in_flight, max_keepalive_connections=config.max_in_flight),
+        "verify": config.ssl_context(),
+        "proxy": config.proxy,
+        # A redirect would carry the credential header to wherever it points.
+        "follow_redirects": False,
+    }
+
+
+class MailClient:
+    """A client for threads: one may serve many.
+
+    :param config: where the service is and how to talk to it.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._exchange = Exchange(config)
+        self._http = httpx.Client(**_options(config))
+
+    def send(self, request: MailRequest[R]) -> R:
+        """Carry out one operation.
+
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
+        response: R = self._drive(self._exchange.send(request))
+        return response
+
+    def run(self, flow: Flow[T]) -> T:
+        """Carry out several requests that belong together, such as ``find_campaign(name)``."""
+        result: T = self._drive(flow)
+        return result
+
+    def pages(self, request: PagedRequest[PageResponse[Item]]) -> Iterator[list[Item]]:
+        """The records of a list, page by page, complete or ending in an error.
+
+        :raises MailIncompleteError: after the last page, when records are missing.
+        """
+        pager = Pager(request)
+        while (page := pager.next_request) is not None:
+            yield pager.feed(self.send(page))
+
+    def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
+        walk = Walk(steps)
+        while walk.step is not None:
+            try:
+                result = self._perform(walk.step)
+            except MailError as error:
+                walk.fail(error)
+            else:
+                walk.go_on(result)
+        return walk.result
+
+    def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
+        if isinstance(step, Call):
+            return self._fetch(step)
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
+        return self.send(step)
+
+    def _fetch(self, call: Call) -> Answer:
+        collector = Collector(call.operation, self.config)
+        try:
+            with self._http.stream(
+                call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+            ) as response:
+                for piece in response.iter_bytes():
+                    collector.feed(piece)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            failure = transport_error(call.operation, error)
+        else:
+            return collector.answer(response)
+        # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
+        raise failure
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncMailClient:
+    """A client for one event loop.
+
+    :param config: where the service is and how to talk to it.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._exchange = Exchange(config)
+        self._http = httpx.AsyncClient(**_options(config))
+
+    async def send(self, request: MailRequest[R]) -> R:
+        """Carry out one operation.
+
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
+        response: R = await self._drive(self._exchange.send(request))
+        return response
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Carry out several requests that belong together, such as ``find_campaign(name)``."""
+        result: T = await self._drive(flow)
+        return result
+
+    async def pages(self, request: PagedRequest[PageResponse[Item]]) -> AsyncIterator[list[Item]]:
+        """The records of a list, page by page, complete or ending in an error.
+
+        :raises MailIncompleteError: after the last page, when records are missing.
+        """
+        pager = Pager(request)
+        while (page := pager.next_request) is not None:
+            yield pager.feed(await self.send(page))
+
+    async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
+        walk = Walk(steps)
+        while walk.step is not None:
+            try:
+                result = await self._perform(walk.step)
+            except MailError as error:
+                walk.fail(error)
+            else:
+                walk.go_on(result)
+        return walk.result
+
+    async def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
+        if isinstance(step, Call):
+            return await self._fetch(step)
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.seconds)
+        return await self.send(step)
+
+    async def _fetch(self, call: Call) -> Answer:
+        collector = Collector(call.operation, self.config)
+        try:
+            async with self._http.stream(
+                call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+            ) as response:
+                async for piece in response.aiter_bytes():
+                    collector.feed(piece)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            failure = transport_error(call.operation, error)
+        else:
+            return collector.answer(response)
+        # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
+        raise failure
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

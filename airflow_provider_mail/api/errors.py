@@ -1,0 +1,145 @@
+"""Every error that the service or the way to it can cause, under one root.
+
+No message, attribute or chained exception of these holds a credential, a request body or an answer's body: only
+the operation, numbers, field names and the service's own ``message``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MailError(Exception):
+    """Root of all errors of this package.
+
+    :param text: what happened and what to mend, for a person.
+    :param operation: the path of the operation, for instance ``/v5/campaign/mail/sends``.
+    :param status: the HTTP status, when there was an answer.
+    :param code: the ``code`` of the answer's body, when it could be read.
+    :param service_message: the ``message`` of the answer's body.
+    """
+
+    temporary: ClassVar[bool] = False
+    """Whether the same call may well succeed later without anybody mending anything."""
+
+    may_have_taken_effect: ClassVar[bool] = False
+    """Whether the service may have carried the request out although it reported no success."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        operation: str | None = None,
+        status: int | None = None,
+        code: int | None = None,
+        service_message: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.operation = operation
+        self.status = status
+        self.code = code
+        self.service_message = service_message
+
+
+class MailConfigError(MailError):
+    """A setting of the connection or of the client is missing or wrong; the text names it."""
+
+
+class MailValidationError(MailError):
+    """A request was refused before it was sent; the text names each field."""
+
+
+class MailSandboxError(MailError):
+    """The connection is in sandbox mode and the operation has no ``sandboxMode``: it was not sent."""
+
+
+class MailConnectError(MailError):
+    """The request provably never reached the service: refused, no such host, no route, TLS, proxy, full pool."""
+
+    temporary = True
+
+
+class MailAnswerLostError(MailError):
+    """The request was on its way and no whole answer came back: time-out, reset, cut or too slow an answer."""
+
+    temporary = True
+    may_have_taken_effect = True
+
+
+class MailAnswerError(MailError):
+    """An answer that is not the service's: no JSON object, no ``code``, wrong types, too large."""
+
+    temporary = True
+    may_have_taken_effect = True
+
+
+class MailServiceError(MailError):
+    """The service answered, and not with success."""
+
+
+class MailRejectedError(MailServiceError):
+    """The service refused the request (4xx): repeating it unchanged is pointless."""
+
+
+class MailAuthError(MailRejectedError):
+    """The service refused the credentials (401)."""
+
+
+class MailRateLimitError(MailServiceError):
+    """Too many requests (429): not carried out.
+
+    :param retry_after: seconds the service asked to wait, if it did.
+    """
+
+    temporary = True
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        retry_after: float | None = None,
+        operation: str | None = None,
+        status: int | None = None,
+        code: int | None = None,
+        service_message: str | None = None,
+    ) -> None:
+        super().__init__(text, operation=operation, status=status, code=code, service_message=service_message)
+        self.retry_after = retry_after
+
+
+class MailServerError(MailServiceError):
+    """The service failed (5xx, or a ``code`` that the document does not know)."""
+
+    temporary = True
+    may_have_taken_effect = True
+
+
+class MailIncompleteError(MailError):
+    """A list was read to its end and is shorter than the service says.
+
+    :param got: different records received.
+    :param expected: ``totalRecords`` of the last answer.
+    """
+
+    temporary = True
+
+    def __init__(self, text: str, *, got: int, expected: int, operation: str | None = None) -> None:
+        super().__init__(text, operation=operation)
+        self.got = got
+        self.expected = expected
+
+
+class MailConflictError(MailError):
+    """Something of that name exists and is not what was asked for; the text names the differences."""
+
+
+class MailAmbiguousSendError(MailError):
+    """A transactional send may or may not have gone out; repeating it could mail people twice."""
+
+    may_have_taken_effect = True
+
+
+class MailIncompleteCampaignError(MailError):
+    """The service kept a campaign whose creation failed half-way (code 500: attachment or task check)."""
+
+    may_have_taken_effect = True

@@ -1,0 +1,66 @@
+"""Events that the service pushes to a callback URL (document, "Events")."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_pascal
+
+from airflow_provider_mail.api.base import Resource, describe
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.types import ServiceTime
+
+USER_AGENT = "ServiceWebhooks"
+"""The only source check that the document describes."""
+
+MAX_EVENTS_PER_PUSH = 1000
+
+
+class EventCode(StrEnum):
+    """What happened. An event's own field is text: codes that the document does not know are kept."""
+
+    DROPPED = "Dropped"
+    BOUNCED = "Bounced"
+    DELIVERED = "Delivered"
+    OPENED = "Opened"
+    CLICKED = "Clicked"
+    UNSUBSCRIBED = "Unsubscribed"
+    SPAM_REPORT = "SpamReport"
+    TASK_STATUS = "TaskStatus"
+
+
+class MailEvent(Resource):
+    """One event. Which fields an event type carries is mostly not shown: all but the code may be absent."""
+
+    model_config = ConfigDict(alias_generator=to_pascal, extra="allow")
+
+    event_code: str
+    email: str | None = None
+    event_type: str | None = None
+    sender_email: str | None = None
+    sent_mail_list_name: str | None = None
+    submit_time: ServiceTime = Field(default=None, alias="SubmitDateTimeV2")
+    triggered_time: ServiceTime = Field(default=None, alias="TriggeredDateTimeV2")
+    unique_msg_id: str | None = Field(default=None, alias="UniqueMsgID")
+    receive_server: str | None = None
+    guid: str | None = None
+    mail_name: str | None = None
+    ip: str | None = Field(default=None, alias="IP")
+    platform: str | None = None
+    browser_type: str | None = None
+
+
+_PUSH = TypeAdapter(list[MailEvent])
+
+
+def parse_push(body: bytes) -> list[MailEvent]:
+    """The events of one push.
+
+    :param body: a JSON array of event objects.
+    :raises MailValidationError: when it is not that, without quoting it.
+    """
+    try:
+        return _PUSH.validate_json(body)
+    except ValidationError as error:
+        raise MailValidationError(f"push: {describe(error)}") from None

@@ -1,0 +1,96 @@
+"""Contact lists (document, "Contact lists")."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AliasChoices, AliasGenerator, ConfigDict
+from pydantic.alias_generators import to_camel, to_pascal
+
+from airflow_provider_mail.api.base import (
+    Effect,
+    Flow,
+    MailRequest,
+    MailResponse,
+    PagedRequest,
+    PageResponse,
+    Resource,
+    Sandboxed,
+)
+from airflow_provider_mail.api.paging import find
+from airflow_provider_mail.api.types import ServiceTime, Text
+
+ListType = Literal[0, 1]
+"""``0`` dynamic, ``1`` static."""
+
+
+class ContactList(Resource):
+    """A contact list. The document's table writes the keys in Pascal case, its example in camel case: both are read."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(
+            validation_alias=lambda name: AliasChoices(to_pascal(name), to_camel(name)), serialization_alias=to_pascal
+        )
+    )
+
+    id: int | None = None
+    team_id: int | None = None
+    list_name: str
+    list_status: int | None = None
+    list_type: int | None = None
+    list_filters: str | None = None
+    create_user_id: int | None = None
+    create_date: ServiceTime = None
+    modify_date: ServiceTime = None
+
+
+class AddList(MailRequest[MailResponse], Sandboxed):
+    """Create a list."""
+
+    path = "/v5/lists/add"
+    effect = Effect.CREATE
+
+    list_name: Text
+    list_description: str | None = None
+
+
+class ListsPage(PageResponse[ContactList]):
+    lists: list[ContactList] | None = None
+
+    @property
+    def records(self) -> list[ContactList]:
+        return self.lists or []
+
+    @staticmethod
+    def identity(record: ContactList) -> object:
+        return record.id if record.id is not None else record.list_name
+
+
+class GetLists(PagedRequest[ListsPage]):
+    """Read lists whose name contains ``search``, 10 a page unless told otherwise."""
+
+    path = "/v5/lists/get"
+    effect = Effect.READ
+
+    search: str | None = None
+    list_type: ListType | None = None
+    sort: Literal["CreateDate", "ModifyDate"] | None = None
+
+
+class DeleteList(MailRequest[MailResponse], Sandboxed):
+    """Delete a list."""
+
+    path = "/v5/lists/delete"
+    effect = Effect.DELETE
+
+    list_name: Text
+
+    def exists(self) -> Flow[bool]:
+        """Ask the service whether the list is (still) there."""
+        found = yield from find_list(self.list_name)
+        return found is not None
+
+
+def find_list(list_name: str) -> Flow[ContactList | None]:
+    """The list of exactly that name."""
+    return find(GetLists(search=list_name, page_size=100), lambda record: record.list_name == list_name)

@@ -1,0 +1,83 @@
+"""Email templates (document, "Templates"). None of these operations has a sandbox mode."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from airflow_provider_mail.api.base import (
+    Effect,
+    Flow,
+    MailRequest,
+    MailResponse,
+    PagedRequest,
+    PageResponse,
+    Resource,
+)
+from airflow_provider_mail.api.paging import find
+from airflow_provider_mail.api.types import ServiceTime, TemplateName, Text
+
+EditorType = Literal["DRAG", "CLASSIC"]
+
+
+class Template(Resource):
+    """A stored template; ``create_date`` comes without a zone and is read as UTC."""
+
+    template_name: str
+    template_content: str | None = None
+    template_subject: str | None = None
+    create_date: ServiceTime = None
+
+
+class AddTemplate(MailRequest[MailResponse]):
+    """Store a template under a unique name; content and subject may hold ``{{tags}}``."""
+
+    path = "/v5/campaign/mail/template/add"
+    effect = Effect.CREATE
+
+    template_name: TemplateName
+    template_content: Text
+    template_subject: Text
+    editor_type: EditorType | None = None
+
+
+class TemplatesPage(PageResponse[Template]):
+    template_list: list[Template] | None = None
+
+    @property
+    def records(self) -> list[Template]:
+        return self.template_list or []
+
+    @staticmethod
+    def identity(record: Template) -> object:
+        return record.template_name
+
+
+class GetTemplates(PagedRequest[TemplatesPage]):
+    """Read templates whose name contains ``template_name``, 10 a page unless told otherwise."""
+
+    path = "/v5/campaign/mail/template/get"
+    effect = Effect.READ
+
+    template_name: str | None = None
+
+
+class DeleteTemplate(MailRequest[MailResponse]):
+    """Delete a template for good; campaigns made from it are not affected."""
+
+    path = "/v5/campaign/mail/template/delete"
+    effect = Effect.DELETE
+
+    template_name: TemplateName
+
+    def exists(self) -> Flow[bool]:
+        """Ask the service whether the template is (still) there."""
+        found = yield from find_template(self.template_name)
+        return found is not None
+
+
+def find_template(template_name: str) -> Flow[Template | None]:
+    """The template of exactly that name."""
+    return find(
+        GetTemplates(template_name=template_name, page_size=100),
+        lambda record: record.template_name == template_name,
+    )

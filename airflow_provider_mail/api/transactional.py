@@ -1,0 +1,119 @@
+"""Transactional mail and its daily statistics (document, "Transactional email")."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Resource, Sandboxed
+from airflow_provider_mail.api.campaigns import Attachment
+from airflow_provider_mail.api.types import Address, Day, DisplayName, Label, SenderName, Text, UniqueMsgId, UtcTime
+
+SENDS_PATH = "/v5/transactional/mail/sends_customised"
+
+
+class Recipient(Part):
+    """An address and the name beside it."""
+
+    email: Address
+    name: DisplayName | None = None
+
+
+People = Annotated[list[Recipient], Field(max_length=20)]
+"""Up to 20 recipients of one kind in one version."""
+
+
+class Delivery(MailRequest[MailResponse], Sandboxed):
+    """What both forms of a transactional send share."""
+
+    path = SENDS_PATH
+    effect = Effect.SEND
+
+    sender_mail: Address
+    reply_to: Address | None = None
+    send_date: UtcTime | None = None
+    category: Label | None = None
+    campaign: Label | None = None
+    track_open: int | None = None
+    track_click: int | None = None
+    unique_msg_id: UniqueMsgId | None = Field(default=None, alias="uniqueMsgID")
+    attachment: Attachment | None = None
+
+
+class SendMail(Delivery):
+    """Send one message to one person (the single-message form)."""
+
+    subject: Text
+    content: Text
+    sender_name: str | None = None
+    to: Recipient
+
+
+class MessageVersion(Part):
+    """One personalized message: up to 20 recipients; what is given here wins over the request's own values.
+
+    ``cc`` and ``bcc`` are listed as required: they are always sent, empty when there are none.
+    """
+
+    to: Annotated[People, Field(min_length=1)]
+    cc: People = Field(default_factory=list)
+    bcc: People = Field(default_factory=list)
+    subject: str | None = None
+    content: str | None = None
+    template_name: Text | None = None
+    params: dict[str, str] | None = None
+
+
+class SendBatch(Delivery):
+    """Send up to 100 personalized versions of one content or template (the batch form)."""
+
+    subject: str | None = None
+    content: str | None = None
+    template_name: Text | None = None
+    params: dict[str, str] | None = None
+    sender_name: SenderName | None = None
+    message_versions: list[MessageVersion] = Field(min_length=1, max_length=100)
+
+    @model_validator(mode="after")
+    def _has_something_to_say(self) -> SendBatch:
+        for number, version in enumerate(self.message_versions):
+            template = version.template_name or self.template_name
+            if not (template or version.content or self.content):
+                raise ValueError(f"content or template_name: message_versions[{number}] has neither, nor has the batch")
+            if not (template or version.subject or self.subject):
+                raise ValueError(f"subject: message_versions[{number}] has none, nor has the batch, nor a template")
+        return self
+
+
+class TransactionalStats(Resource):
+    """The counts of one day; ``bounce_count`` counts soft bounces only."""
+
+    stats_date: date
+    sent_count: int
+    open_count: int
+    click_count: int
+    bounce_count: int
+    unsent_count: int
+    unsubscribe_count: int
+
+
+class TransactionalStatsResponse(MailResponse):
+    mail_stats_list: list[TransactionalStats] | None = None
+
+
+class GetTransactionalStats(MailRequest[TransactionalStatsResponse]):
+    """Read the daily statistics from ``start_date`` to ``end_date``, both included (days in UTC)."""
+
+    path = "/v5/transactional/mail/stats/get"
+    effect = Effect.READ
+
+    start_date: Day
+    end_date: Day
+
+    @model_validator(mode="after")
+    def _forward(self) -> GetTransactionalStats:
+        if self.end_date < self.start_date:
+            raise ValueError(f"end_date: {self.end_date} lies before start_date {self.start_date}")
+        return self

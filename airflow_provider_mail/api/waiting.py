@@ -1,0 +1,102 @@
+"""What looking at a campaign means to somebody who waits for it (document, "States and transitions")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from airflow_provider_mail.api.campaigns import Campaign, MailStatus
+from airflow_provider_mail.api.errors import MailError
+
+Look: TypeAlias = Campaign | MailError | None
+"""What one look found: the campaign of exactly that name, nothing, or why the look failed."""
+
+MAX_POLL_ERRORS = 10
+"""So many failed looks in a row are borne."""
+
+PATIENCE = 3
+"""So many looks in a row may miss a campaign that was there before: it may appear late after its creation."""
+
+
+class Outcome(StrEnum):
+    """How a wait stands."""
+
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    """The campaign will not go out: final."""
+    REFUSED = "refused"
+    """The service or the connection's settings do not let us look: no retry mends it."""
+    ERROR = "error"
+    """Looking failed too often in a row."""
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a look means.
+
+    :param message: for a person: what is waited for, or why the wait is over.
+    :param mail_stats: the document's counts, when it is complete.
+    """
+
+    outcome: Outcome
+    message: str
+    mail_stats: dict[str, Any] = field(default_factory=dict)
+
+
+class CampaignWait:
+    """Judges look after look.
+
+    :param mail_name: the campaign's exact name.
+    :param seen: whether it has been there before.
+    :param max_poll_errors: so many failed looks in a row are borne.
+    """
+
+    def __init__(self, mail_name: str, *, seen: bool = False, max_poll_errors: int = MAX_POLL_ERRORS) -> None:
+        self.mail_name = mail_name
+        self.seen = seen
+        self._max_poll_errors = max_poll_errors
+        self._errors = 0
+        self._missing = 0
+
+    def judge(self, look: Look) -> Verdict:
+        """What this look means, after those before it."""
+        if isinstance(look, MailError):
+            return self._failed(look)
+        self._errors = 0
+        if look is None:
+            self._missing += 1
+            if self.seen and self._missing >= PATIENCE:
+                return Verdict(
+                    Outcome.FAILED, f"campaign {self.mail_name!r} has disappeared: deleted or cancelled at the service"
+                )
+            return Verdict(Outcome.WAITING, f"there is no campaign {self.mail_name!r} (yet)")
+        self._missing = 0
+        self.seen = True
+        return _status(look)
+
+    def _failed(self, error: MailError) -> Verdict:
+        self._errors += 1
+        if not error.temporary:
+            return Verdict(Outcome.REFUSED, str(error))
+        if self._errors > self._max_poll_errors:
+            return Verdict(Outcome.ERROR, f"{self._errors} looks in a row failed, the last with: {error}")
+        return Verdict(
+            Outcome.WAITING, f"look failed ({self._errors} in a row, {self._max_poll_errors} are borne): {error}"
+        )
+
+
+def _status(campaign: Campaign) -> Verdict:
+    name, status = repr(campaign.mail_name), campaign.mail_status
+    if status == MailStatus.COMPLETE:
+        stats = campaign.mail_stats.model_dump(mode="json", exclude_none=True) if campaign.mail_stats else {}
+        return Verdict(Outcome.COMPLETE, f"campaign {name} has gone out", stats)
+    if status == MailStatus.FAILED:
+        return Verdict(Outcome.FAILED, f"campaign {name}: the service reports that sending failed (mailStatus 4)")
+    if status == MailStatus.DRAFT:
+        return Verdict(
+            Outcome.FAILED, f"campaign {name} is a draft (mailStatus -1): saved only, or cancelled before its send time"
+        )
+    return Verdict(Outcome.WAITING, f"campaign {name} has mailStatus {status}")
