@@ -1,0 +1,180 @@
+"""The hook: a connection becomes a client.
+
+Every operation of the document is a request class in :mod:`airflow_provider_mail.api`, and ``hook.send(request)``
+carries it out, typed. What needs more than one request has a method of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.providers.common.compat.sdk import BaseHook
+
+from airflow_provider_mail.hooks.connection import (
+    CONN_TYPE,
+    FIELDS,
+    HOOK_NAME,
+    UI_FIELD_BEHAVIOUR,
+    client_config,
+    form_widgets,
+)
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse
+    from airflow_provider_mail.api.campaigns import Campaign
+    from airflow_provider_mail.api.client import AsyncMailClient, MailClient
+    from airflow_provider_mail.api.config import ClientConfig
+    from airflow_provider_mail.api.contact_import import ImportPlan, Progress
+    from airflow_provider_mail.api.contact_rows import Reject, Row
+    from airflow_provider_mail.api.contacts import Contact
+
+R = TypeVar("R", bound="MailResponse")
+T = TypeVar("T")
+
+
+class MailHook(BaseHook):
+    """Talks to the email service with the settings of an Airflow connection.
+
+    The client is made at first use and kept: one hook, one pool of HTTP connections. It may serve many threads.
+
+    :param mail_conn_id: the connection, of type ``mail``.
+    """
+
+    conn_name_attr = "mail_conn_id"
+    default_conn_name = "mail_default"
+    conn_type = CONN_TYPE
+    hook_name = HOOK_NAME
+
+    def __init__(self, mail_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """The form's own fields, on Airflow 3.0 and 3.1."""
+        return form_widgets()
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """The form's standard fields, on Airflow 3.0 and 3.1."""
+        return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}
+
+    @cached_property
+    def _connection(self) -> Connection:
+        return self.get_connection(self.mail_conn_id)
+
+    @cached_property
+    def team_name(self) -> str | None:
+        """The team that the connection says its key belongs to."""
+        return self._connection.extra_dejson.get("team_name") or None
+
+    @cached_property
+    def config(self) -> ClientConfig:
+        """The connection's settings. Not to be read inside an event loop: use :meth:`get_async_conn` there.
+
+        :raises MailConfigError: naming the connection and its fields that are missing or wrong.
+        """
+        return _settings(self._connection)
+
+    @cached_property
+    def _client(self) -> MailClient:
+        from airflow_provider_mail.api.client import MailClient
+
+        return MailClient(self.config)
+
+    def get_conn(self) -> MailClient:
+        """The client of this hook; :meth:`close` closes it."""
+        return self._client
+
+    async def get_async_conn(self) -> AsyncMailClient:
+        """A new client for the running event loop; the caller closes it."""
+        from airflow.providers.common.compat.connection import get_async_connection
+
+        from airflow_provider_mail.api.client import AsyncMailClient
+
+        return AsyncMailClient(_settings(await get_async_connection(self.mail_conn_id, hook=self)))
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        client = self.__dict__.pop("_client", None)
+        if client is not None:
+            client.close()
+
+    def send(self, request: MailRequest[R]) -> R:
+        """Carry out one operation of the document.
+
+        :param request: an object of one of the request classes in :mod:`airflow_provider_mail.api`.
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
+        return self._client.send(request)
+
+    def run(self, flow: Flow[T]) -> T:
+        """Carry out several requests that belong together, such as ``find_list(name)``."""
+        return self._client.run(flow)
+
+    def find_campaign(self, mail_name: str) -> Campaign | None:
+        """The campaign of exactly that name (the service's own filter means "contains")."""
+        from airflow_provider_mail.api.campaigns import find_campaign
+
+        return self.run(find_campaign(mail_name))
+
+    def iter_contacts(
+        self, list_name: str, *, page_size: int = 1000, team_name: str | None = None
+    ) -> Iterator[Contact]:
+        """The contacts of a list, page by page in flat memory.
+
+        :raises MailIncompleteError: after the last one, when some are missing.
+        """
+        from airflow_provider_mail.api.contacts import GetListContacts
+
+        request = GetListContacts(list_name=list_name, page_size=page_size, team_name=team_name)
+        for page in self._client.pages(request):
+            yield from page
+
+    def import_contacts(
+        self,
+        batches: Iterable[Sequence[Row]],
+        plan: ImportPlan,
+        *,
+        on_reject: Callable[[Reject], None],
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        progress: Progress | None = None,
+    ) -> Progress:
+        """Import any number of contacts in flat memory; see
+        :func:`airflow_provider_mail.api.contact_import.import_contacts`.
+        """
+        from airflow_provider_mail.api.contact_import import import_contacts
+
+        return import_contacts(
+            self._client, batches, plan, on_reject=on_reject, on_progress=on_progress, progress=progress
+        )
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Make one request that changes nothing, and say in words what is wrong."""
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.api.lists import GetLists
+
+        try:
+            answer = self.send(GetLists(page_size=1))
+        except MailError as error:
+            return False, str(error)
+        finally:
+            self.close()
+        sandbox = " The connection is in sandbox mode." if self.config.sandbox else ""
+        return (
+            True,
+            f"The service answers and accepts the credentials: {answer.total_records or 0} contact lists.{sandbox}",
+        )
+
+
+def _settings(connection: Connection) -> ClientConfig:
+    from airflow.providers.common.compat.sdk import mask_secret
+
+    for secret in (connection.password, *(connection.extra_dejson.get(name) for name in FIELDS if FIELDS[name].secret)):
+        if secret:
+            mask_secret(secret)
+    return client_config(connection)

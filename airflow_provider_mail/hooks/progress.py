@@ -1,0 +1,41 @@
+"""What a long import tells in the task's log."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.contact_import import Progress
+
+SECONDS_BETWEEN = 10.0
+
+
+class ProgressLog:
+    """Logs rows, rate, share and time left, not more often than every ten seconds.
+
+    :param log: the task's logger.
+    :param total: how many rows there will be, if that is known.
+    """
+
+    def __init__(self, log: object, total: int | None) -> None:
+        self._log = log
+        self._total = total
+        self._next = time.monotonic() + SECONDS_BETWEEN
+
+    def __call__(self, progress: Progress) -> None:
+        """Take the state after a chunk."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + SECONDS_BETWEEN
+            self._log.info("%s", describe(progress, self._total))  # type: ignore[attr-defined]
+
+
+def describe(progress: Progress, total: int | None) -> str:
+    """The state in one line."""
+    done = progress.accepted + progress.rejected
+    rate = done / progress.seconds if progress.seconds else 0.0
+    line = f"{done:,} rows done, {progress.rejected:,} of them set aside, {rate:,.0f} rows/s"
+    if total and rate:
+        left = max(total - done, 0)
+        line += f", {min(done / total, 1):.0%} of {total:,}, about {left / rate:,.0f} s left"
+    return line

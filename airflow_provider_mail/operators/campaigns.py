@@ -1,0 +1,239 @@
+"""Campaigns: create one, exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, conf
+
+from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_mail.api.campaigns import CreateCampaign
+
+MAX_NAME_BYTES = 200
+
+
+class MailCreateCampaignOperator(MailTask, BaseOperator):
+    """Creates a campaign to contact lists, exactly once however often the task is tried.
+
+    ``mailName`` is unique within a team and known before the first request. Every try looks for it first: a campaign
+    of that name with equal content is adopted, whatever its state; a different one fails the task, naming the
+    differences; only when there is none is one created. So clearing the task does not send again: sending again takes
+    a new name.
+
+    Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``sandbox`` and, after
+    having waited, ``mail_stats``.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/campaigns.md``.
+
+    :param mail_conn_id: the connection.
+    :param mail_name: the campaign's name, 200 bytes. Default: made of dag id, task id, run id and map index.
+    :param sender_mail: a verified sender of the account.
+    :param sender_name: its display name. Default: ``sender_mail``.
+    :param subject: may hold tags such as ``{{tag}}`` (in a template field written ``{% raw %}{{tag}}{% endraw %}``).
+    :param content: HTML, with tags likewise.
+    :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
+    :param only_save: save a draft and send nothing.
+    :param send_list_names: target lists; needed unless ``only_save``.
+    :param repel_list_names: exclusion lists.
+    :param reply_to: where answers go. Default: ``sender_mail``.
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``.
+    :param language_code: language of system modules such as the unsubscribe link.
+    :param market_name: activity the campaign belongs to; created when missing.
+    :param subscript_name: subscription type; must exist.
+    :param project_code: created when missing.
+    :param editor_type: ``CLASSIC`` or ``DRAG``.
+    :param sandbox_mode: let the service check and create nothing.
+    :param ignore_differences: fields that need not agree when an existing campaign is adopted, for instance
+        ``["content"]`` where the service rewrites it.
+    :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2).
+    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
+    :param poke_interval: seconds from one look to the next.
+    :param timeout: seconds to wait for completion after creation or, when it is later, after ``send_date``.
+    """
+
+    template_fields: Sequence[str] = (
+        "mail_conn_id",
+        "mail_name",
+        "sender_mail",
+        "sender_name",
+        "subject",
+        "content",
+        "send_date",
+        "send_list_names",
+        "repel_list_names",
+        "reply_to",
+        "attachment",
+        "language_code",
+        "market_name",
+        "subscript_name",
+        "project_code",
+    )
+    template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
+    ui_color = "#e6f1f2"
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        mail_name: str | None = None,
+        sender_mail: str,
+        sender_name: str | None = None,
+        subject: str | None = None,
+        content: str | None = None,
+        send_date: datetime | str | None = None,
+        only_save: bool = False,
+        send_list_names: Sequence[str] | None = None,
+        repel_list_names: Sequence[str] | None = None,
+        reply_to: str | None = None,
+        attachment: Mapping[str, str] | None = None,
+        language_code: str | None = None,
+        market_name: str | None = None,
+        subscript_name: str | None = None,
+        project_code: str | None = None,
+        editor_type: str | None = None,
+        sandbox_mode: bool = False,
+        ignore_differences: Collection[str] = (),
+        wait_for_completion: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poke_interval: float = 60.0,
+        timeout: float = 24 * 60 * 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+        self.mail_name = mail_name
+        self.sender_mail = sender_mail
+        self.sender_name = sender_name
+        self.subject = subject
+        self.content = content
+        self.send_date = send_date
+        self.only_save = only_save
+        self.send_list_names = send_list_names
+        self.repel_list_names = repel_list_names
+        self.reply_to = reply_to
+        self.attachment = attachment
+        self.language_code = language_code
+        self.market_name = market_name
+        self.subscript_name = subscript_name
+        self.project_code = project_code
+        self.editor_type = editor_type
+        self.sandbox_mode = sandbox_mode
+        self.ignore_differences = ignore_differences
+        self.wait_for_completion = wait_for_completion
+        self.deferrable = deferrable
+        self.poke_interval = poke_interval
+        self.timeout = timeout
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Adopt or create the campaign; then wait, if that is wanted."""
+        from airflow_provider_mail.api.creation import create_campaign
+
+        with self.mail_errors():
+            request = self._request(context)
+            sandbox = self.sandbox_mode or self.hook.config.sandbox
+            creation = self.hook.run(create_campaign(request, ignore=self.ignore_differences))
+        if creation.adopted:
+            self.log.info("Campaign %r exists and is equal: adopted (guid %s).", creation.mail_name, creation.guid)
+        elif sandbox:
+            self.log.info("Sandbox: the service would create campaign %r; nothing was created.", creation.mail_name)
+        else:
+            self.log.info("Campaign %r created (id %s, guid %s).", creation.mail_name, creation.id, creation.guid)
+        result: dict[str, Any] = {
+            "mail_name": creation.mail_name,
+            "id": creation.id,
+            "guid": creation.guid,
+            "adopted": creation.adopted,
+        }
+        for key, value in result.items():
+            context["ti"].xcom_push(key=key, value=value)
+        result["sandbox"] = sandbox and not creation.adopted
+        if not self.wait_for_completion or self.only_save or result["sandbox"]:
+            return result
+        return {**result, "mail_stats": self._wait(request)}
+
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read the trigger's event; what was created comes from XCom."""
+        stats = mail_stats_of(event, time_up=AirflowException)
+        ti = context["ti"]
+        pushed = {
+            key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index)
+            for key in ("mail_name", "id", "guid", "adopted")
+        }
+        return {**pushed, "sandbox": False, "mail_stats": stats}
+
+    def _request(self, context: Context) -> CreateCampaign:
+        from airflow_provider_mail.api.campaigns import CreateCampaign
+
+        given: dict[str, Any] = {
+            "mail_name": self.mail_name or default_mail_name(context),
+            "sender_mail": self.sender_mail,
+            "sender_name": self.sender_name,
+            "subject": self.subject,
+            "content": self.content,
+            "send_date": self.send_date or None,
+            "only_save": self.only_save or None,
+            "send_list_names": self.send_list_names,
+            "repel_list_names": self.repel_list_names,
+            "reply_to": self.reply_to,
+            "attachment": self.attachment,
+            "language_code": self.language_code,
+            "market_name": self.market_name,
+            "subscript_name": self.subscript_name,
+            "project_code": self.project_code,
+            "editor_type": self.editor_type,
+            "sandbox_mode": self.sandbox_mode or None,
+        }
+        return CreateCampaign(**given)
+
+    def _wait(self, request: CreateCampaign) -> dict[str, Any]:
+        """Look until it is over, or once and then let the triggerer look."""
+        from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+
+        not_before = request.send_date.timestamp() if request.send_date else 0.0
+        end_time = max(time.time(), not_before) + self.timeout
+        wait = CampaignWait(request.mail_name, seen=True)
+        while True:
+            verdict = wait.judge(self.look_at(request.mail_name))
+            self.log.info("%s", verdict.message)
+            if verdict.outcome is not Outcome.WAITING:
+                return mail_stats_of(event_of(request.mail_name, verdict), time_up=AirflowException)
+            if self.deferrable:
+                self.defer(
+                    trigger=MailCampaignTrigger(
+                        mail_conn_id=self.mail_conn_id,
+                        mail_name=request.mail_name,
+                        poke_interval=self.poke_interval,
+                        end_time=end_time,
+                        not_before=not_before,
+                        seen=True,
+                    ),
+                    method_name="execute_complete",
+                    # The trigger keeps the time itself; this one is for a triggerer that is not there.
+                    timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
+                )
+            if time.time() >= end_time:
+                raise AirflowException(f"the time is up: {verdict.message}")
+            time.sleep(self.poke_interval)
+
+
+def default_mail_name(context: Context) -> str:
+    """A campaign's name made of dag id, task id, run id and map index: the same for every try of a task instance.
+
+    Names over the document's 200 bytes are cut and end in a hash of the whole.
+    """
+    ti = context["ti"]
+    name = f"{ti.dag_id}.{ti.task_id}.{ti.run_id}" + ("" if ti.map_index in (None, -1) else f".{ti.map_index}")
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name.encode()[: MAX_NAME_BYTES - 17].decode(errors='ignore')}-{digest}"

@@ -1,0 +1,97 @@
+"""Waiting for a campaign to go out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import (
+    AirflowSensorTimeout,
+    BaseSensorOperator,
+    PokeReturnValue,
+    conf,
+)
+
+from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_mail.api.waiting import CampaignWait
+
+
+class MailCampaignSensor(MailTask, BaseSensorOperator):
+    """Waits until a campaign has gone out (``mailStatus`` 2) and returns its ``mailStats``.
+
+    Fails at once when the service reports failure (4), when the campaign is a draft (saved only, or cancelled before
+    its send time), and when it disappears after it was there. A campaign that does not exist yet is waited for. On a
+    connection in sandbox mode, where nothing was created, it succeeds at once and says so.
+
+    .. seealso::
+        For more information on how to use this sensor, see ``docs/waiting.md``.
+
+    :param mail_conn_id: the connection.
+    :param mail_name: the campaign's exact name.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
+    """
+
+    template_fields: Sequence[str] = ("mail_conn_id", "mail_name")
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        mail_name: str,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+        self.mail_name = mail_name
+        self.deferrable = deferrable
+        self._wait: CampaignWait | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Wait as ``mode`` or ``deferrable`` says."""
+        if not self.deferrable:
+            return super().execute(context)
+        # One look before deferring: a trigger that fired at once could overtake the scheduler.
+        done = self.poke(context)
+        if isinstance(done, PokeReturnValue) and done:
+            return done.xcom_value
+        self.defer(
+            trigger=MailCampaignTrigger(
+                mail_conn_id=self.mail_conn_id,
+                mail_name=self.mail_name,
+                poke_interval=self.poke_interval,
+                end_time=time.time() + self.timeout,
+                seen=self._wait is not None and self._wait.seen,
+            ),
+            method_name="execute_complete",
+            # The trigger keeps the time itself; this one is for a triggerer that is not there.
+            timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
+        )
+
+    def poke(self, context: Context) -> PokeReturnValue | bool:
+        """Look once."""
+        from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+
+        if self._wait is None:
+            self._wait = CampaignWait(self.mail_name)
+        look = self.look_at(self.mail_name)
+        if look is None and self.hook.config.sandbox:
+            self.log.info("Sandbox: there is no campaign %r to wait for.", self.mail_name)
+            return PokeReturnValue(is_done=True, xcom_value={})
+        verdict = self._wait.judge(look)
+        self.log.info("%s", verdict.message)
+        if verdict.outcome is Outcome.WAITING:
+            return False
+        stats = mail_stats_of(event_of(self.mail_name, verdict), time_up=AirflowSensorTimeout)
+        return PokeReturnValue(is_done=True, xcom_value=stats)
+
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read the trigger's event."""
+        return mail_stats_of(event, time_up=AirflowSensorTimeout)
