@@ -1,0 +1,35 @@
+"""Puts the marked parts of the example DAGs into the pages that show them: ``python docs/embed.py``.
+
+A page says ``<!-- example: mail_campaign.py howto_create_campaign -->`` and the block of code below it is what stands
+between ``# [START ...]`` and ``# [END ...]`` of that name. A test runs :func:`embedded` and compares.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_PLACE = re.compile(r"<!-- example: (\S+) (\S+) -->\n```python\n.*?```\n", re.DOTALL)
+
+
+def marked(file: str, name: str) -> str:
+    """The part of an example DAG between its markers."""
+    source = (ROOT / "example_dags" / file).read_text()
+    found = re.search(rf"^ *# \[START {name}\]\n(.*?)^ *# \[END {name}\]$", source, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise LookupError(f"example_dags/{file} has no part marked {name}")
+    return textwrap.dedent(found[1])
+
+
+def embedded(page: str) -> str:
+    """The page with every example as it is now."""
+    return _PLACE.sub(
+        lambda place: f"<!-- example: {place[1]} {place[2]} -->\n```python\n{marked(place[1], place[2])}```\n", page
+    )
+
+
+if __name__ == "__main__":
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        path.write_text(embedded(path.read_text()))
