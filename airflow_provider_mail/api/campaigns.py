@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Literal
 
@@ -126,6 +127,16 @@ class Campaign(Resource):
     project_code: str | None = None
     reviewer_name: str | None = None
     mail_stats: MailStats | None = None
+
+    @property
+    def is_idle_draft(self) -> bool:
+        """Whether it is a draft that waits for no send time.
+
+        The status of a scheduled task is not shown in the document: one that shows as a draft and has its send time
+        still ahead is taken for scheduled.
+        """
+        send_time = self.send_by_date_time
+        return self.mail_status == MailStatus.DRAFT and (send_time is None or send_time <= datetime.now(UTC))
 
 
 class CancelCampaign(MailRequest[MailResponse], Sandboxed):

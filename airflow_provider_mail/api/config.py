@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from airflow_provider_mail.api.base import describe
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.retry import RetryRule
 
 
-def _web_address(value: str) -> str:
+def _url(value: str, example: str) -> str:
     import httpx
 
     value = value.strip().rstrip("/")
+    if not value:
+        raise ValueError("is empty")
     try:
         url = httpx.URL(value)
-    except httpx.InvalidURL:
+        url.raw_host.decode().encode("idna")  # as the resolver does, which would end in a UnicodeError
+    except (httpx.InvalidURL, UnicodeError):
         raise ValueError("is not a URL") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError("must be a URL such as https://api.example.com")
+    if url.scheme not in ("http", "https") or not url.host or re.search(r"\s", value):
+        raise ValueError(f"must be a URL such as {example}")
     if url.userinfo or url.query or url.fragment:
         raise ValueError("must be a plain URL, without user, query or fragment")
-    return value.removesuffix("/v5")
+    return value
+
+
+def _base_url(value: str) -> str:
+    return re.sub(r"(?<=[^/])/v5$", "", _url(value, "https://api.example.com"))
+
+
+def _proxy(value: str) -> str:
+    # No password in it: Airflow before 3.1 shows this field to everybody who may see connections.
+    return _url(value, "http://proxy.example.com:3128")
 
 
 class ClientConfig(BaseModel):
@@ -37,16 +59,16 @@ class ClientConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    base_url: Annotated[str, AfterValidator(_web_address)]
+    base_url: Annotated[str, AfterValidator(_base_url)]
     auth_type: Literal["api_key", "oauth"] = "api_key"
-    api_key: SecretStr | None = None
-    access_token: SecretStr | None = None
+    api_key: SecretStr | None = Field(default=None, validate_default=True)
+    access_token: SecretStr | None = Field(default=None, validate_default=True)
     sandbox: bool = False
     timeout: float = Field(default=30.0, gt=0, le=3600)
-    requests_per_second: float | None = Field(default=None, gt=0)
+    requests_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_in_flight: int = Field(default=16, ge=1, le=1000)
     ca_bundle: Path | None = None
-    proxy: str | None = None
+    proxy: Annotated[str, AfterValidator(_proxy)] | None = None
     max_answer_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     retry: RetryRule = RetryRule()
 
@@ -56,42 +78,48 @@ class ClientConfig(BaseModel):
         except ValidationError as error:
             raise MailConfigError(describe(error)) from None
 
-    @model_validator(mode="after")
-    def _complete(self) -> ClientConfig:
-        needed = "api_key" if self.auth_type == "api_key" else "access_token"
-        secret: SecretStr | None = getattr(self, needed)
-        if secret is None or not secret.get_secret_value().strip():
-            raise ValueError(f"{needed}: is empty, and auth_type is {self.auth_type}")
-        if not secret.get_secret_value().isascii() or not secret.get_secret_value().isprintable():
-            raise ValueError(f"{needed}: holds characters that cannot stand in a header")
-        if self.ca_bundle is not None and not self.ca_bundle.exists():
-            raise ValueError(f"ca_bundle: no such file: {self.ca_bundle}")
-        return self
+    @field_validator("api_key", "access_token")
+    @classmethod
+    def _fit_for_a_header(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        text = secret.get_secret_value().strip() if secret else ""
+        auth_type = info.data.get("auth_type")
+        if not text and info.field_name == {"api_key": "api_key", "oauth": "access_token"}.get(auth_type or ""):
+            raise ValueError(f"is empty, and auth_type is {auth_type}")
+        if not text.isascii() or not text.isprintable():
+            raise ValueError("holds characters that cannot stand in a header")
+        return SecretStr(text) if text else None
+
+    @field_validator("ca_bundle")
+    @classmethod
+    def _is_there(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"no such file: {path}")
+        return path
 
     def credentials(self) -> dict[str, str]:
         """The header that authenticates a request (document, "Authentication")."""
         if self.auth_type == "oauth":
             assert self.access_token is not None
-            return {"OAuth": self.access_token.get_secret_value().strip()}
+            return {"OAuth": self.access_token.get_secret_value()}
         assert self.api_key is not None
-        return {"ApiKey": self.api_key.get_secret_value().strip()}
+        return {"ApiKey": self.api_key.get_secret_value()}
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS settings; built once for each CA bundle and process, since one takes 16 ms."""
+        """The TLS settings; built once for each CA bundle and process, since one takes 16 ms.
+
+        :raises MailConfigError: when the CA bundle cannot be read.
+        """
         return _ssl_context(self.ca_bundle)
 
 
 @lru_cache(maxsize=8)
 def _ssl_context(ca_bundle: Path | None) -> ssl.SSLContext:
-    import certifi
+    import httpx
 
-    context = ssl.create_default_context(cafile=certifi.where())
+    context = httpx.create_ssl_context()
     if ca_bundle is not None:
         try:
-            if ca_bundle.is_dir():
-                context.load_verify_locations(capath=ca_bundle)
-            else:
-                context.load_verify_locations(cafile=ca_bundle)
+            context.load_verify_locations(cafile=ca_bundle)
         except (ssl.SSLError, OSError):
             raise MailConfigError(f"ca_bundle: {ca_bundle} holds no certificates that can be read") from None
     return context

@@ -15,7 +15,6 @@ from airflow_provider_mail.api.campaigns import (
     Campaign,
     CreateCampaign,
     CreateCampaignResponse,
-    MailStatus,
     find_campaign,
 )
 from airflow_provider_mail.api.errors import (
@@ -52,12 +51,12 @@ def create_campaign(
     :param request: what is wanted.
     :param ignore: request fields that need not agree when a campaign is adopted.
     :param tries: how often to create, each time after having looked.
-    :param looks: how often to look after an answer was lost, since the campaign may appear late.
+    :param looks: how often to look after a creation that did not succeed, since the campaign may appear late.
     :param pause: seconds between these looks.
     :raises MailConflictError: a campaign of that name exists and differs; the fields are named.
     :raises MailIncompleteCampaignError: code 500, and the service kept the campaign.
     """
-    found = yield from find_campaign(request.mail_name)
+    found = yield from _look(request, 1, looks, pause)
     if found is not None:
         return adopt(request, found, ignore)
     for attempt in range(1, tries + 1):
@@ -69,7 +68,7 @@ def create_campaign(
             # A refusal may mean that the name has been taken meanwhile; a lost answer may hide a success.
             if not error.may_have_taken_effect and not isinstance(error, MailRejectedError):
                 raise
-            found = yield from _look_patiently(request.mail_name, looks if error.may_have_taken_effect else 1, pause)
+            found = yield from _look(request, looks, looks, pause)
             if found is not None:
                 if error.code == 500:
                     raise _incomplete(found, error) from None
@@ -124,7 +123,7 @@ def differences(request: CreateCampaign, found: Campaign) -> list[str]:
             different.append(_OURS.get(theirs, theirs))
     if _sends_at_another_time(request, found):
         different.append("send_date")
-    if found.mail_status == MailStatus.DRAFT and not request.only_save:
+    if found.is_idle_draft and not request.only_save:
         different.append("only_save")
     return different
 
@@ -145,14 +144,19 @@ def _sends_at_another_time(request: CreateCampaign, found: Campaign) -> bool:
     return abs(off) >= timedelta(seconds=1) if still_waits else off <= -timedelta(seconds=1)
 
 
-def _look_patiently(mail_name: str, looks: int, pause: float) -> Flow[Campaign | None]:
-    for look in range(looks):
-        if look:
-            yield Pause(pause)
-        found = yield from find_campaign(mail_name)
-        if found is not None:
+def _look(request: CreateCampaign, for_it: int, for_its_start: int, pause: float) -> Flow[Campaign | None]:
+    """Look for the campaign, so many times until it is there and so many until it is more than a draft.
+
+    It may appear late, and what status a new one has before it is sent is not shown in the document.
+    """
+    look = 1
+    while True:
+        found: Campaign | None = yield from find_campaign(request.mail_name)
+        unclear = found is None or (found.is_idle_draft and not request.only_save)
+        if not unclear or look >= (for_it if found is None else for_its_start):
             return found
-    return None
+        look += 1
+        yield Pause(pause)
 
 
 def _incomplete(found: Campaign, error: MailError) -> MailIncompleteCampaignError:

@@ -16,7 +16,8 @@ MAX_POLL_ERRORS = 10
 """So many failed looks in a row are borne."""
 
 PATIENCE = 3
-"""So many looks in a row may miss a campaign that was there before: it may appear late after its creation."""
+"""So many looks in a row may miss a campaign that was there before, or see a draft: a new one may appear late, and the
+document does not show the status it has until it is sent."""
 
 
 class Outcome(StrEnum):
@@ -60,6 +61,7 @@ class CampaignWait:
         self._max_poll_errors = max_poll_errors
         self._errors = 0
         self._missing = 0
+        self._drafts = 0
 
     def judge(self, look: Look) -> Verdict:
         """What this look means, after those before it."""
@@ -75,6 +77,9 @@ class CampaignWait:
             return Verdict(Outcome.WAITING, f"there is no campaign {self.mail_name!r} (yet)")
         self._missing = 0
         self.seen = True
+        self._drafts = self._drafts + 1 if look.is_idle_draft else 0
+        if look.mail_status == MailStatus.DRAFT and self._drafts < PATIENCE:
+            return Verdict(Outcome.WAITING, f"campaign {self.mail_name!r} shows as a draft (mailStatus -1)")
         return _status(look)
 
     def _failed(self, error: MailError) -> Verdict:

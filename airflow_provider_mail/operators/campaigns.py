@@ -29,8 +29,8 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
     differences; only when there is none is one created. So clearing the task does not send again: sending again takes
     a new name.
 
-    Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``sandbox`` and, after
-    having waited, ``mail_stats``.
+    Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``sandbox`` and,
+    after having waited, ``mail_stats``.
 
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.

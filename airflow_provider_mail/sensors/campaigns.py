@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 class MailCampaignSensor(MailTask, BaseSensorOperator):
     """Waits until a campaign has gone out (``mailStatus`` 2) and returns its ``mailStats``.
 
-    Fails at once when the service reports failure (4), when the campaign is a draft (saved only, or cancelled before
-    its send time), and when it disappears after it was there. A campaign that does not exist yet is waited for. On a
-    connection in sandbox mode, where nothing was created, it succeeds at once and says so.
+    Fails when the service reports failure (4); when the campaign stays a draft for three looks with no send time ahead
+    (saved only, or cancelled); and when it has disappeared for three looks after it was there. A campaign that does
+    not exist yet is waited for. On a connection in sandbox mode, where nothing was created, it succeeds at once and
+    says so.
 
     .. seealso::
         For more information on how to use this sensor, see ``docs/waiting.md``.
