@@ -1,0 +1,63 @@
+# Needs python3 (3.11 to 3.13) and nothing else: what is used lives in virtual environments in this folder.
+#
+#   make demo                  the main job in a real Airflow, with a summary
+#   make demo-ui               the same, leaving Airflow running to look around in
+#   make test                  every test, on the newest Airflow
+#   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
+#   make test ARGS='-k lists'  some of them
+#   make test-all              every test on every supported Airflow
+#   make lint                  ruff and mypy
+#   make bench                 the benchmarks
+#   make clean                 away with all that these commands made
+#
+# PYTHON=python3.12 chooses the interpreter.
+
+PYTHON ?= python3
+AIRFLOW ?= 3.3
+AIRFLOWS := 3.0 3.1 3.2 3.3
+ARGS ?=
+
+VENV := $(if $(filter $(lastword $(AIRFLOWS)),$(AIRFLOW)),.venv,.venv-$(AIRFLOW))
+RUN := $(VENV)/bin/python
+CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
+# Named after the interpreter, so that another one gets a new environment.
+INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+.PHONY: help demo demo-ui test test-all lint bench clean
+
+help:
+	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
+
+demo: $(INSTALLED)
+	$(RUN) example_dags/demo.py $(ARGS)
+
+demo-ui: $(INSTALLED)
+	$(RUN) example_dags/demo.py --keep $(ARGS)
+
+test: $(INSTALLED)
+	$(RUN) -m pytest $(ARGS)
+
+test-all:
+	set -e; for airflow in $(AIRFLOWS); do $(MAKE) test AIRFLOW=$$airflow; done
+
+lint: $(INSTALLED)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(INSTALLED)
+	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done
+
+clean:
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov build dist
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "Python 3.11, 3.12 or 3.13 is needed: $(PYTHON) is `$(PYTHON) --version`. Try PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || \
+	  { echo "$(PYTHON) -m venv does not work. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Installing Airflow $(AIRFLOW) and the tools into $(VENV) (once)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check uv
+	@$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --editable . --group dev
+	@touch $@

@@ -1,0 +1,104 @@
+"""What importing the provider adds to the parsing of a DAG file over `airflow.sdk`, beside smtp's and http's.
+
+    python benchmarks/parse_time.py [--runs 5]
+
+Every measurement is a fresh interpreter that has imported `airflow.sdk`, as the dag-processor has before it forks;
+subjects take turns, so that a busy moment of the machine hits all of them. The limit on modules is a test
+(tests/test_import_cost.py); times are only shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pkgutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "airflow_provider_mail"
+# What a DAG file imports; everything else stays behind the hook.
+PARSED = ("operators", "sensors", "triggers", "transfers")
+
+CHILD = """
+import importlib, json, sys, time
+importlib.import_module(sys.argv[1])
+before = set(sys.modules)
+start = time.perf_counter()
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+seconds = time.perf_counter() - start
+print(json.dumps({"ms": 1000 * seconds, "modules": sorted(set(sys.modules) - before)}))
+"""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import in a fresh interpreter: milliseconds, and the modules that were not there before."""
+
+    ms: float
+    modules: tuple[str, ...]
+
+
+def modules_below(*packages: str) -> list[str]:
+    """The full names of these packages of the provider and of every module in them, without importing any."""
+    names = []
+    for package in packages:
+        names.append(f"{PACKAGE}.{package}")
+        folder = ROOT / PACKAGE / package
+        names += [found.name for found in pkgutil.walk_packages([str(folder)], prefix=f"{PACKAGE}.{package}.")]
+    return names
+
+
+def measure(modules: Sequence[str], *, after: str, env: Mapping[str, str]) -> Import:
+    """Import `modules` in a fresh interpreter that has imported `after`."""
+    command = [sys.executable, "-c", CHILD, after, *modules]
+    done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"importing {', '.join(modules)} failed:\n{done.stderr}")
+    # Airflow 3.0 logs to standard output while it is imported; ours is the last line.
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return Import(answer["ms"], tuple(answer["modules"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="fresh interpreters for each line of the table")
+    runs = parser.parse_args().runs
+
+    subjects = {
+        "all of ours": modules_below(*PARSED),
+        **{f"  {package}": modules_below(package) for package in PARSED},
+        "smtp operator": ["airflow.providers.smtp.operators.smtp"],
+        "http operator": ["airflow.providers.http.operators.http"],
+    }
+    with tempfile.TemporaryDirectory() as home:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        env |= {"AIRFLOW_HOME": home, "PYTHONPATH": str(ROOT)}
+        results: dict[str, list[Import]] = {name: [] for name in subjects}
+        for turn in range(runs + 1):
+            for name, modules in subjects.items():
+                result = measure(modules, after="airflow.sdk", env=env)
+                if turn:  # the first turn writes the byte code
+                    results[name].append(result)
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    airflow = version("apache-airflow-core")
+    print(f"Over airflow.sdk {airflow} on Python {python}; median of {runs} fresh interpreters\n")
+    print(f"{'':16}{'ms':>8}{'from':>8}{'to':>8}{'new modules':>14}")
+    for name, measured in results.items():
+        times = [one.ms for one in measured]
+        print(
+            f"{name:16}{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}{len(measured[0].modules):14}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The harness itself: deferred tasks hold no slot, and what is killed comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.airflow import RunningAirflow
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.postgres import PostgresServer
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[RunningAirflow]:
+    dags_folder = Path(__file__).parent / "dags"
+    with (
+        postgres_server.database() as database,
+        RunningAirflow(tmp_path_factory.mktemp("airflow"), database=database, dags_folder=dags_folder) as airflow,
+    ):
+        yield airflow
+
+
+@pytest.mark.parametrize("component", ["triggerer", "scheduler"])
+def test_a_deferred_task_outlives(airflow: RunningAirflow, component: str) -> None:
+    run_id = airflow.start_run("waiting", conf={"text": "forty-two"})
+
+    airflow.wait_for_task("waiting", run_id, "wait", "deferred")
+    assert airflow.slots()["occupied"] == 0
+    assert airflow.slots()["deferred"] == 1
+    ((classpath, _),) = airflow.triggers()
+    assert classpath.startswith("airflow.providers.standard.triggers.temporal.")
+
+    airflow.kill(component)
+    assert airflow.components[component].session() == []
+    airflow.restart(component)
+
+    assert airflow.wait_for_run("waiting", run_id) == "success"
+    assert {key: ti["state"] for key, ti in airflow.tasks("waiting", run_id).items()} == {
+        ("wait", -1): "success",
+        ("answer", -1): "success",
+    }
+    assert airflow.xcom("waiting", run_id, "answer") == {"text": "forty-two"}
+    assert airflow.xcom("waiting", run_id, "answer", key="nothing") is None
+    assert "the answer is forty-two" in airflow.log("waiting", run_id, "answer")
+    assert airflow.triggers() == []
+
+
+def test_a_killed_task_is_tried_again(airflow: RunningAirflow) -> None:
+    run_id = airflow.start_run("stubborn")
+    airflow.wait_for_task("stubborn", run_id, "sleep_once", "running")
+    assert airflow.slots()["occupied"] == 1
+
+    airflow.kill_task("stubborn", run_id, "sleep_once")
+
+    if AIRFLOW_VERSION >= (3, 1):
+        assert airflow.wait_for_run("stubborn", run_id) == "success"
+        assert airflow.xcom("stubborn", run_id, "sleep_once") == 2
+    else:  # Airflow 3.0 fails a task whose process was killed, whatever its retries
+        assert airflow.wait_for_run("stubborn", run_id) == "failed"
+        assert airflow.task("stubborn", run_id, "sleep_once")["try_number"] == 1
+
+
+def test_a_task_lost_with_its_scheduler_is_tried_again(airflow: RunningAirflow) -> None:
+    run_id = airflow.start_run("stubborn")
+    airflow.wait_for_task("stubborn", run_id, "sleep_once", "running")
+
+    airflow.kill("scheduler")
+    airflow.restart("scheduler")
+
+    assert airflow.wait_for_run("stubborn", run_id, timeout=200) == "success"
+    assert airflow.xcom("stubborn", run_id, "sleep_once") == 2
+
+
+def test_what_is_wrong_is_said(airflow: RunningAirflow) -> None:
+    with pytest.raises(TimeoutError, match="DAG nowhere: not within 1 s") as caught:
+        airflow.start_run("nowhere", timeout=1)
+    assert "--- scheduler" in "".join(caught.value.__notes__)
+
+    with pytest.raises(RuntimeError, match="airflow no-such-command"):
+        airflow.run_command("no-such-command")

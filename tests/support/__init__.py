@@ -1,0 +1,1 @@
+"""What the tests need of the outside world: a real Airflow, a real Postgres."""

@@ -1,0 +1,250 @@
+"""A real Airflow: API server, scheduler, dag-processor and triggerer as processes, on a real Postgres."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tests.support import env
+from tests.support.postgres import Database
+from tests.support.processes import Component, free_port, wait_until
+from tests.support.rest import AirflowApi, Json
+
+T = TypeVar("T")
+
+COMPONENTS = {
+    "api-server": ["api-server"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+HEALTH = {"metadatabase", "scheduler", "dag_processor", "triggerer"}
+FINISHED = frozenset({"success", "failed"})
+
+# Airflow's own patience is measured in minutes; a test that kills something wants to see the recovery.
+IMPATIENT = {
+    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "2",
+    "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "2",
+    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
+}
+
+
+class RunningAirflow:
+    """All four components, from `with` to the end of it.
+
+    :param home: a folder for Airflow's files and logs.
+    :param database: for Airflow's own tables, migrated if need be.
+    :param dags_folder: the DAG files to run; DAGs start paused.
+    :param extra_env: further environment of all components: connections, settings.
+    :param parallelism: processes that run tasks.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        database: Database,
+        dags_folder: Path,
+        extra_env: Mapping[str, str] | None = None,
+        parallelism: int = 4,
+    ) -> None:
+        self._database = database
+        port = free_port()
+        self.base_url = f"http://127.0.0.1:{port}"
+        self.environment = (
+            env.clean_environment()
+            | env.settings(home, database.sqlalchemy_url, dags_folder)
+            | IMPATIENT
+            | {
+                "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+                "AIRFLOW__CORE__PARALLELISM": str(parallelism),
+                "AIRFLOW__API__HOST": "127.0.0.1",
+                "AIRFLOW__API__PORT": str(port),
+                "AIRFLOW__API__WORKERS": "1",
+                "AIRFLOW__API__BASE_URL": f"{self.base_url}/",
+                "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.base_url}/execution/",
+            }
+            | dict(extra_env or {})
+        )
+        home.mkdir(parents=True, exist_ok=True)
+        self.components = {
+            name: Component(
+                name,
+                [sys.executable, "-m", "airflow", *arguments],
+                env=self.environment,
+                log=home / f"{name}.out",
+            )
+            for name, arguments in COMPONENTS.items()
+        }
+        self.api = AirflowApi(self.base_url)
+        self._killed: set[str] = set()
+
+    def __enter__(self) -> Self:
+        try:
+            self.run_command("db", "migrate")
+            for component in self.components.values():
+                component.start()
+            self.wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End every process."""
+        self.api.close()
+        for component in self.components.values():
+            component.terminate()
+        for component in self.components.values():
+            component.stop()
+
+    def run_command(self, *arguments: str) -> str:
+        """`airflow ...` beside the components.
+
+        :return: what it printed.
+        """
+        command = [sys.executable, "-m", "airflow", *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"airflow {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    # --- the machinery ---
+
+    def wait_until_healthy(self, timeout: float = 120) -> None:
+        def healthy() -> bool:
+            health = self.api.health()
+            return all(health.get(name) == "healthy" for name in HEALTH)
+
+        self._wait(healthy, what="all components healthy", timeout=timeout)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a component and all that it started, running tasks included."""
+        self._killed.add(name)
+        self.components[name].kill()
+
+    def restart(self, name: str) -> None:
+        """Start a component again, after ending it if it still runs."""
+        self.components[name].stop()
+        self.components[name].start()
+        self._killed.discard(name)
+        if name == "api-server":
+            self._wait(self.api.health, what="the API server answers", timeout=60)
+
+    def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> None:
+        """SIGKILL the process in which a task runs at the moment."""
+        os.kill(self.task(dag_id, run_id, task_id, map_index)["pid"], signal.SIGKILL)
+
+    def tails(self) -> str:
+        """The end of every component's output."""
+        return "\n".join(component.tail() for component in self.components.values())
+
+    # --- what users do ---
+
+    def start_run(
+        self,
+        dag_id: str,
+        *,
+        conf: Json | None = None,
+        logical_date: datetime.datetime | None = None,
+        timeout: float = 60,
+    ) -> str:
+        """Wait for the DAG to appear, unpause and trigger it.
+
+        :return: the id of the run.
+        """
+        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=timeout)
+        self.api.unpause(dag_id)
+        return self.api.trigger(dag_id, conf=conf, logical_date=logical_date)
+
+    def wait_for_run(
+        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 120
+    ) -> str:
+        """Wait until the run is in one of `states`.
+
+        :return: which.
+        """
+
+        def state() -> str | None:
+            now: str = self.api.run(dag_id, run_id)["state"]
+            return now if now in states else None
+
+        return self._wait(state, what=f"{dag_id} {run_id} in {sorted(states)}", timeout=timeout)
+
+    def wait_for_task(
+        self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1, timeout: float = 60
+    ) -> Json:
+        """Wait until a task instance is in `state`.
+
+        :return: the task instance.
+        """
+
+        def instance() -> Json | None:
+            now = self.task(dag_id, run_id, task_id, map_index)
+            return now if now["state"] == state else None
+
+        return self._wait(instance, what=f"{dag_id}.{task_id}[{map_index}] {state}", timeout=timeout)
+
+    def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], Json]:
+        """Every task instance of a run by task id and map index."""
+        return {(ti["task_id"], ti["map_index"]): ti for ti in self.api.task_instances(dag_id, run_id)}
+
+    def task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Json:
+        return self.tasks(dag_id, run_id)[task_id, map_index]
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """What a task pushed, or `None`."""
+        return self.api.xcom(dag_id, run_id, task_id, key, map_index)
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
+        """The log of one try, one JSON record a line."""
+        return self.api.log(dag_id, run_id, task_id, try_number, map_index)
+
+    # --- what is going on ---
+
+    def slots(self, pool: str = "default_pool") -> dict[str, int]:
+        """Slots of a pool by what is in them: `occupied`, `running`, `queued`, `deferred`, `open` ..."""
+        counts = self.api.pool(pool).items()
+        return {name.removesuffix("_slots"): count for name, count in counts if name.endswith("_slots")}
+
+    def triggers(self) -> list[tuple[str, int | None]]:
+        """The class path of every trigger that waits, and the id of the triggerer that runs it.
+
+        From the database, since the REST API does not list them.
+        """
+        with self._database.connect() as connection:
+            return connection.execute("SELECT classpath, triggerer_id FROM trigger ORDER BY id").fetchall()
+
+    def _wait(self, look: Callable[[], T | None], *, what: str, timeout: float) -> T:
+        def look_alive() -> T | None:
+            for name, component in self.components.items():
+                if name not in self._killed and component.exit_code() is not None:
+                    raise RuntimeError(f"{name} ended with {component.exit_code()}")
+            return look()
+
+        try:
+            return wait_until(look_alive, what=what, timeout=timeout)
+        except Exception as error:
+            error.add_note(self.tails())
+            raise

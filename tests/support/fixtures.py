@@ -1,0 +1,41 @@
+"""Fixtures for every test: an Airflow in this process, a Postgres server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import dags
+from tests.support.postgres import Database, PostgresServer
+
+
+@pytest.fixture(scope="session")
+def airflow_home(request: pytest.FixtureRequest) -> Path:
+    """The home of this process's Airflow, with a migrated SQLite database in it."""
+    home = Path(os.environ["AIRFLOW_HOME"])
+    cache = getattr(request.config, "cache", None)  # not there with `-p no:cacheprovider`
+    dags.migrate(home / "airflow.db", cache.mkdir("airflow-db") if cache else home)
+    return home
+
+
+@pytest.fixture
+def run_dag(airflow_home: Path) -> Callable[..., dags.RunResult]:
+    """`dags.run_dag`: run a DAG object in this process and get what came of it."""
+    return dags.run_dag
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A Postgres of our own, on a socket, for as long as the tests run."""
+    with PostgresServer(tmp_path_factory.mktemp("postgres") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer) -> Iterator[Database]:
+    """An empty database, dropped afterwards."""
+    with postgres_server.database() as database:
+        yield database

@@ -1,0 +1,108 @@
+"""Processes that are ended for certain, with everything that they started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until(look: Callable[[], T | None], *, what: str, timeout: float, interval: float = 0.3) -> T:
+    """Look until there is something to see, and return it.
+
+    :param look: gives `None` or `False` while it has not happened yet.
+    :raises TimeoutError: names `what` after `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not (seen := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout:g} s")
+        time.sleep(interval)
+    return seen
+
+
+class Component:
+    """One command in a session of its own, its output in a file."""
+
+    def __init__(self, name: str, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._env = dict(env)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; its output is appended to what an earlier life wrote."""
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """`None` while it runs."""
+        return self._process.poll() if self._process else None
+
+    def session(self) -> list[psutil.Process]:
+        """Every living process of the session, also those whose parent is gone."""
+        members = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
+                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    members.append(process)
+        return members
+
+    def kill(self) -> None:
+        """End the whole session at once, as a lost machine would."""
+        for process in self.session():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        if self._process is not None:
+            self._process.wait(10)
+        wait_until(lambda: not self.session(), what=f"end of {self.name}", timeout=10, interval=0.05)
+
+    def terminate(self) -> None:
+        """Ask it to end, without waiting."""
+        if self._process is not None and self.exit_code() is None:
+            self._process.terminate()
+
+    def stop(self, timeout: float = 5) -> None:
+        """Ask it to end, and end the whole session for certain after `timeout` seconds."""
+        if self._process is None:
+            return
+        self.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+        self.kill()
+
+    def tail(self, lines: int = 40) -> str:
+        """The end of what it wrote."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return f"--- {self.name} ({self.log})\n" + "\n".join(text.splitlines()[-lines:])
