@@ -1,0 +1,29 @@
+"""Our client at the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pydantic import SecretStr
+
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.retry import RetryRule
+from airflow_provider_mail.emulator import Emulator
+
+
+@pytest.fixture
+def config(emulator: Emulator) -> ClientConfig:
+    return ClientConfig(
+        base_url=emulator.base_url,
+        api_key=SecretStr(emulator.api_key),
+        timeout=10,
+        retry=RetryRule(attempts=3, base_seconds=0.01),
+    )
+
+
+@pytest.fixture
+def client(config: ClientConfig) -> Iterator[MailClient]:
+    with MailClient(config) as client:
+        yield client

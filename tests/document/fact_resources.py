@@ -1,0 +1,139 @@
+"""The document's resources, and the event object, with their fields as they are read."""
+
+from __future__ import annotations
+
+from tests.document.fact_types import Fact
+
+EVENT_KEYS = ("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed")
+TRANS_EVENT = Fact("transEvent", "object", fields=tuple(Fact(key, "boolean") for key in EVENT_KEYS))
+
+RESOURCES: dict[str, tuple[Fact, ...]] = {
+    "Contact": (
+        Fact("id", "string"),
+        Fact("name", "string", note="defaults to the email when not supplied on upsert"),
+        Fact("email", "string"),
+        Fact("phoneNumber", "string"),
+        Fact("properties", "object", note="map of string keys to string values"),
+        Fact("createDate", "string", format="iso8601"),
+        Fact("modifyTime", "string", format="iso8601"),
+        Fact("createUserId", "integer"),
+    ),
+    "Contact list": (
+        Fact("Id", "integer"),
+        Fact("TeamId", "integer"),
+        Fact("ListName", "string", note="the example response spells this key listName"),
+        Fact("ListStatus", "integer", note="1 = normal"),
+        Fact("ListType", "integer", enum=(0, 1), note="0 = dynamic list, 1 = static list"),
+        Fact("ListFilters", "string"),
+        Fact("CreateUserId", "integer"),
+        Fact("CreateDate", "string", format="iso8601"),
+        Fact("ModifyDate", "string", format="iso8601"),
+    ),
+    # editorType is accepted on creation only and therefore not among the fields that are read.
+    "Email template": (
+        Fact("templateName", "string", max_length=250),
+        Fact("templateContent", "string"),
+        Fact("templateSubject", "string"),
+        Fact("createDate", "string", format="YYYY-MM-DD hh:mm:ss.mmm"),
+    ),
+    "Campaign send task": (
+        Fact("mailName", "string", max_bytes=200),
+        Fact("subject", "string"),
+        Fact("mailContent", "string"),
+        Fact("senderName", "string"),
+        Fact("senderMail", "string"),
+        Fact("replyTo", "string"),
+        Fact("rcptEmails", "array of string"),
+        Fact("repelEmails", "array of string"),
+        Fact("rcptListNames", "array of string"),
+        Fact("repelListNames", "array of string"),
+        Fact("sendByDateTime", "integer", format="epoch_ms"),
+        Fact("taskType", "string", enum=("MailList", "ABTest")),
+        Fact("mailStatus", "integer", enum=(-1, 1, 2, 4)),
+        Fact("guid", "string"),
+        Fact("teamName", "string"),
+        Fact("languageCode", "string"),
+        Fact("marketName", "string"),
+        Fact("subscriptName", "string"),
+        Fact("projectCode", "string"),
+        Fact("reviewerName", "string"),
+        Fact("mailStats", "object", resource="mailStats", note="returned only when mailStatus = 2"),
+    ),
+    "mailStats": tuple(
+        Fact(name, "integer")
+        for name in (
+            "sentCount",
+            "deliveredCount",
+            "openCount",
+            "clickCount",
+            "hardBounce",
+            "softBounce",
+            "unsentCount",
+            "unsubscribeCount",
+        )
+    ),
+    "Campaign statistics record": (
+        Fact("mailName", "string"),
+        Fact("mailSendDate", "integer", format="epoch_ms"),
+        Fact("sentCount", "integer"),
+        Fact("openCount", "integer"),
+        Fact("clickCount", "integer"),
+        Fact("hardBounce", "integer"),
+        Fact("softBounce", "integer"),
+        Fact("unsentCount", "integer"),
+        Fact("unsubscribeCount", "integer"),
+    ),
+    "Transactional daily statistics record": (
+        Fact("statsDate", "string", format="date"),
+        Fact("sentCount", "integer"),
+        Fact("openCount", "integer"),
+        Fact("clickCount", "integer"),
+        Fact("bounceCount", "integer"),
+        Fact("unsentCount", "integer"),
+        Fact("unsubscribeCount", "integer"),
+    ),
+    "Verified sender": (
+        Fact("fromDomain", "string"),
+        Fact("mxStatus", "integer", enum=(0, 1)),
+        Fact("spfStatus", "integer", enum=(0, 1)),
+        Fact("dkimStatus", "integer", enum=(0, 1)),
+        Fact("dmarcStatus", "integer", enum=(0, 1)),
+        Fact("isValidate", "integer", enum=(0, 1)),
+        Fact("isServiceDomain", "integer", enum=(0, 1)),
+        Fact("senderType", "integer", enum=(1, 2)),
+    ),
+    "Webhook configuration": (
+        Fact("transEvent", "object", fields=TRANS_EVENT.fields, nullable=True),
+        Fact("transCallbackUrl", "string", nullable=True),
+        Fact(
+            "transCallbackUrlExtra",
+            "array of object",
+            fields=(Fact("sender", "string"), Fact("url", "string")),
+            nullable=True,
+        ),
+        Fact("transEnable", "boolean", nullable=True),
+    ),
+    "OAuth token": (
+        Fact("accessToken", "string", max_bytes=512),
+        Fact("expiresIn", "integer", note="seconds; -1 = permanent"),
+    ),
+    "Event": tuple(
+        Fact(name, "string", format="iso8601" if name.endswith("DateTimeV2") else "")
+        for name in (
+            "EventCode",
+            "Email",
+            "EventType",
+            "SenderEmail",
+            "SentMailListName",
+            "SubmitDateTimeV2",
+            "TriggeredDateTimeV2",
+            "UniqueMsgID",
+            "ReceiveServer",
+            "Guid",
+            "MailName",
+            "IP",
+            "Platform",
+            "BrowserType",
+        )
+    ),
+}

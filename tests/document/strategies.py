@@ -1,0 +1,67 @@
+"""Values at the edges of the document's rules, and just beyond them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from hypothesis import strategies as st
+
+LETTERS_AND_DIGITS = st.characters(categories=["L", "Nd"])
+ANY = st.characters(exclude_categories=["Cs"])
+"""Every character that has a form in UTF-8."""
+
+
+@st.composite
+def text_of_bytes(draw: st.DrawFn, size: int, alphabet: st.SearchStrategy[str] = ANY) -> str:
+    """Text of exactly so many bytes in UTF-8, with at least one character of more than one byte."""
+    wide = draw(alphabet.filter(lambda character: len(character.encode()) > 1))
+    drawn = draw(st.text(alphabet, max_size=size))
+    kept, room = [wide], size - len(wide.encode())
+    for character in drawn:
+        if len(character.encode()) <= room:
+            kept.append(character)
+            room -= len(character.encode())
+    return "".join(kept) + "a" * room
+
+
+def labels(max_bytes: int = 100) -> st.SearchStrategy[str]:
+    return st.text(LETTERS_AND_DIGITS, min_size=1, max_size=max_bytes).filter(
+        lambda text: len(text.encode()) <= max_bytes
+    )
+
+
+def not_labels() -> st.SearchStrategy[str]:
+    """Text with at least one character that is neither letter nor digit, or none at all."""
+    other = st.characters(exclude_categories=["L", "Nd", "Cs"])
+    return st.just("") | st.builds(
+        lambda before, wrong, after: before + wrong + after, st.text(max_size=10), other, st.text(max_size=10)
+    ).filter(lambda text: len(text.encode()) <= 100)
+
+
+def offsets() -> st.SearchStrategy[timezone]:
+    return st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+def aware_times() -> st.SearchStrategy[datetime]:
+    """Instants with named zones and with plain offsets, those that only exist twice a year included."""
+    # The first and last day of the calendar can lie outside it in UTC.
+    return st.datetimes(
+        min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.timezones() | offsets()
+    )
+
+
+# What users write ----------------------------------------------------------------------------------------------------
+
+anything = st.text(ANY, min_size=1, max_size=60)
+"""Text in any script, with control characters, quotes and whatever else somebody can paste into a field."""
+
+addresses = st.emails()
+
+
+def at_most_bytes(size: int) -> st.SearchStrategy[str]:
+    """Text of one up to so many bytes, the edge included."""
+    return st.text(ANY, min_size=1, max_size=size).filter(lambda text: len(text.encode()) <= size) | text_of_bytes(size)
+
+
+def optional(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.none() | values
