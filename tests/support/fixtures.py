@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,9 +29,14 @@ def run_dag(airflow_home: Path) -> Callable[..., dags.RunResult]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """A Postgres of our own, on a socket, for as long as the tests run."""
-    with PostgresServer(tmp_path_factory.mktemp("postgres") / "data") as server:
+    # Not below pytest's own temporary folder: each session that starts closes that to other users, and Postgres, which
+    # refuses to run as root, is one.
+    with (
+        tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder,
+        PostgresServer(Path(folder) / "data") as server,
+    ):
         yield server
 
 

@@ -1,0 +1,161 @@
+"""What all databases have in common, and what each must answer for itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_words
+from airflow_provider_mail.warehouse.rows import Source, fits
+from airflow_provider_mail.warehouse.table import Column, Table, TableName
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+
+@dataclass(frozen=True)
+class Between:
+    """Values from `low` to `high`, both inclusive."""
+
+    low: Any
+    high: Any
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What a load did to the table. `None`: the database has no cheap way to say so.
+
+    :param rows: given by the caller; of rows with one key only the last counts in the other numbers.
+    :param inserted: had a key that was not there.
+    :param changed: replaced a row that said something else.
+    :param unchanged: were there already, apart from when they were observed.
+    :param outdated: were left out because the table knows something that was observed later.
+    :param deleted: of `replace_where`, not given again.
+    """
+
+    rows: int
+    inserted: int | None = None
+    changed: int | None = None
+    unchanged: int | None = None
+    outdated: int | None = None
+    deleted: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One load: these rows into this table."""
+
+    table: Table
+    name: TableName
+    source: Source
+    replace_where: Mapping[str, Any] | None
+
+
+class Dialect(ABC):
+    """How one kind of database is loaded; made for one load."""
+
+    types: ClassVar[Mapping[str, str]]
+    """By the name of a portable type, what a column is declared as."""
+
+    def __init__(self, hook: DbApiHook, job: Job) -> None:
+        self.hook = hook
+        self.job = job
+        self.table = job.table
+        self.target = self.qualified(job.name)
+
+    @abstractmethod
+    def load(self, connection: Any) -> LoadResult:
+        """Load the job in one transaction of `connection`, which is committed on success."""
+
+    @abstractmethod
+    def qualified(self, name: TableName) -> str:
+        """Spell the user's table in a statement."""
+
+    @abstractmethod
+    def parameter(self, column: Column, value: Any) -> Any:
+        """Turn one value of `column` into what the driver takes."""
+
+    def column_type(self, column: Column) -> str:
+        """What the column is declared as."""
+        return self.types[column.type.name]
+
+    def definition(self, column: Column) -> str:
+        """One line of CREATE TABLE."""
+        return f"{column.name} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
+
+    def create_statement(self) -> str:
+        """CREATE TABLE with all columns and the key."""
+        lines = [*map(self.definition, self.table.columns), f"PRIMARY KEY ({', '.join(self.table.key)})"]
+        return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
+
+    def addition(self, column: Column) -> str:
+        """ALTER TABLE with a column that came later; nullable, since the rows that are there know nothing of it."""
+        return f"ALTER TABLE {self.target} ADD {column.name} {self.column_type(column)}"
+
+    def missing(self, there: Mapping[str, str]) -> list[Column]:
+        """The declared columns that the table lacks.
+
+        :param there: by lower-case name, the columns that it has.
+        :raises WarehouseError: when one of them belongs to the key and so cannot be added.
+        """
+        columns = [column for column in self.table.columns if column.name not in there]
+        for column in columns:
+            if column.name in self.table.key:
+                raise self.error(f"it has no column {column.name}, which is part of the key; another `table`?")
+        return columns
+
+    def window(self, alias: str = "") -> tuple[str, list[Any]]:
+        """The condition of `replace_where`, with its parameters."""
+        parts: list[str] = []
+        values: list[Any] = []
+        for name, wanted in (self.job.replace_where or {}).items():
+            column, mark = self.table[name], self.hook.placeholder
+            if isinstance(wanted, Between):
+                parts.append(f"{alias}{name} BETWEEN {mark} AND {mark}")
+                ends = [wanted.low, wanted.high]
+            else:
+                parts.append(f"{alias}{name} = {mark}")
+                ends = [wanted]
+            if any(end is None or not fits(column, type(end)) for end in ends):
+                raise ValueError(f"`replace_where` compares column {name} with something that is no {column.type.name}")
+            values += [self.parameter(column, end) for end in ends]
+        return " AND ".join(parts), values
+
+    def error(self, what: str) -> WarehouseError:
+        """An error about the user's table."""
+        return WarehouseError(f"table {self.job.name} on connection {self.hook.get_conn_id()!r}: {what}")
+
+
+def database(hook: DbApiHook) -> str:
+    """Name the kind of database: by SQLAlchemy's name where Airflow knows it, else by the connection's type."""
+    name = hook.dialect_name
+    return str(hook.conn_type if name == "default" else name).lower()
+
+
+@contextmanager
+def connected(hook: DbApiHook) -> Iterator[Any]:
+    """A connection of our own; what was not committed is rolled back.
+
+    :raises WarehouseError: when there is no connection to be had.
+    """
+    failure = ""
+    try:
+        connection = hook.get_conn()
+    except Exception as error:
+        if type(error).__module__.startswith("airflow."):
+            raise  # says itself which connection id or package is missing
+        failure = connect_words(error)
+    if failure:
+        raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
+    try:
+        yield connection
+    except BaseException:
+        with suppress(Exception):  # a lost connection cannot roll back, and need not
+            connection.rollback()
+        raise
+    finally:
+        with suppress(Exception):
+            connection.close()

@@ -1,0 +1,153 @@
+"""Postgres, through psycopg 3 or psycopg2, whichever the hook opens."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from airflow_provider_mail.warehouse.rows import Encoder, aware, json_text
+from airflow_provider_mail.warehouse.staged import STAGE, Staged
+from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+
+_BLOCK_CHARACTERS = 1 << 16
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_NULL = "\\N"
+
+
+def _text(value: str) -> str:
+    return value.translate(_ESCAPES)
+
+
+def _timestamp(value: datetime.datetime) -> str:
+    return aware(value).isoformat()
+
+
+def _json(value: object) -> str:
+    return _text(json_text(value))
+
+
+_COPIED: Mapping[str, Callable[[Any], Any]] = {"text": _text, "timestamp": _timestamp, "json": _json}
+
+_HOLDING: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "character varying", "citext"),
+    "bigint": ("bigint", "numeric"),
+    "integer": ("integer", "bigint", "numeric"),
+    "double": ("double precision", "numeric"),
+    "boolean": ("boolean",),
+    "date": ("date",),
+    "timestamp": ("timestamp with time zone",),
+    "json": ("jsonb",),
+}
+_BOUNDED_TEXT = re.compile(r"character varying\((\d+)\)")
+
+
+class Postgres(Staged):
+    """COPY into a temporary table, then one INSERT ... ON CONFLICT."""
+
+    distinct = "IS DISTINCT FROM"
+    types: ClassVar[Mapping[str, str]] = {
+        "text": "text",
+        "bigint": "bigint",
+        "integer": "integer",
+        "double": "double precision",
+        "boolean": "boolean",
+        "date": "date",
+        "timestamp": "timestamp with time zone",
+        "json": "jsonb",
+    }
+
+    def qualified(self, name: TableName) -> str:
+        return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
+
+    def parameter(self, column: Column, value: Any) -> Any:
+        return aware(value) if column.type.name == "timestamp" else value
+
+    def begin(self, connection: Any) -> None:
+        self.hook.set_autocommit(connection, False)
+        rows_as_tuples(connection)
+
+    def columns(self, cursor: Any) -> dict[str, str]:
+        cursor.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [self.target],
+        )
+        return dict(cursor.fetchall())
+
+    def holds(self, column: Column, actual: str) -> bool:
+        if bounded := _BOUNDED_TEXT.fullmatch(actual):
+            return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
+        return actual in _HOLDING[column.type.name]
+
+    def stage(self, cursor: Any) -> None:
+        # Under a stricter level, default of some databases, two loads at once would be errors instead of a queue.
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        columns = ", ".join(f"{column.name} {self.column_type(column)}" for column in self.table.columns)
+        cursor.execute(f"CREATE TEMP TABLE {STAGE} (stage_row bigint, {columns}) ON COMMIT DROP")
+        _copy(cursor, f"COPY {STAGE} FROM STDIN", self._blocks())
+
+    def lock(self, cursor: Any) -> None:
+        # By name, since there may be no table yet to lock; namesakes in other schemas wait too, for a moment.
+        name = f"airflow_provider_mail.{self.job.name.parts[-1].text.lower()}"
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+
+    @property
+    def staged(self) -> str:
+        names, key = ", ".join(self.table.names), ", ".join(self.table.key)
+        return f"(SELECT DISTINCT ON ({key}) {names} FROM {STAGE} ORDER BY {key}, stage_row DESC)"
+
+    def describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
+        if whole:
+            cursor.execute(f"COMMENT ON TABLE {self.target} IS {_literal(self.table.comment)}")
+        for column in columns:
+            cursor.execute(f"COMMENT ON COLUMN {self.target}.{column.name} IS {_literal(column.comment)}")
+
+    def _blocks(self) -> Iterator[str]:
+        """The rows in the text format of COPY, some tens of kilobytes at a time."""
+        encode = Encoder(self.table, _COPIED, null=_NULL)
+        line = "\t".join(["%s"] * (len(self.table.columns) + 1)) + "\n"
+        lines: list[str] = []
+        size = 0
+        for number, values in enumerate(self.job.source.encoded(encode), 1):
+            lines.append(line % (number, *values))
+            size += len(lines[-1])
+            if size > _BLOCK_CHARACTERS:
+                yield "".join(lines)
+                lines.clear()
+                size = 0
+        yield "".join(lines)
+
+
+def rows_as_tuples(connection: Any) -> None:
+    """Undo the cursor that the Airflow connection may ask for (`dictcursor` and relatives)."""
+    if hasattr(connection, "row_factory"):
+        from psycopg.rows import tuple_row
+
+        connection.row_factory = tuple_row
+    else:
+        connection.cursor_factory = None
+
+
+class _Reader:
+    """Blocks of text as the file that psycopg2 wants; it takes more than it asked for."""
+
+    def __init__(self, blocks: Iterator[str]) -> None:
+        self._blocks = blocks
+
+    def read(self, _size: int = -1) -> str:
+        return next(self._blocks, "")
+
+
+def _copy(cursor: Any, statement: str, blocks: Iterator[str]) -> None:
+    if hasattr(cursor, "copy_expert"):
+        cursor.copy_expert(statement, _Reader(blocks))
+        return
+    with cursor.copy(statement) as copy:
+        for block in blocks:
+            copy.write(block)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,174 @@
+"""Real databases behind real Airflow connections, each under every way that we have of loading it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import psycopg2
+import pytest
+from airflow.providers.common.sql.hooks.sql import DbApiHook
+from airflow.providers.postgres.hooks.postgres import PostgresHook
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+
+from airflow_provider_mail.warehouse.load import LoadResult, load
+from airflow_provider_mail.warehouse.table import Table
+from tests.support.postgres import Database, PostgresServer
+from tests.warehouse.tables import PLAIN, THINGS
+
+
+class Psycopg3Hook(PostgresHook):
+    """What `PostgresHook` is on SQLAlchemy 2."""
+
+    def _create_connection(self, conn_args: dict[str, Any]) -> Any:
+        return psycopg.connect(**conn_args)
+
+
+class Psycopg2Hook(PostgresHook):
+    """What `PostgresHook` is on SQLAlchemy 1.4."""
+
+    def _create_connection(self, conn_args: dict[str, Any]) -> Any:
+        return psycopg2.connect(**conn_args)
+
+
+class UnknownSqliteHook(SqliteHook):
+    """A database that nobody has heard of."""
+
+    conn_type = "unknown"
+    dialect_name = "default"
+
+
+class UnknownPostgresHook(Psycopg3Hook):
+    """A database that nobody has heard of, where a failed statement spoils the transaction."""
+
+    conn_type = "unknown"
+    dialect_name = "default"
+
+
+HOOKS: dict[str, Callable[..., DbApiHook]] = {
+    "sqlite": SqliteHook,
+    "psycopg3": Psycopg3Hook,
+    "psycopg2": Psycopg2Hook,
+    "portable_sqlite": UnknownSqliteHook,
+    "portable_postgres": UnknownPostgresHook,
+}
+# Python's own adapter, for what the portable path rightly hands to a driver that it does not know.
+_ADAPTER = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
+NATIVE = ("sqlite", "psycopg3", "psycopg2")
+ALL = (*NATIVE, pytest.param("portable_sqlite", marks=_ADAPTER), "portable_postgres")
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """One database, and a hook for it."""
+
+    kind: str
+    hook: DbApiHook
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.kind.endswith("sqlite")
+
+    @property
+    def is_portable(self) -> bool:
+        return self.kind.startswith("portable")
+
+    def load(self, table: Table, rows: Iterable[Sequence[Any]], name: str = "things", **options: Any) -> LoadResult:
+        return load(self.hook, table, name, rows, **options)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(self.hook.get_conn()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def execute(self, *statements: str) -> None:
+        with closing(self.hook.get_conn()) as connection:
+            for statement in statements:
+                connection.cursor().execute(statement)
+            connection.commit()
+
+    def rows(self, table: Table, name: str = "things") -> list[tuple[Any, ...]]:
+        """What the table holds, in the order of the key, as the Python values that went in."""
+        found = self.query(f"SELECT {', '.join(table.names)} FROM {name} ORDER BY {', '.join(table.key)}")
+        return [
+            tuple(self._python(column.type.name, value) for column, value in zip(table.columns, row, strict=True))
+            for row in found
+        ]
+
+    def _python(self, kind: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if kind == "timestamp":
+            moment = datetime.datetime.fromisoformat(value) if self.is_sqlite else value
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+            return moment.astimezone(datetime.UTC)
+        if kind == "date" and self.is_sqlite:
+            return datetime.date.fromisoformat(value)
+        if kind == "json" and (self.is_sqlite or self.is_portable):
+            return json.loads(value)
+        return bool(value) if kind == "boolean" else value
+
+
+@pytest.fixture(scope="session")
+def warehouse_database(postgres_server: PostgresServer) -> Iterator[Database]:
+    """One database for all tests: emptying it is a hundred times quicker than making another."""
+    with postgres_server.database() as database:
+        yield database
+
+
+EMPTY = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
+    DO $$ DECLARE name text; BEGIN
+        FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+            EXECUTE format('DROP SCHEMA %I CASCADE', name);
+        END LOOP;
+    END $$;
+    CREATE SCHEMA public;
+    GRANT USAGE ON SCHEMA public TO public;
+"""
+
+
+@pytest.fixture
+def make_warehouse(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Warehouse]:
+    """A function from the kind of warehouse, and extras of its connection, to an empty one."""
+
+    def make(kind: str, **extra: Any) -> Warehouse:
+        if kind.endswith("sqlite"):
+            connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
+        else:
+            database: Database = request.getfixturevalue("warehouse_database")
+            with database.connect() as empty:
+                empty.execute(EMPTY)
+            connection = json.loads(database.airflow_connection)
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({**connection, "extra": extra}))
+        return Warehouse(kind, HOOKS[kind]("warehouse"))
+
+    return make
+
+
+@pytest.fixture(params=ALL)
+def warehouse(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
+    """Every database under every way of loading it."""
+    return make_warehouse(request.param)
+
+
+@pytest.fixture(params=NATIVE)
+def native(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
+    """The databases that are loaded through a temporary table."""
+    return make_warehouse(request.param)
+
+
+@pytest.fixture(params=[THINGS, PLAIN], ids=["observed", "plain"])
+def table(request: pytest.FixtureRequest) -> Table:
+    """A table of every type, with and without a time of observation."""
+    return request.param

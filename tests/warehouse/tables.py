@@ -1,0 +1,49 @@
+"""Tables for the tests, with every type, and rows for them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from airflow_provider_mail.warehouse.table import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    JSON,
+    TEXT,
+    TIMESTAMP,
+    Column,
+    Table,
+    text,
+)
+
+NOON = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+LATER = NOON + datetime.timedelta(hours=1)
+TOKYO = datetime.timezone(datetime.timedelta(hours=9))
+
+_COLUMNS = (
+    Column("account", text(50), "Whose thing it is"),
+    Column("number", BIGINT, "Its number"),
+    Column("name", TEXT, "What it's called", nullable=True),
+    Column("size", INTEGER, "How large", nullable=True),
+    Column("ratio", DOUBLE, "In percent", nullable=True),
+    Column("good", BOOLEAN, "Or bad", nullable=True),
+    Column("day", DATE, "Of its making", nullable=True),
+    Column("sold_at", TIMESTAMP, "When it was sold", nullable=True),
+    Column("extra", JSON, "All the rest", nullable=True),
+)
+
+PLAIN = Table(_COLUMNS, ("account", "number"), "Things")
+THINGS = Table(
+    (*_COLUMNS, Column("observed_at", TIMESTAMP, "When it was looked at", observed=True)),
+    ("account", "number"),
+    "Things, and when they were seen",
+)
+
+
+def thing(table: Table, number: int, *, at: datetime.datetime = NOON, **values: Any) -> tuple[Any, ...]:
+    """A row of `THINGS` or `PLAIN`; what is not given is NULL."""
+    given = {"account": "a", "number": number, "observed_at": at, **values}
+    return tuple(given.get(name) for name in table.names)

@@ -1,0 +1,240 @@
+"""What a load finds: tables of its own making and others, names, connections."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from airflow.providers.postgres.hooks.postgres import PostgresHook
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.table import Table
+from tests.warehouse.conftest import Warehouse
+from tests.warehouse.tables import NOON, PLAIN, THINGS, TOKYO, thing
+
+
+def never_asked_for() -> Iterator[tuple[Any, ...]]:
+    """Rows for loads that are known to fail before they begin."""
+    raise AssertionError("a row was asked for")
+    yield
+
+
+def test_created_with_types_key_and_comments_on_postgres(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("psycopg3")
+    warehouse.load(THINGS, [])
+    columns = warehouse.query(
+        "SELECT attname, format_type(atttypid, atttypmod), attnotnull, col_description(attrelid, attnum) "
+        "FROM pg_attribute WHERE attrelid = 'things'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    assert columns == [
+        ("account", "text", True, "Whose thing it is"),
+        ("number", "bigint", True, "Its number"),
+        ("name", "text", False, "What it's called"),
+        ("size", "integer", False, "How large"),
+        ("ratio", "double precision", False, "In percent"),
+        ("good", "boolean", False, "Or bad"),
+        ("day", "date", False, "Of its making"),
+        ("sold_at", "timestamp with time zone", False, "When it was sold"),
+        ("extra", "jsonb", False, "All the rest"),
+        ("observed_at", "timestamp with time zone", True, "When it was looked at"),
+    ]
+    assert warehouse.query("SELECT obj_description('things'::regclass)") == [(THINGS.comment,)]
+    assert warehouse.query("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'things_pkey'") == [
+        ("PRIMARY KEY (account, number)",)
+    ]
+
+
+def test_created_with_types_key_and_comments_on_sqlite(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("sqlite")
+    warehouse.load(THINGS, [])
+    ((schema,),) = warehouse.query("SELECT sql FROM sqlite_master WHERE name = 'things'")
+    assert "number BIGINT NOT NULL /* Its number */" in schema
+    assert "name TEXT /* What it's called */" in schema
+    assert "observed_at TIMESTAMP NOT NULL" in schema
+    assert "PRIMARY KEY (account, number)" in schema
+
+
+def test_sqlite_times_compare_with_its_own(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("sqlite")
+    warehouse.load(THINGS, [thing(THINGS, 1, sold_at=NOON.astimezone(TOKYO), day=NOON.date())])
+    assert warehouse.query(
+        "SELECT sold_at = datetime('2026-03-01 12:00'), sold_at < datetime('2026-03-01 12:00:01'), day = date(sold_at) "
+        "FROM things"
+    ) == [(1, 1, 1)]
+
+
+def test_a_declared_column_that_is_missing_is_added(warehouse: Warehouse) -> None:
+    narrow = Table(THINGS.columns[:3], THINGS.key, "")
+    warehouse.load(narrow, [thing(narrow, 1, name="old"), thing(narrow, 2, name="old")])
+    warehouse.load(THINGS, [thing(THINGS, 1, name="new", ratio=1.5)])
+    assert warehouse.rows(THINGS) == [
+        thing(THINGS, 1, name="new", ratio=1.5),
+        thing(THINGS, 2, name="old", at=None),  # nobody knows when
+    ]
+    # Rows that nobody knows the time of give way to any observation.
+    warehouse.load(THINGS, [thing(THINGS, 2, name="new")])
+    assert warehouse.rows(THINGS)[1] == thing(THINGS, 2, name="new")
+
+
+def test_columns_that_are_not_ours_are_left_alone(warehouse: Warehouse) -> None:
+    warehouse.load(PLAIN, [thing(PLAIN, 1, name="old")])
+    warehouse.execute("ALTER TABLE things ADD note VARCHAR(20)", "UPDATE things SET note = 'mine'")
+    narrow = Table(PLAIN.columns[:3], PLAIN.key, "")
+    warehouse.load(narrow, [thing(narrow, 1, name="new")])
+    notes = {"portable_sqlite": None, "portable_postgres": None}  # deletes and inserts
+    assert warehouse.query("SELECT name, note FROM things") == [("new", notes.get(warehouse.kind, "mine"))]
+
+
+@pytest.mark.parametrize(
+    ("column", "sqlite", "postgres"),
+    [
+        ("number", "TEXT", "integer"),
+        ("name", "INTEGER", "character varying(20)"),
+        ("size", "REAL", "smallint"),
+        ("ratio", "TEXT", "real"),
+        ("good", "TEXT", "integer"),
+        ("day", "INTEGER", "timestamp without time zone"),
+        ("sold_at", "REAL", "timestamp without time zone"),
+        ("extra", "JSON", "json"),
+    ],
+)
+def test_a_column_that_cannot_hold_our_values(native: Warehouse, column: str, sqlite: str, postgres: str) -> None:
+    wrong = sqlite if native.is_sqlite else postgres
+    others = "account VARCHAR(50)" + ("" if column == "number" else ", number BIGINT")
+    native.execute(f"CREATE TABLE things ({others}, {column} {wrong}, PRIMARY KEY (account, number))")
+    never = never_asked_for()
+    with pytest.raises(WarehouseError) as caught:
+        native.load(THINGS, never)
+    message = str(caught.value)
+    assert "table things on connection 'warehouse'" in message
+    assert f"column {column} is {wrong}, expected " in message
+
+
+def test_wider_columns_will_do(native: Warehouse) -> None:
+    native.execute(
+        "CREATE TABLE things (account VARCHAR(60), number NUMERIC, name VARCHAR, size BIGINT, ratio NUMERIC, "
+        "PRIMARY KEY (number, account))"
+    )
+    if native.is_sqlite:
+        native.execute("DROP TABLE things", "CREATE TABLE things (account, number, ratio, UNIQUE (number, account))")
+    row = thing(THINGS, 1, name="n", size=5, ratio=0.5)
+    native.load(THINGS, [row])
+    assert native.load(THINGS, [row]).unchanged == 1
+    assert native.rows(THINGS) == [row]
+
+
+def test_a_table_without_the_key(native: Warehouse) -> None:
+    native.load(THINGS, [])
+    native.execute(
+        "CREATE TABLE heap AS SELECT * FROM things" if native.is_sqlite else "CREATE TABLE heap (LIKE things)"
+    )
+    never = never_asked_for()
+    with pytest.raises(WarehouseError, match=r"table heap .* no primary key or unique index on \(account, number\)"):
+        native.load(THINGS, never, "heap")
+
+
+def test_a_table_that_is_something_else(warehouse: Warehouse) -> None:
+    warehouse.execute("CREATE TABLE things (id INTEGER)")
+    with pytest.raises(WarehouseError, match="no column account, which is part of the key; another `table`"):
+        warehouse.load(THINGS, [])
+
+
+def test_a_schema_that_is_not_there(warehouse: Warehouse) -> None:
+    with pytest.raises(WarehouseError, match=r"table nowhere\.things on connection 'warehouse'.*nowhere"):
+        warehouse.load(THINGS, [thing(THINGS, 1)], "nowhere.things")
+
+
+def test_no_permission(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("psycopg3")
+    warehouse.load(THINGS, [])
+    warehouse.execute("CREATE ROLE reader", "GRANT SELECT ON things TO reader")
+    try:
+        warehouse.hook.options = "-c role=reader"
+        with pytest.raises(WarehouseError, match="permission denied for table things"):
+            warehouse.load(THINGS, [thing(THINGS, 1)])
+        with pytest.raises(WarehouseError, match="permission denied for schema public"):
+            warehouse.load(THINGS, [thing(THINGS, 1)], "others")
+    finally:
+        warehouse.hook.options = None
+        warehouse.execute("DROP OWNED BY reader", "DROP ROLE reader")
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["Mixed_Case", '"Mixed Case"', '"select"', '"dro""p; --"', "übersicht"])
+def test_names_mean_what_they_mean_in_a_statement(warehouse: Warehouse, name: str) -> None:
+    for _ in range(2):
+        warehouse.load(THINGS, [thing(THINGS, 1, name="x")], name)
+    assert warehouse.rows(THINGS, name) == [thing(THINGS, 1, name="x")]
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres"])
+def test_schemas(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    warehouse = make_warehouse(kind)
+    warehouse.execute("CREATE SCHEMA crm", 'CREATE SCHEMA "My Schema"')
+    for name in ("things", "crm.things", '"My Schema".things'):
+        warehouse.load(THINGS, [thing(THINGS, 1, name=name)], name)
+    assert [warehouse.rows(THINGS, name)[0][2] for name in ("public.things", "crm.things", '"My Schema".things')] == [
+        "things",
+        "crm.things",
+        '"My Schema".things',
+    ]
+
+
+def test_sqlite_schemas(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("sqlite")
+    for _ in range(2):
+        warehouse.load(THINGS, [thing(THINGS, 1)], "main.things")
+    assert len(warehouse.rows(THINGS)) == 1
+
+
+# Connections
+
+
+def test_the_hook_of_the_provider_as_it_is(make_warehouse: Callable[..., Warehouse]) -> None:
+    # The cursor that the connection names is meant for the user's own statements.
+    make_warehouse("psycopg3", cursor="dictcursor")
+    hook = PostgresHook("warehouse")
+    for _ in range(2):
+        load(hook, THINGS, "things", [thing(THINGS, 1)])
+    assert [dict(row) for row in hook.get_records("SELECT number FROM things")] == [{"number": 1}]
+
+
+def test_a_stricter_isolation_level_of_the_database(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("psycopg2")
+    warehouse.hook.options = "-c default_transaction_isolation=serializable"
+    for _ in range(2):
+        warehouse.load(THINGS, [thing(THINGS, 1)])
+    assert len(warehouse.rows(THINGS)) == 1
+
+
+def test_a_database_that_does_not_answer(
+    make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = make_warehouse("psycopg3")
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", '{"conn_type": "postgres", "host": "127.0.0.1", "port": 1}')
+    with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': OperationalError: .*port 1"):
+        warehouse.load(THINGS, [])
+
+
+def test_a_connection_that_does_not_exist(airflow_home: object) -> None:
+    from airflow.exceptions import AirflowNotFoundException
+
+    with pytest.raises(AirflowNotFoundException, match="nobody_knows"):
+        load(SqliteHook("nobody_knows"), THINGS, "things", [])
+
+
+def test_a_read_only_database(make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse = make_warehouse("sqlite")
+    warehouse.load(THINGS, [])
+    path = warehouse.hook.connection.host
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": path, "extra": {"mode": "ro"}})
+    )
+    with pytest.raises(WarehouseError, match="attempt to write a readonly database"):
+        load(SqliteHook("warehouse"), THINGS, "things", [thing(THINGS, 1)])

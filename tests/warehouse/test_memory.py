@@ -1,0 +1,78 @@
+"""Memory does not grow with the number of rows."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.warehouse.read import stream_rows
+from tests.warehouse.conftest import Warehouse
+from tests.warehouse.tables import THINGS, thing
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+ROWS = 200_000
+WORDS = "x" * 300
+MOST_MB = 24  # of 60 MB of words alone
+
+
+def status_mb(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(field)
+
+
+class Peak:
+    """The most memory that this process took in the `with`, over what it had."""
+
+    def __enter__(self) -> Peak:
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # else what an earlier test gave back would be used without being seen
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+        self._before = status_mb("VmRSS")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.grown_mb = status_mb("VmHWM") - self._before
+
+
+def test_reading(native: Warehouse) -> None:
+    sql = (
+        f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS}) "
+        f"SELECT i, '{WORDS}' || i FROM n"
+    )
+    count = 0
+    with Peak() as peak, stream_rows(native.hook, sql) as (_, batches):
+        for batch in batches:
+            count += len(batch)
+    assert count == ROWS
+    assert peak.grown_mb < MOST_MB
+
+
+def test_loading(warehouse: Warehouse) -> None:
+    rows, words = (20_000, WORDS * 10) if warehouse.is_portable else (60_000, WORDS * 3)
+
+    def many() -> Iterator[tuple[Any, ...]]:
+        for number in range(rows):
+            yield thing(THINGS, number, name=f"{words}{number}")
+
+    warehouse.load(THINGS, [])
+    with Peak() as peak:
+        warehouse.load(THINGS, many())
+    assert peak.grown_mb < MOST_MB
+    assert warehouse.query("SELECT count(*) FROM things") == [(rows,)]
+
+
+def test_the_peak_is_seen(make_warehouse: Any) -> None:
+    """The measuring above is worth something."""
+    with Peak() as peak:
+        held = [f"{WORDS}{number}" for number in range(ROWS)]
+    assert len(held) == ROWS
+    assert peak.grown_mb > 2 * MOST_MB

@@ -1,0 +1,199 @@
+"""What goes wrong with a row is told without the row."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.warehouse.errors import WarehouseError, words
+from airflow_provider_mail.warehouse.read import stream_rows
+from tests.warehouse.conftest import Warehouse
+from tests.warehouse.tables import THINGS, thing
+
+SECRET = "ada.lovelace@example.com"
+
+
+def everything_said(error: BaseException) -> str:
+    """All texts on the whole chain of exceptions, whether Python would show them or not."""
+    said = ["".join(traceback.format_exception(error))]
+    seen: list[BaseException] = []
+    todo: list[BaseException | None] = [error]
+    while todo:
+        link = todo.pop()
+        if link is not None and link not in seen:
+            seen.append(link)
+            said += [str(link), repr(link), repr(link.args), repr(vars(link))]
+            todo += [link.__cause__, link.__context__]
+    return "\n".join(said)
+
+
+@pytest.fixture
+def no_secret(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[Any], str]]:
+    """A function that looks for the secret in an exception; afterwards logs and output are searched too."""
+    caplog.set_level(logging.DEBUG)
+
+    def check(caught: Any) -> str:
+        assert SECRET not in everything_said(caught.value)
+        return str(caught.value)
+
+    yield check
+    output = capfd.readouterr()
+    assert SECRET not in caplog.text + output.out + output.err
+
+
+def poisoned(values: dict[str, Any]) -> tuple[Any, ...]:
+    """A row with the secret in its name, and these values."""
+    row = thing(THINGS, 3, name=SECRET)
+    return tuple(values.get(name, value) for name, value in zip(THINGS.names, row, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"size": SECRET}, "row 3, column size: needs integer, got str"),
+        ({"number": SECRET}, "row 3, column number: needs bigint, got str"),
+        ({"account": None}, "row 3, column account: needs text, got nothing"),
+        ({"good": 1}, "row 3, column good: needs boolean, got int"),
+        ({"size": True}, "row 3, column size: needs integer, got bool"),
+        ({"day": datetime.datetime(2026, 3, 1)}, "row 3, column day: needs date, got datetime"),
+        ({"sold_at": datetime.datetime(2026, 3, 1)}, "row 3, column sold_at: needs a datetime with a zone"),
+        ({"extra": {"a": {1, 2}}}, "row 3, column extra: needs a json value"),
+        ({"extra": [float("nan")]}, "row 3, column extra: needs a json value"),
+    ],
+)
+def test_a_value_of_the_wrong_type(
+    warehouse: Warehouse, no_secret: Callable[[Any], str], values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(WarehouseError) as caught:
+        warehouse.load(THINGS, [thing(THINGS, 1, name=SECRET), thing(THINGS, 2, name=SECRET), poisoned(values)])
+    assert message in no_secret(caught)
+
+
+POISON = {
+    "a number too large": {"number": 2**70},
+    "half a character": {"name": f"{SECRET}\ud800"},
+    "a NUL": {"name": f"{SECRET}\x00"},
+}
+
+
+@pytest.mark.parametrize("values", POISON.values(), ids=POISON)
+def test_a_value_that_the_database_refuses(
+    warehouse: Warehouse, no_secret: Callable[[Any], str], values: dict[str, Any]
+) -> None:
+    if warehouse.is_sqlite and "\x00" in values.get("name", ""):
+        # SQLite is the one that takes it.
+        warehouse.load(THINGS, [poisoned(values)])
+        return
+    warehouse.load(THINGS, [thing(THINGS, 1, name="old")])
+    with pytest.raises(WarehouseError) as caught:
+        warehouse.load(THINGS, [thing(THINGS, 1, name=SECRET), poisoned(values)])
+    assert "table things on connection 'warehouse': " in no_secret(caught)
+    assert [row[2] for row in warehouse.rows(THINGS)] == ["old"]
+
+
+def test_postgres_says_where_a_value_is_too_large(
+    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str]
+) -> None:
+    for kind in ("psycopg3", "psycopg2"):
+        with pytest.raises(WarehouseError) as caught:
+            make_warehouse(kind).load(THINGS, [thing(THINGS, 1), thing(THINGS, 2, size=2**40, name=SECRET)])
+        assert "NumericValueOutOfRange: row 2, column size (22003)" in no_secret(caught)
+
+
+CONSTRAINTS = {
+    "CHECK": "CREATE TABLE things (account VARCHAR(50), number BIGINT, name VARCHAR(60) CHECK (length(name) < 4), "
+    "PRIMARY KEY (account, number))",
+    "UNIQUE": "CREATE TABLE things (account VARCHAR(50), number BIGINT, name VARCHAR(60) UNIQUE, "
+    "PRIMARY KEY (account, number))",
+    "NOT NULL": "CREATE TABLE things (account VARCHAR(50), number BIGINT, note VARCHAR(60) NOT NULL, "
+    "PRIMARY KEY (account, number))",
+}
+
+
+@pytest.mark.parametrize("statement", CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_constraints_of_the_user(warehouse: Warehouse, no_secret: Callable[[Any], str], statement: str) -> None:
+    if not warehouse.is_sqlite:
+        statement = statement.replace("name VARCHAR(60)", "name TEXT")
+    warehouse.execute(statement)
+    with pytest.raises(WarehouseError) as caught:
+        warehouse.load(THINGS, [thing(THINGS, number, name=SECRET) for number in (1, 2)])
+    message = no_secret(caught)
+    if not warehouse.is_sqlite:
+        assert any(name in message for name in ("things_name_check", "things_name_key", "column note"))
+    else:
+        assert any(name in message for name in ("length(name)", "things.name", "things.note"))
+
+
+def test_a_trigger_that_talks(make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str]) -> None:
+    for kind in ("psycopg3", "psycopg2", "portable_postgres"):
+        warehouse = make_warehouse(kind)
+        warehouse.load(THINGS, [])
+        warehouse.execute(
+            "CREATE FUNCTION talk() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'I do not like %', NEW.name; END $$",
+            "CREATE TRIGGER talk BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION talk()",
+        )
+        with pytest.raises(WarehouseError) as caught:
+            warehouse.load(THINGS, [thing(THINGS, 1, name=SECRET)])
+        assert "P0001" in no_secret(caught)
+
+
+def test_the_error_of_the_rows_is_not_told_to_the_server(
+    make_warehouse: Callable[..., Warehouse],
+) -> None:
+    other_secret = "grace.hopper@example.com"  # the server does write down what it refuses itself
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield thing(THINGS, 1)
+        raise ValueError(other_secret)
+
+    for kind in ("psycopg3", "psycopg2"):
+        warehouse = make_warehouse(kind)
+        with pytest.raises(ValueError, match=other_secret):
+            warehouse.load(THINGS, rows())
+        ((log,),) = warehouse.query("SELECT pg_read_file('log')")
+        assert "RowsFailed" in log  # it writes down what it is told, too
+        assert other_secret not in log
+
+
+def test_reading_does_not_tell_its_parameters(warehouse: Warehouse, no_secret: Callable[[Any], str]) -> None:
+    mark = warehouse.hook.placeholder
+    statements = [f"SELECT * FROM nowhere WHERE x = {mark}", f"SELECT 1 {mark}"]  # the latter quoted by psycopg2
+    if not warehouse.is_sqlite:
+        statements.append(f"SELECT CAST(CAST({mark} AS text) AS integer)")
+    for statement in statements:
+        with (
+            pytest.raises(WarehouseError) as caught,
+            stream_rows(warehouse.hook, statement, [SECRET]) as (_, batches),
+        ):
+            list(batches)
+        message = no_secret(caught)
+        assert message.startswith("`sql` on connection 'warehouse': ")
+        assert "nowhere" not in statement or "nowhere" in message
+
+
+class Error(Exception):
+    """What PEP 249 asks of a driver."""
+
+
+class ProgrammingError(Error):
+    """Of a driver that nobody has heard of."""
+
+
+class DataError(Error):
+    """Of a driver that nobody has heard of."""
+
+
+def test_drivers_that_nobody_has_heard_of() -> None:
+    wrong = ProgrammingError("no table customers\n[parameters: ...]")
+    assert words(wrong, quotes_rows=False) == "ProgrammingError: no table customers"
+    assert words(wrong) == "ProgrammingError"
+    quoting = ProgrammingError(f"syntax error near '{SECRET}'")
+    assert words(quoting, [SECRET], quotes_rows=False) == "ProgrammingError"
+    assert words(quoting, {"who": SECRET}, quotes_rows=False) == "ProgrammingError"
+    assert words(DataError(SECRET), quotes_rows=False) == "DataError"

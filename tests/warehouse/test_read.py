@@ -1,0 +1,152 @@
+"""Reading: every row once, in constant memory, nothing left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.read import stream_rows
+from tests.warehouse.conftest import Warehouse
+
+NUMBERS = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) SELECT i AS id, 'x' AS word FROM n"
+)
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(4, [4, 4, 2]), (5, [5, 5]), (10, [10]), (11, [10]), (1, [1] * 10)])
+def test_rows_come_once_in_order_as_tuples(warehouse: Warehouse, size: int, sizes: list[int]) -> None:
+    with stream_rows(warehouse.hook, NUMBERS.format(10) + ";", size=size) as (names, batches):
+        assert names == ("id", "word")
+        found = list(batches)
+    assert [len(batch) for batch in found] == sizes
+    assert [row for batch in found for row in batch] == [(number, "x") for number in range(1, 11)]
+    assert all(type(batch) is list and type(row) is tuple for batch in found for row in batch)
+
+
+def test_no_rows_still_have_columns(warehouse: Warehouse) -> None:
+    with stream_rows(warehouse.hook, "SELECT 1 AS one, 2 AS two WHERE 1 = 0") as (names, batches):
+        assert names == ("one", "two")
+        assert list(batches) == []
+
+
+def test_parameters(warehouse: Warehouse) -> None:
+    for mark, parameters in (
+        (warehouse.hook.placeholder, ["a%s?'"]),
+        (":word" if warehouse.is_sqlite else "%(word)s", {"word": "a%s?'"}),
+    ):
+        sql = f"SELECT CAST({mark} AS VARCHAR(10))"
+        with stream_rows(warehouse.hook, sql, parameters) as (_, batches):
+            assert list(batches) == [[("a%s?'",)]]
+
+
+def test_parameters_that_do_not_match(warehouse: Warehouse) -> None:
+    sql = f"SELECT {warehouse.hook.placeholder}, {warehouse.hook.placeholder}"
+    with pytest.raises(WarehouseError, match="`sql` on connection 'warehouse'"), stream_rows(warehouse.hook, sql, [1]):
+        raise AssertionError
+
+
+def test_percent_signs_mean_nothing_without_parameters(warehouse: Warehouse) -> None:
+    with stream_rows(warehouse.hook, "SELECT 1 WHERE 'abc' LIKE 'a%' AND '%s' <> '?'") as (_, batches):
+        assert list(batches) == [[(1,)]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "word"), [("SELECT * FROM contcats", "contcats"), ("SELECT emial FROM people", "emial")]
+)
+def test_what_is_not_there_is_said_in_the_words_of_the_database(warehouse: Warehouse, sql: str, word: str) -> None:
+    warehouse.execute("CREATE TABLE people (email VARCHAR(50))")
+    with (
+        pytest.raises(WarehouseError, match=f"`sql` on connection 'warehouse': .*{word}"),
+        stream_rows(warehouse.hook, sql),
+    ):
+        raise AssertionError
+
+
+def test_a_statement_that_fails_halfway(native: Warehouse) -> None:
+    failing = "json(substr('1x', 1, 1 + (i >= 6000)))" if native.is_sqlite else "1 / (i - 6000)"
+    sql = NUMBERS.format(10_000).replace("'x' AS word", failing)
+    found: list[Any] = []
+    with (
+        stream_rows(native.hook, sql, size=100) as (_, batches),
+        pytest.raises(WarehouseError, match="`sql` on connection 'warehouse'"),
+    ):
+        found.extend(batches)
+    assert len(found) == 59
+
+
+@pytest.mark.parametrize(
+    "sql", ["DELETE FROM people", "UPDATE people SET email = 'x'", "CREATE TABLE others (id INTEGER)"]
+)
+def test_reading_cannot_write(native: Warehouse, sql: str) -> None:
+    native.execute("CREATE TABLE people (email VARCHAR(50))", "INSERT INTO people VALUES ('a')")
+    with pytest.raises(WarehouseError, match="`sql` on connection 'warehouse'"), stream_rows(native.hook, sql):
+        raise AssertionError
+    assert native.query("SELECT email FROM people") == [("a",)]
+
+
+def test_writing_hidden_in_a_select(make_warehouse: Callable[..., Warehouse]) -> None:
+    postgres = make_warehouse("psycopg3")
+    postgres.execute(
+        "CREATE TABLE people (email VARCHAR(50))",
+        "CREATE FUNCTION add() RETURNS integer LANGUAGE sql AS $$ INSERT INTO people VALUES ('a') RETURNING 1 $$",
+    )
+    with pytest.raises(WarehouseError, match="read-only transaction"), stream_rows(postgres.hook, "SELECT add()"):
+        raise AssertionError
+
+
+def test_a_statement_without_a_result(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("portable_sqlite")
+    with pytest.raises(WarehouseError, match="it has no result; a SELECT"), stream_rows(warehouse.hook, "BEGIN"):
+        raise AssertionError
+
+
+OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+def test_everything_is_closed_however_it_ends(make_warehouse: Callable[..., Warehouse]) -> None:
+    class Enough(Exception):
+        pass
+
+    for kind in ("psycopg3", "psycopg2"):
+        warehouse = make_warehouse(kind)
+
+        def nobody_else(warehouse: Warehouse = warehouse) -> bool:
+            # The server takes a moment to notice.
+            return any(warehouse.query(f"SELECT pg_sleep(0.02), ({OTHERS})")[0][1] == 0 for _ in range(250))
+
+        assert nobody_else()
+        with stream_rows(warehouse.hook, NUMBERS.format(100_000)) as (_, batches):
+            next(batches)
+            assert warehouse.query(OTHERS) == [(1,)]
+        assert nobody_else()
+        with pytest.raises(Enough), stream_rows(warehouse.hook, NUMBERS.format(100_000)) as (_, batches):
+            raise Enough
+        assert nobody_else()
+        with pytest.raises(WarehouseError), stream_rows(warehouse.hook, "SELECT nothing"):
+            pass
+        assert nobody_else()
+
+
+def test_sqlite_is_closed_when_not_all_was_read(make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse = make_warehouse("sqlite")
+    warehouse.execute("CREATE TABLE people (id INTEGER)")
+    warehouse.execute("INSERT INTO people " + NUMBERS.format(20_000).replace("i AS id, 'x' AS word", "i"))
+    with stream_rows(warehouse.hook, "SELECT id FROM people", size=10) as (_, batches):
+        next(batches)
+    warehouse.execute("DROP TABLE people")  # would be locked
+
+
+def test_the_cursor_of_the_connection_is_not_used(make_warehouse: Callable[..., Warehouse]) -> None:
+    from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+    make_warehouse("psycopg3", cursor="dictcursor")
+    with stream_rows(PostgresHook("warehouse"), "SELECT 1 AS one") as (names, batches):
+        assert (names, list(batches)) == (("one",), [[(1,)]])
+
+
+def test_sizes_that_cannot_be(make_warehouse: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="`size`"), stream_rows(make_warehouse("sqlite").hook, "SELECT 1", size=0):
+        pass

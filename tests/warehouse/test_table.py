@@ -1,0 +1,112 @@
+"""What a table may be, and what a user may call it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.table import (
+    BIGINT,
+    JSON,
+    TEXT,
+    TIMESTAMP,
+    Column,
+    Part,
+    Table,
+    TableName,
+    text,
+)
+
+ID = Column("id", BIGINT, "")
+SEEN = Column("seen_at", TIMESTAMP, "", observed=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("orders", [Part("orders", False)]),
+        ("crm.Orders", [Part("crm", False), Part("Orders", False)]),
+        ('crm."Orders 2026"', [Part("crm", False), Part("Orders 2026", True)]),
+        ('"a.b"."say ""hi"""', [Part("a.b", True), Part('say "hi"', True)]),
+        ("catalog.crm.übersicht$1", [Part("catalog", False), Part("crm", False), Part("übersicht$1", False)]),
+    ],
+)
+def test_names_that_users_give(name: str, parts: list[Part]) -> None:
+    parsed = TableName.parse(name)
+    assert list(parsed.parts) == parts
+    assert TableName.parse(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "orders.",
+        ".orders",
+        "crm..orders",
+        "a.b.c.d",
+        "my orders",
+        "orders; DROP TABLE x",
+        "orders--",
+        '"orders',
+        '"or"ders"',
+        '""',
+        "1st",
+        "a-b",
+        '"100%"',
+        "x" * 64,
+        "ü" * 32,
+        "orders\n",
+        '"nul\x00"',
+    ],
+)
+def test_what_is_no_name_says_which_argument(name: str) -> None:
+    with pytest.raises(WarehouseError, match="`table` must be a name"):
+        TableName.parse(name)
+
+
+@given(st.text())
+def test_no_text_breaks_out_of_its_quotes(name: str) -> None:
+    try:
+        parsed = TableName.parse(name)
+    except WarehouseError:
+        return
+    assert TableName.parse(str(parsed)) == parsed
+    assert all(part.text for part in parsed.parts)
+
+
+@pytest.mark.parametrize("name", ["Upper", "with space", "1st", "", 'quo"te', "x" * 64])
+def test_columns_have_plain_names(name: str) -> None:
+    with pytest.raises(ValueError, match="plain lower-case name"):
+        Column(name, TEXT, "")
+
+
+def test_columns_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="comment of column x"):
+        Column("x", TEXT, "a */ b")
+    with pytest.raises(ValueError, match="column x says when"):
+        Column("x", TEXT, "", observed=True)
+    with pytest.raises(ValueError, match="column x says when"):
+        Column("x", TIMESTAMP, "", observed=True, nullable=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "message"),
+    [
+        ((ID, ID), ("id",), "same name"),
+        ((ID,), (), "needs a key"),
+        ((ID,), ("id", "id"), "needs a key"),
+        ((ID,), ("other",), "no column other"),
+        ((Column("k", TEXT, ""),), ("k",), "key column k"),
+        ((Column("k", JSON, ""),), ("k",), "key column k"),
+        ((Column("k", text(9), "", nullable=True),), ("k",), "key column k"),
+        ((SEEN,), ("seen_at",), "key column seen_at"),
+        ((ID, SEEN, Column("again", TIMESTAMP, "", observed=True)), ("id",), "only one column"),
+    ],
+)
+def test_tables_that_cannot_be(columns: tuple[Column, ...], key: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Table(columns, key, "")
