@@ -1,0 +1,30 @@
+"""The service on your laptop: the whole document, with a clock that can be moved and faults on demand.
+
+``with Emulator() as emulator:`` serves it from this process, ``EmulatorProcess`` runs it as one of its own, and
+``python -m airflow_provider_mail.emulator`` on the command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.emulator.client import EmulatorClient, EmulatorProcess
+    from airflow_provider_mail.emulator.emulator import Emulator
+
+__all__ = ["Emulator", "EmulatorClient", "EmulatorProcess", "EmulatorSettings"]
+
+
+def __getattr__(name: str) -> object:
+    # The command needs no client and a client needs no server; each starts faster without the other.
+    if name == "Emulator":
+        from airflow_provider_mail.emulator.emulator import Emulator
+
+        return Emulator
+    if name in ("EmulatorClient", "EmulatorProcess"):
+        from airflow_provider_mail.emulator import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,90 @@
+"""``python -m airflow_provider_mail.emulator``: serve the emulator until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from airflow_provider_mail.emulator.demo_data import add_demo_data
+from airflow_provider_mail.emulator.emulator import Emulator
+from airflow_provider_mail.emulator.settings import EmulatorSettings, from_text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; 0 after a clean stop, 2 when it could not start."""
+    options = _options(arguments)
+    if options.list_settings:
+        for item in dataclasses.fields(EmulatorSettings):
+            print(f"{item.name}={json.dumps(item.default)}\n    {item.metadata['meaning']}")
+        return 0
+    settings = EmulatorSettings()
+    try:
+        settings.update(dict(map(from_text, options.setting)))
+        if options.api_key:
+            settings.api_key = options.api_key
+        emulator = Emulator(settings, file=options.file, host=options.host, port=options.port)
+        emulator.start()
+    except (ValueError, OSError) as error:
+        print(f"The emulator cannot start: {error}", file=sys.stderr)
+        return 2
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    if options.with_parent:
+        threading.Thread(target=_wait_for_parent, args=[stopping], daemon=True).start()
+    if options.demo_data:
+        add_demo_data(emulator)
+    if options.ready_file:
+        _write_ready_file(options.ready_file, emulator)
+    print(
+        f"The emulator serves the email service at {emulator.base_url}\n"
+        f"  API key    {emulator.api_key}\n"
+        f"  state in   {options.file or 'memory (gone when it stops)'}\n"
+        f"  control    {emulator.base_url}/_emulator\n"
+        "It sends no mail to anybody. Ctrl-C stops it.",
+        flush=True,
+    )
+    stopping.wait()
+    emulator.stop()
+    print("The emulator has stopped.", flush=True)
+    return 0
+
+
+def _wait_for_parent(stopping: threading.Event) -> None:
+    """Standard input ends when the process that holds its other end does."""
+    while os.read(0, 4096):
+        pass
+    stopping.set()
+
+
+def _write_ready_file(path: Path, emulator: Emulator) -> None:
+    """Appears complete or not at all."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps({"base_url": emulator.base_url, "api_key": emulator.api_key, "pid": os.getpid()}))
+    unfinished.replace(path)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_mail.emulator", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="interface to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=8025, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument("--file", type=Path, help="SQLite file that keeps the state; without it, memory")
+    parser.add_argument("--api-key", help="API key to accept")
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting; see --list-settings"
+    )
+    parser.add_argument("--list-settings", action="store_true", help="show all settings with their defaults")
+    parser.add_argument("--ready-file", type=Path, metavar="PATH", help="JSON file to write when it answers")
+    parser.add_argument("--with-parent", action="store_true", help="stop when standard input ends")
+    parser.add_argument("--demo-data", action="store_true", help="begin with senders, lists, templates and campaigns")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

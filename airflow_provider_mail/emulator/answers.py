@@ -1,0 +1,52 @@
+"""What goes back to a client: errors of the service, and the answer before it becomes bytes on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_mail.emulator import codec
+
+
+class ServiceError(Exception):
+    """The service refuses, with the body ``code`` and ``message`` of the document's section "Errors"."""
+
+    def __init__(self, code: int, message: str, *, keep: bool = False, http_status: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        #: Whether what was done so far stays ("the created task is kept").
+        self.keep = keep
+        self.http_status = http_status
+
+
+@dataclass
+class Answer:
+    """One HTTP answer; ``payload`` is encoded as JSON unless ``text`` is given."""
+
+    payload: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
+    text: str | bytes | None = None
+    content_type: str = "application/json;charset=UTF-8"
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def body(self) -> bytes:
+        if self.text is None:
+            return codec.encode(self.payload)
+        return self.text.encode() if isinstance(self.text, str) else self.text
+
+    @property
+    def code(self) -> int | None:
+        """The body's code; None when the body has none."""
+        code = self.payload.get("code") if self.text is None else None
+        return int(code) if code is not None else None
+
+
+def html(title: str, content: str, status: int = 200) -> Answer:
+    """A small HTML page."""
+    text = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+        f"<body><h1>{title}</h1>{content}</body></html>"
+    )
+    return Answer(status=status, text=text, content_type="text/html; charset=utf-8")

@@ -1,0 +1,207 @@
+"""The life of a campaign task: from scheduled over sending to done or failed, and what its recipients do then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_mail.emulator import codec, lists
+from airflow_provider_mail.emulator.engagement import Prospect, count_at, horizon_ms, prospect
+from airflow_provider_mail.emulator.markup import tracks_clicks
+from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+from airflow_provider_mail.emulator.store import Row
+
+DRAFT, SCHEDULED, SENDING, DONE, FAILED = "draft", "scheduled", "sending", "done", "failed"
+
+
+def mail_status(state: str, settings: EmulatorSettings) -> int:
+    """The document's mailStatus of a state."""
+    return {DRAFT: -1, SCHEDULED: settings.scheduled_status, SENDING: 1, DONE: 2, FAILED: 4}[state]
+
+
+def settle(context: Context) -> None:
+    """Bring every task to the state it has at this moment."""
+    store = context.store
+    for row in store.rows(
+        "SELECT * FROM campaigns WHERE state = ? AND send_at <= ? AND deleted_at IS NULL", SCHEDULED, context.now
+    ):
+        _start(context, row)
+    for row in store.rows("SELECT * FROM campaigns WHERE state = ?", SENDING):
+        if row["plan_looks"] is not None:
+            if row["looks"] >= row["plan_looks"]:
+                finish(context, row, context.now)
+        elif (ended := row["started_at"] + int(row["plan_seconds"] * 1000)) <= context.now:
+            finish(context, row, ended)
+
+
+def _start(context: Context, row: Row) -> None:
+    settings = context.settings
+    plan = context.store.row("SELECT * FROM campaign_plans WHERE name = ?", row["name"]) or {}
+    seconds, looks = plan.get("seconds"), plan.get("looks")
+    context.store.run(
+        "UPDATE campaigns SET state = ?, started_at = send_at, plan_seconds = ?, plan_looks = ?, plan_outcome = ? "
+        "WHERE id = ?",
+        SENDING,
+        settings.sending_seconds if seconds is None else seconds,
+        settings.sending_looks if looks is None and seconds is None else looks,
+        plan.get("outcome") or settings.campaign_outcome,
+        row["id"],
+    )
+    settle_reactions(context)
+    _choose_recipients(context, row)
+
+
+def _choose_recipients(context: Context, row: Row) -> None:
+    """Note who is written to, in an order of chance, and who is not (duplicates, excluded, suppressed, no address)."""
+    store, request = context.store, codec.decode(row["request"])
+    targets = _list_ids(context, row["team"], request["sendListNames"])
+    excluded = _list_ids(context, row["team"], request["repelListNames"])
+    store.run(
+        """
+        INSERT INTO recipients (campaign_id, rank, contact_id, email, list_name)
+        SELECT ?, row_number() OVER (
+                   PARTITION BY suppressed ORDER BY (contact_id * 2654435761 + ?) % 4294967291, contact_id
+               ) * iif(suppressed, -1, 1) - iif(suppressed, 0, 1),
+               contact_id, email, (SELECT name FROM lists WHERE id = list_id)
+        FROM (
+            SELECT contact_id, min(list_id) AS list_id, email,
+                   EXISTS (SELECT 1 FROM suppressions WHERE key = contacts.key) AS suppressed
+            FROM members JOIN contacts ON contacts.id = contact_id
+            WHERE list_id IN (SELECT value FROM json_each(?)) AND email IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM members AS repelled WHERE repelled.contact_id = contacts.id
+                              AND repelled.list_id IN (SELECT value FROM json_each(?)))
+            GROUP BY contact_id)
+        """,
+        row["id"],
+        context.settings.seed * 7919 + row["id"],
+        codec.encode(targets).decode(),
+        codec.encode(excluded).decode(),
+    )
+    sent = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank >= 0", row["id"])
+    dropped = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank < 0", row["id"])
+    members = sum(store.members.total(list_id) for list_id in targets)
+    clickable = tracks_clicks(request["content"] or "")
+    set_audience(context, row["id"], prospect(sent, context.settings, row["name"], clickable=clickable))
+    store.run("UPDATE campaigns SET unsent = ?, dropped = ? WHERE id = ?", members - sent, dropped, row["id"])
+
+
+def _list_ids(context: Context, team: str, names: list[str] | None) -> list[int]:
+    found = (lists.find(context, name, team) for name in dict.fromkeys(names or ()))
+    return [row["id"] for row in found if row is not None]
+
+
+def set_audience(context: Context, campaign_id: int, expected: Prospect) -> None:
+    """Note how many are written to and what will come of it."""
+    context.store.run(
+        "UPDATE campaigns SET sent = ?, hard = ?, soft = ?, opens = ?, clicks = ?, unsubscribes = ?, spam = ? "
+        "WHERE id = ?",
+        expected.sent,
+        expected.hard,
+        expected.soft,
+        expected.opens,
+        expected.clicks,
+        expected.unsubscribes,
+        expected.spam,
+        campaign_id,
+    )
+
+
+def finish(context: Context, row: Row, ended: int) -> None:
+    """End the sending of a task the way that was planned for it; a failed one has reached nobody."""
+    outcome = FAILED if row["plan_outcome"] == "failed" else DONE
+    context.store.run("UPDATE campaigns SET state = ?, ended_at = ? WHERE id = ?", outcome, ended, row["id"])
+    if outcome == FAILED:
+        context.store.run("DELETE FROM recipients WHERE campaign_id = ?", row["id"])
+    else:
+        announce(context, row["id"], ended, "Completed")
+
+
+def announce(context: Context, campaign_id: int, at: int, status: str) -> None:
+    """Have a TaskStatus event pushed."""
+    context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
+
+
+def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
+    """The counters of a finished task at a moment, under the document's names."""
+    if row["fixed_stats"]:
+        fixed: dict[str, int] = codec.decode(row["fixed_stats"])
+        return fixed
+    elapsed = now - (row["ended_at"] or now)
+    return {
+        "sentCount": row["sent"],
+        "deliveredCount": row["sent"] - row["hard"] - row["soft"],
+        "openCount": count_at(row["opens"], elapsed, settings),
+        "clickCount": count_at(row["clicks"], elapsed, settings),
+        "hardBounce": row["hard"],
+        "softBounce": row["soft"],
+        "unsentCount": row["unsent"],
+        "unsubscribeCount": count_at(row["unsubscribes"], elapsed, settings),
+    }
+
+
+#: Reactions that happen over days: the event, the column with its final count, and where its ranks begin.
+REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsubscribes"), ("SpamReport", "spam"))
+
+
+def first_rank(row: Row, column: str) -> int:
+    """The rank of the first recipient who reacts in this way."""
+    bounced: int = row["hard"] + row["soft"]
+    return bounced + (row["opens"] - row["spam"] if column == "spam" else 0)
+
+
+def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSettings) -> tuple[int, int]:
+    """The places (from, to) of those who react in this way after ``start`` and until ``end``."""
+    return (
+        count_at(row[column], start - row["ended_at"], settings),
+        count_at(row[column], end - row["ended_at"], settings),
+    )
+
+
+def settle_reactions(context: Context) -> None:
+    """Carry what recipients did into what the service knows of them: suppressions and properties of contacts.
+
+    It is looked at once a virtual minute at most.
+    """
+    store, settings, now = context.store, context.settings, context.now
+    last = int(store.recall("reactions") or 0)
+    if last <= now < last + 60_000:
+        return
+    store.remember("reactions", str(now))
+    if now < last:
+        return
+    suppress = "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ?"
+    for row in store.rows(
+        "SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", DONE, last - horizon_ms(settings)
+    ):
+        within: tuple[Any, ...] = (row["id"],)
+        ranks = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
+        if last < row["ended_at"] <= now:
+            within = (row["id"], 0, row["hard"])
+            store.run(f"{suppress} {ranks}", "hard bounce", row["ended_at"], *within)
+            store.run(
+                "UPDATE contacts SET properties = json_set(properties, '$.email_bounced_flag', '1', "
+                f"'$.email_bounced_time', ?) WHERE id IN (SELECT contact_id {ranks})",
+                str(row["ended_at"]),
+                *within,
+            )
+        for event, column in REACTIONS:
+            begin, end = (first_rank(row, column) + at for at in reacting(row, column, last, now, settings))
+            if begin == end:
+                continue
+            if event in ("Unsubscribed", "SpamReport"):
+                store.run(f"{suppress} {ranks}", event, now, row["id"], begin, end)
+            elif event == "Opened":
+                store.run(
+                    "UPDATE contacts SET properties = json_set(properties, '$.email_open_count', CAST(1 + CAST("
+                    "coalesce(json_extract(properties, '$.email_open_count'), 0) AS INTEGER) AS TEXT)) "
+                    f"WHERE id IN (SELECT contact_id {ranks})",
+                    row["id"],
+                    begin,
+                    end,
+                )
+    for event, moment in (("Unsubscribed", "unsubscribed_at"), ("SpamReport", "spam_at")):
+        store.run(f"{suppress} FROM deliveries WHERE {moment} > ? AND {moment} <= ?", event, now, last, now)
+    store.run(
+        f"{suppress} FROM deliveries WHERE bounce = 'hard' AND send_at > ? AND send_at <= ?",
+        "hard bounce", now, last, now,
+    )  # fmt: skip

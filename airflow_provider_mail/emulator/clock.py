@@ -1,0 +1,87 @@
+"""The emulator's virtual clock: it runs with real time until somebody moves it."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """Time as the emulated service sees it, in milliseconds since the Unix epoch.
+
+    Virtual time is ``base + (real - origin) * rate``: rate 1 runs with real time, 0 stands still, 3600 lets an hour
+    pass in a second.
+    """
+
+    def __init__(self, base_ms: float | None = None, origin: float | None = None, rate: float = 1.0) -> None:
+        self._origin = time.time() if origin is None else origin
+        self._base_ms = self._origin * 1000 if base_ms is None else base_ms
+        self.rate = rate
+
+    def now_ms(self) -> int:
+        return int(self._base_ms + (time.time() - self._origin) * 1000 * self.rate)
+
+    def now(self) -> datetime:
+        return from_ms(self.now_ms())
+
+    def reset(self) -> None:
+        """Run with real time again."""
+        self._origin = time.time()
+        self._base_ms, self.rate = self._origin * 1000, 1.0
+
+    def set(self, moment: datetime) -> None:
+        """Jump to an aware datetime, forward or back; the rate stays."""
+        self._base_ms, self._origin = to_ms(moment), time.time()
+
+    def advance(self, seconds: float) -> None:
+        self._base_ms += seconds * 1000
+
+    def run(self, rate: float = 1.0) -> None:
+        """Let virtual time pass at the given multiple of real time; 0 stops it."""
+        if rate < 0:
+            raise ValueError("the rate of the clock must not be negative")
+        self._base_ms, self._origin, self.rate = self.now_ms(), time.time(), rate
+
+    def state(self) -> tuple[float, float, float]:
+        """What a new clock needs to go on from here: the arguments of the constructor."""
+        return self._base_ms, self._origin, self.rate
+
+
+def to_ms(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError("a moment for the emulator must be a datetime with a time zone")
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def from_ms(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def iso(ms: int) -> str:
+    """The document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
+
+
+def parse_iso(text: str) -> int | None:
+    """Milliseconds of a timestamp in the document's form; None when it is not one."""
+    if not _TIMESTAMP.fullmatch(text):
+        return None
+    try:
+        return to_ms(datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC))
+    except ValueError:
+        return None
+
+
+def parse_date(text: str) -> datetime | None:
+    """Midnight UTC of a ``YYYY-MM-DD``; None when it is not a date of the calendar."""
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,27 @@
+"""Something to look at: a small company's senders, lists, templates and past campaigns."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_provider_mail.emulator.controls import Controls
+
+SENDER = "news@example.com"
+
+
+def add_demo_data(emulator: Controls) -> None:
+    """Put the demo data in place; what is there already from an earlier run stays as it is."""
+    if SENDER not in {sender["entry"] for sender in emulator.senders()}:
+        emulator.add_sender(SENDER)
+    if "Newsletter" in {found["name"] for found in emulator.lists()}:
+        return
+    emulator.add_list("Newsletter", count=1000, description="Everybody who asked for it")
+    emulator.add_list("Employees", count=25, description="Left out of campaigns")
+    emulator.add_subscription("Newsletter")
+    emulator.add_template(
+        "welcome",
+        subject="Welcome, {{name}}",
+        content='<p>Hello {{name}},</p><p><a href="https://example.com/start">start here</a></p>',
+    )
+    today = emulator.clock.now().date()
+    emulator.add_campaigns(14, prefix="newsletter", first_day=today - timedelta(days=14))

@@ -1,0 +1,110 @@
+"""The emulator in this process: a server in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from airflow_provider_mail.emulator import codec
+from airflow_provider_mail.emulator.answers import Answer, html
+from airflow_provider_mail.emulator.control import LocalChannel, find_control
+from airflow_provider_mail.emulator.controls import Controls
+from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from airflow_provider_mail.emulator.server import CONTROL, Server
+from airflow_provider_mail.emulator.service import OPERATIONS, Request, Service
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+
+
+class Emulator(Controls):
+    """The emulated service, on a free port of the loopback interface; a context manager.
+
+    ``base_url`` and ``api_key`` are what a client needs; ``settings`` may be changed at any time; ``clock``,
+    ``faults`` and ``journal`` are the groups of the control interface, everything else is here.
+    """
+
+    def __init__(
+        self,
+        settings: EmulatorSettings | None = None,
+        *,
+        file: Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.settings = settings or EmulatorSettings()
+        service = Service(self.settings, file)
+        self._server = Server(service, self._control)
+        super().__init__(LocalChannel(service, self._server, self._in_loop))
+        self._host, self._port = host, port
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def api_key(self) -> str:
+        """The API key that it accepts."""
+        return self.settings.api_key
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens, without a slash at the end."""
+        scheme = "https" if self.settings.tls_certificate else "http"
+        return f"{scheme}://{self._host}:{self._server.port}"
+
+    def start(self) -> None:
+        """Start to listen; returns when it answers. ``OSError`` when the port cannot be had."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="emulator", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._server.start(self._host, self._port), self._loop).result()
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def stop(self) -> None:
+        """Close everything; requests under way get no answer."""
+        if self._loop is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
+        self._end_loop()
+        self.service.store.close()
+
+    def _end_loop(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = None
+
+    def _in_loop(self, function: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(function)
+
+    def __enter__(self) -> Emulator:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _control(self, request: Request) -> Answer:
+        """Answer a request of the control interface, and those for the page that says what this is."""
+        if request.path == "/":
+            return html("Emulator", f"<p>{len(OPERATIONS) + 2} operations under /v5. Nothing here sends mail.</p>")
+        *group_names, name = request.path.removeprefix(CONTROL).strip("/").split("/")
+        if not name:
+            kinds = {name: {"meaning": kind.meaning, **kind.parameters} for name, kind in FAULT_KINDS.items()}
+            return Answer({"operations": sorted(OPERATIONS), "faults": kinds})
+        function = find_control(self.groups().get("/".join(group_names)), name)
+        if function is None:
+            return Answer(status=404, text=f"there is no control function {request.path}", content_type="text/plain")
+        try:
+            result = function(**codec.decode(request.content or b"{}"))
+        except (ValueError, TypeError, LookupError) as error:
+            return Answer(status=400, text=str(error), content_type="text/plain")
+        return Answer(text=codec.encode(result))

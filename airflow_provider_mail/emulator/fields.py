@@ -1,0 +1,174 @@
+"""Fields of requests, declared as data: what each must be, checked in one place.
+
+A check takes the value and the settings and returns a complaint, or None when the value is good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_mail.emulator.answers import ServiceError
+from airflow_provider_mail.emulator.clock import parse_date, parse_iso
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+
+Check = Callable[[Any, EmulatorSettings], str | None]
+Body = dict[str, Any]
+
+EMAIL = re.compile(r"[^\s\x00-\x1f\x7f@<>(),;:\"\[\]\\]+@[\w-]+(?:\.[\w-]+)+")
+_LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a request: its name on the wire, its check, and what stands for it when it is absent."""
+
+    name: str
+    check: Check
+    required: bool = False
+    default: Any = None
+
+
+def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings, within: str = "") -> Body:
+    """The body with defaults filled in; ``ServiceError`` 400 names the first field that is missing or wrong."""
+    values: Body = {}
+    for field in fields:
+        value = body.get(field.name)
+        if value is None and (settings.null_is_absent or field.name not in body):
+            if field.required:
+                raise ServiceError(400, f"missing parameter: {within}{field.name}")
+            values[field.name] = field.default
+            continue
+        if field.required and value in ("", {}):
+            raise ServiceError(400, f"missing parameter: {within}{field.name} is empty")
+        if complaint := field.check(value, settings):
+            # A check of something nested has already said where.
+            separator = "" if complaint.startswith(("[", ".")) else " "
+            raise ServiceError(400, f"invalid parameter: {within}{field.name}{separator}{complaint}")
+        values[field.name] = value
+    if settings.unknown_fields == "reject" and len(body) > len(values.keys() & body.keys()):
+        unknown = ", ".join(sorted(body.keys() - values.keys()))
+        raise ServiceError(400, f"unknown parameter: {within}{unknown} (setting unknown_fields of the emulator)")
+    return values
+
+
+# Checks
+
+
+def is_text(value: Any, settings: EmulatorSettings) -> str | None:
+    return None if isinstance(value, str) else "must be a string"
+
+
+def is_boolean(value: Any, settings: EmulatorSettings) -> str | None:
+    return None if isinstance(value, bool) else "must be a boolean"
+
+
+def is_email(value: Any, settings: EmulatorSettings) -> str | None:
+    if not isinstance(value, str):
+        return "must be a string"
+    return None if EMAIL.fullmatch(value) else "is not a valid email address"
+
+
+def is_moment(value: Any, settings: EmulatorSettings) -> str | None:
+    if isinstance(value, str) and parse_iso(value) is not None:
+        return None
+    return "is not ISO 8601 UTC, format YYYY-MM-DDThh:mm:ssZ"
+
+
+def is_date(value: Any, settings: EmulatorSettings) -> str | None:
+    return None if isinstance(value, str) and parse_date(value) else "is not a date, format YYYY-MM-DD"
+
+
+def is_web_address(value: Any, settings: EmulatorSettings) -> str | None:
+    good = isinstance(value, str) and value.startswith(("http://", "https://"))
+    return None if good else "must begin http:// or https://"
+
+
+def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
+    """A string of at most so many bytes of UTF-8; ``labels``: of letters and digits only."""
+
+    def check(value: Any, settings: EmulatorSettings) -> str | None:
+        if not isinstance(value, str):
+            return "must be a string"
+        if len(value.encode(errors="surrogatepass")) > limit:
+            return f"exceeds {limit} bytes"
+        return "may hold letters and digits only" if labels and not _LETTERS_AND_DIGITS.fullmatch(value) else None
+
+    return check
+
+
+def whole(lowest: int | None = None) -> Check:
+    """An integer, optionally with a least value."""
+
+    def check(value: Any, settings: EmulatorSettings) -> str | None:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return "must be an integer"
+        return f"must be at least {lowest}" if lowest is not None and value < lowest else None
+
+    return check
+
+
+def one_of(*values: Any) -> Check:
+    def check(value: Any, settings: EmulatorSettings) -> str | None:
+        if any(value == allowed and type(value) is type(allowed) for allowed in values):
+            return None
+        return f"must be one of {', '.join(map(str, values))}"
+
+    return check
+
+
+def is_array(value: Any, settings: EmulatorSettings) -> str | None:
+    return None if isinstance(value, list) else "must be an array"
+
+
+def list_of(check_item: Check, *, limit: int | None = None) -> Check:
+    def check(value: Any, settings: EmulatorSettings) -> str | None:
+        if not isinstance(value, list):
+            return "must be an array"
+        if limit is not None and len(value) > limit:
+            return f"holds {len(value)} items, at most {limit} are allowed"
+        for position, item in enumerate(value):
+            if complaint := check_item(item, settings):
+                return f"[{position}]{'' if complaint.startswith('.') else ' '}{complaint}"
+        return None
+
+    return check
+
+
+def record(*fields: Field) -> Check:
+    """An object with fields of its own."""
+
+    def check(value: Any, settings: EmulatorSettings) -> str | None:
+        if not isinstance(value, dict):
+            return "must be an object"
+        try:
+            read(fields, value, settings)
+        except ServiceError as error:
+            problem, _, where = error.message.partition(" parameter: ")
+            return f".{where}" + (f" ({problem})" if problem != "invalid" else "")
+        return None
+
+    return check
+
+
+def is_object(value: Any, settings: EmulatorSettings) -> str | None:
+    return None if isinstance(value, dict) else "must be an object"
+
+
+# Fields that several operations share
+
+SANDBOX = Field("sandboxMode", is_boolean, default=False)
+LANGUAGES = ("zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr")
+ATTACHMENT = Field(
+    "attachment", record(Field("fileName", is_text, required=True), Field("fileData", is_text, required=True))
+)
+
+
+def paging(default_size: int) -> tuple[Field, Field]:
+    return Field("pageSize", whole(1), default=default_size), Field("pageIndex", whole(1), default=1)
+
+
+def window() -> tuple[Field, Field]:
+    return Field("startDate", is_date, required=True), Field("endDate", is_date, required=True)

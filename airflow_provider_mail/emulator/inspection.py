@@ -1,0 +1,153 @@
+"""Looking at state: what the service has come to hold, and who was written to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_mail.emulator import codec, contacts
+from airflow_provider_mail.emulator.campaign_life import DONE, SENDING, counts, mail_status
+from airflow_provider_mail.emulator.clock import iso
+from airflow_provider_mail.emulator.control import Group, control
+from airflow_provider_mail.emulator.webhooks import configuration
+
+
+class Inspection(Group):
+    """Methods that look without leaving a trace in the journal. All return plain JSON values."""
+
+    @control
+    def contact(self, email: str) -> dict[str, Any] | None:
+        """One contact as the document's section "Contact" has it; None when there is none."""
+        row = contacts.find(self.service.context(), email)
+        return None if row is None else contacts.shown(row)
+
+    @control
+    def contacts(self, list_name: str | None = None) -> list[dict[str, Any]]:
+        """All contacts, or those of a list, in the order of their creation."""
+        store = self.service.store
+        if list_name is None:
+            rows = store.rows("SELECT * FROM contacts ORDER BY id")
+        else:
+            rows = store.rows(
+                "SELECT contacts.* FROM members JOIN contacts ON contacts.id = contact_id "
+                "WHERE list_id = (SELECT id FROM lists WHERE name = ?) ORDER BY contact_id",
+                list_name,
+            )
+        return [contacts.shown(row) for row in rows]
+
+    @control
+    def contact_count(self, list_name: str | None = None) -> int:
+        """How many contacts there are, altogether or in a list (0 for a list that does not exist)."""
+        store = self.service.store
+        if list_name is None:
+            return int(store.value("SELECT count(*) FROM contacts"))
+        list_id = store.value("SELECT id FROM lists WHERE name = ?", list_name)
+        return 0 if list_id is None else store.members.total(list_id)
+
+    @control
+    def lists(self) -> list[dict[str, Any]]:
+        """All lists: name, description, team, type (0 dynamic, 1 static) and number of contacts."""
+        rows = self.service.store.rows("SELECT id, name, description, team, type FROM lists ORDER BY id")
+        return [{**row, "contacts": self.service.store.members.total(row.pop("id"))} for row in rows]
+
+    @control
+    def templates(self) -> list[dict[str, Any]]:
+        """All templates: name, subject, content, editor."""
+        return self.service.store.rows("SELECT name, subject, content, editor FROM templates ORDER BY id")
+
+    @control
+    def senders(self) -> list[dict[str, Any]]:
+        """All sender entries: entry and type."""
+        return self.service.store.rows("SELECT entry, type FROM senders ORDER BY id")
+
+    @control
+    def suppressions(self) -> dict[str, str]:
+        """Addresses to which mail is dropped, with the reason."""
+        return {row["key"]: row["reason"] for row in self.service.store.rows("SELECT * FROM suppressions")}
+
+    @control
+    def campaigns(self, mail_name: str | None = None) -> list[dict[str, Any]]:
+        """ALL tasks ever created (with exactly this name), removed ones included, oldest first.
+
+        Each with id, guid, mailName, state (draft, scheduled, sending, done, failed), mailStatus, removed, cancelled,
+        keptBecause, attachmentBytes, created, sendDate (ISO 8601), request (the body of its creation without the
+        attachment), sentCount (how many it was sent to, 0 before sending) and, when done, mailStats.
+        """
+        service = self.service
+        rows = service.store.rows(
+            "SELECT * FROM campaigns WHERE ? IS NULL OR name = ? ORDER BY id", mail_name, mail_name
+        )
+        now, settings = service.clock.now_ms(), service.settings
+        return [
+            {
+                "id": row["id"],
+                "guid": row["guid"],
+                "mailName": row["name"],
+                "state": row["state"],
+                "mailStatus": mail_status(row["state"], settings),
+                "removed": row["deleted_at"] is not None,
+                "cancelled": row["cancelled_at"] is not None,
+                "keptBecause": row["kept_because"],
+                "attachmentBytes": row["attachment_bytes"],
+                "created": iso(row["created"]),
+                "sendDate": iso(row["send_at"]),
+                "request": codec.decode(row["request"]),
+                "sentCount": row["sent"] if row["state"] in (SENDING, DONE) else 0,
+                "mailStats": counts(row, now, settings) if row["state"] == DONE else None,
+            }
+            for row in rows
+        ]
+
+    @control
+    def campaign_recipients(self, mail_name: str) -> list[str]:
+        """Addresses that campaigns of this name were sent to; one that was written to twice is there twice."""
+        rows = self.service.store.rows(
+            "SELECT email FROM recipients JOIN campaigns ON campaigns.id = campaign_id "
+            "WHERE name = ? AND rank >= 0 ORDER BY email",
+            mail_name,
+        )
+        return [row["email"] for row in rows]
+
+    @control
+    def mails_to(self, email: str) -> list[dict[str, Any]]:
+        """Every mail sent or scheduled to an address: campaign (mailName) or transactional (uniqueMsgID, subject)."""
+        store = self.service.store
+        return [
+            *store.rows(
+                "SELECT 'campaign' AS kind, name AS mailName, subject FROM recipients "
+                "JOIN campaigns ON campaigns.id = campaign_id WHERE rank >= 0 AND lower(email) = lower(?)",
+                email,
+            ),
+            *store.rows(
+                "SELECT 'transactional' AS kind, unique_msg_id AS uniqueMsgID, subject, role FROM deliveries "
+                "JOIN messages ON messages.id = message_id WHERE dropped IS NULL AND lower(email) = lower(?)",
+                email,
+            ),
+        ]
+
+    @control
+    def messages(self, unique_msg_id: str | None = None, *, recipient: str | None = None) -> list[dict[str, Any]]:
+        """Transactional messages accepted, one per request of the single form and per version of the batch form.
+
+        Each with batch (number of the request), version, form, unique_msg_id, sender, sender_name, reply_to, subject
+        and content (tags filled in), template, category, campaign, attachment_name, attachment_bytes, send_date (ISO
+        8601) and recipients (role, email, name, dropped: the reason or None, bounce: hard, soft or None).
+        """
+        store = self.service.store
+        messages = store.rows(
+            "SELECT * FROM messages WHERE (? IS NULL OR unique_msg_id = ?) AND (? IS NULL OR id IN "
+            "(SELECT message_id FROM deliveries WHERE lower(email) = lower(?))) ORDER BY id",
+            unique_msg_id, unique_msg_id, recipient, recipient,
+        )  # fmt: skip
+        for message in messages:
+            message["send_date"] = iso(message.pop("send_at"))
+            message["created"] = iso(message["created"])
+            message["recipients"] = store.rows(
+                "SELECT role, email, name, dropped, bounce FROM deliveries WHERE message_id = ? ORDER BY id",
+                message.pop("id"),
+            )
+        return messages
+
+    @control
+    def webhook(self) -> dict[str, Any]:
+        """The webhook configuration as webhook/get shows it."""
+        return configuration(self.service.store)

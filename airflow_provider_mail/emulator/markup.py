@@ -1,0 +1,23 @@
+"""Tags and links in the content of mail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_TAG = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+_ANCHOR = re.compile(r"<a\b[^>]*>", re.IGNORECASE)
+
+
+def fill(text: str, params: Mapping[str, Any]) -> str:
+    """The text with ``{{tag}}`` replaced by its value; a tag without a value stays as it is."""
+    if "{{" not in text:
+        return text
+    return _TAG.sub(lambda tag: str(params.get(tag[1], tag[0])), text)
+
+
+def tracks_clicks(content: str) -> bool:
+    """Whether some link may be tracked: ``ef:disable-tracking`` excepts the anchor that carries it."""
+    anchors = _ANCHOR.findall(content)
+    return not anchors or not all("ef:disable-tracking" in anchor for anchor in anchors)

@@ -1,0 +1,128 @@
+"""OAuth 2.0, authorization-code flow: the consent page, codes, tokens."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from html import escape
+from urllib.parse import urlencode
+
+from airflow_provider_mail.emulator.answers import Answer, ServiceError, html
+from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.store import Row
+
+CODE_MS = 5 * 60 * 1000
+RENEWAL_MS = 300 * 1000
+AUTHORIZE = "/v5/auth/oauth/authorize"
+TOKEN = "/v5/auth/oauth/token"
+
+
+def authorize(context: Context, query: Mapping[str, str]) -> Answer:
+    """The consent page, a form that posts back here; HTTP 400 when the request is not in order."""
+    if problem := _problem(context, query):
+        return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
+    hidden = "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in query.items()
+    )
+    return html(
+        "Allow access?",
+        f"<p>The application <b>{escape(query['client_id'])}</b> asks for access to everything in the account of team "
+        f"<b>{escape(context.settings.team_name)}</b>.</p>"
+        f'<form method="post" action="{AUTHORIZE}">{hidden}'
+        '<button type="submit" name="decision" value="approve">Approve</button> '
+        '<button type="submit" name="decision" value="deny">Deny</button></form>',
+    )
+
+
+def decide(context: Context, form: Mapping[str, str]) -> Answer:
+    """What follows the user's choice: the redirect to the application."""
+    if problem := _problem(context, form):
+        return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
+    back: dict[str, str] = {}
+    if form.get("decision") == "approve":
+        back["code"] = secrets.token_urlsafe(24)
+        context.store.insert("codes", code=back["code"], issued=context.now)
+    elif context.settings.oauth_denial == "page":
+        return html("Access was denied", "<p>You may close this window.</p>")
+    elif context.settings.oauth_denial == "redirect_error":
+        back["error"] = "access_denied"
+    if context.settings.oauth_echo_state and "state" in form:
+        back["state"] = form["state"]
+    target = form["redirect_uri"]
+    if back:
+        target += ("&" if "?" in target else "?") + urlencode(back)
+    return Answer(status=302, text="", headers=[("Location", target)])
+
+
+def _problem(context: Context, query: Mapping[str, str]) -> str | None:
+    settings = context.settings
+    for name, expected in (
+        ("client_id", settings.oauth_client_id),
+        ("response_type", "code"),
+        ("redirect_uri", settings.oauth_redirect_uri),
+        ("scope", "All"),
+    ):
+        if not query.get(name):
+            return f"missing parameter: {name}"
+        if query[name] != expected:
+            return f"invalid parameter: {name}"
+    return None
+
+
+def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
+    """Exchange a code for a token; the code is used up by it, but not by an attempt that is refused."""
+    settings = context.settings
+    for name, expected in (
+        ("grant_type", "authorization_code"),
+        ("client_id", settings.oauth_client_id),
+        ("client_secret", settings.oauth_client_secret),
+        ("code", None),
+    ):
+        if not query.get(name):
+            raise ServiceError(settings.oauth_error_code, f"missing parameter: {name}")
+        if expected is not None and not secrets.compare_digest(query[name].encode(), expected.encode()):
+            raise ServiceError(settings.oauth_error_code, f"invalid parameter: {name}")
+    code = context.store.row("SELECT * FROM codes WHERE code = ?", query["code"])
+    if code is None or code["used"] or context.now - code["issued"] > CODE_MS:
+        raise ServiceError(settings.oauth_error_code, "invalid parameter: code is unknown, used or expired")
+    context.store.run("UPDATE codes SET used = 1 WHERE code = ?", query["code"])
+    current = _current(context)
+    if current is None or not _outlives(current, context.now + RENEWAL_MS):
+        current = _issue(context)
+    elif settings.oauth_repeated_flow == "replace":
+        context.store.run("UPDATE tokens SET revoked = 1")
+        current = _issue(context)
+    expires_in = -1 if current["expires"] is None else (current["expires"] - context.now) // 1000
+    return {"accessToken": current["token"], "expiresIn": expires_in}
+
+
+def _current(context: Context) -> Row | None:
+    """The newest token that was not revoked."""
+    return context.store.row("SELECT * FROM tokens WHERE revoked = 0 ORDER BY rowid DESC LIMIT 1")
+
+
+def _issue(context: Context) -> Row:
+    seconds = context.settings.oauth_token_seconds
+    issued = {
+        "token": secrets.token_urlsafe(48),
+        "issued": context.now,
+        "expires": None if seconds is None else context.now + seconds * 1000,
+    }
+    context.store.insert("tokens", **issued)
+    return issued
+
+
+def issue_token(context: Context) -> str:
+    """A token without the flow, for arranging a test."""
+    token: str = _issue(context)["token"]
+    return token
+
+
+def _outlives(row: Row, moment: int) -> bool:
+    return row["expires"] is None or row["expires"] >= moment
+
+
+def is_valid(context: Context, given: str) -> bool:
+    """Whether requests with this access token are let in."""
+    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", given)
+    return row is not None and _outlives(row, context.now + 1)

@@ -1,0 +1,133 @@
+"""Verified senders: get, add, verify, delete, and the DNS they depend on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_mail.emulator.answers import ServiceError
+from airflow_provider_mail.emulator.fields import EMAIL, SANDBOX, Body, Field, is_text, one_of
+from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+from airflow_provider_mail.emulator.store import Row
+
+MARKETING, TRANSACTIONAL = 1, 2
+CHECKS = ("mx", "spf", "dkim", "dmarc")
+
+
+def domain_of(entry: str) -> str:
+    return entry.rpartition("@")[2].lower()
+
+
+def dns(context: Context, entry: str) -> Row:
+    """What DNS says now about the domain of an entry: 1 or 0 per check, and the DKIM selector (None: any)."""
+    found = context.store.row("SELECT * FROM dns WHERE entry = ?", domain_of(entry))
+    default = int(context.settings.dns_default)
+    return found or {**dict.fromkeys(CHECKS, default), "selector": None}
+
+
+def _statuses(context: Context, row: Row) -> Row:
+    """The four checks of a sender as the service shows them."""
+    if row["service"]:
+        return dict.fromkeys(CHECKS, 1)
+    return dns(context, row["entry"]) if context.settings.dns_live else row
+
+
+def state(context: Context, sender: str, kind: int) -> str | None:
+    """Why mail of this kind cannot come from this address: "unknown", "unverified", or None when it can.
+
+    An entry may be the address itself or its whole domain.
+    """
+    rows = context.store.rows("SELECT * FROM senders WHERE lower(entry) IN (?, ?)", sender.lower(), domain_of(sender))
+    if context.settings.sender_type_matters:
+        rows = [row for row in rows if row["type"] == kind]
+    if not rows:
+        return "unknown"
+    return None if any(all(_statuses(context, row)[check] for check in CHECKS) for row in rows) else "unverified"
+
+
+def get(context: Context, body: Body) -> dict[str, Any]:
+    wanted = body["senderEmail"]
+    rows = context.store.rows(
+        "SELECT * FROM senders WHERE ? IS NULL OR lower(entry) = lower(?) ORDER BY id", wanted, wanted
+    )
+    return {"mailFromDomains": [_shown(context, row) for row in rows]}
+
+
+def _shown(context: Context, row: Row) -> dict[str, Any]:
+    statuses = _statuses(context, row)
+    return {
+        "fromDomain": row["entry"],
+        **{f"{check}Status": statuses[check] for check in CHECKS},
+        "isValidate": int(all(statuses[check] for check in CHECKS)),
+        "isServiceDomain": row["service"],
+        "senderType": row["type"],
+    }
+
+
+def add(context: Context, body: Body) -> None:
+    entry, kind = body["senderEmail"], int(body["senderType"])
+    if context.store.row("SELECT 1 FROM senders WHERE lower(entry) = lower(?) AND type = ?", entry, kind):
+        raise ServiceError(context.settings.duplicate_code, f"sender {entry} of type {kind} exists already")
+    looked_up = dns(context, entry)
+    context.store.insert("senders", entry=entry, type=kind, **{check: looked_up[check] for check in CHECKS})
+
+
+def verify(context: Context, body: Body) -> dict[str, Any]:
+    entry = body["fromDomain"]
+    # An entry may be an address; DNS is about its domain, and either names it.
+    named = [row["id"] for row in context.store.rows("SELECT * FROM senders") if _names(entry, row["entry"])]
+    if not named:
+        context.not_found(f"sender {entry}")
+    looked_up = dns(context, entry)
+    statuses = {check: looked_up[check] for check in CHECKS}
+    if looked_up["selector"] not in (None, body["selector"]):
+        statuses["dkim"] = 0
+    context.store.run_many(
+        "UPDATE senders SET mx = ?, spf = ?, dkim = ?, dmarc = ? WHERE id = ?",
+        [(*statuses.values(), sender_id) for sender_id in named],
+    )
+    return {
+        "valid": all(statuses.values()),
+        **{f"good{check.upper()}": bool(status) for check, status in statuses.items()},
+    }
+
+
+def _names(given: str, entry: str) -> bool:
+    return given.lower() in (entry.lower(), domain_of(entry))
+
+
+def delete(context: Context, body: Body) -> None:
+    if not context.store.run("DELETE FROM senders WHERE lower(entry) = lower(?)", body["senderEmail"]):
+        context.not_found(f"sender {body['senderEmail']}")
+
+
+def _is_sender(value: Any, settings: EmulatorSettings) -> str | None:
+    if not isinstance(value, str) or not EMAIL.fullmatch(value if "@" in value else f"any@{value}"):
+        return "must be an address or a domain below a top-level domain"
+    return None
+
+
+OPERATIONS = (
+    Operation("/v5/verified_senders/get", (Field("senderEmail", is_text),), get),
+    Operation(
+        "/v5/verified_senders/add",
+        (
+            Field("senderEmail", _is_sender, required=True),
+            Field("senderType", one_of("1", "2"), required=True),
+            SANDBOX,
+        ),
+        add,
+        sandbox=True,
+    ),
+    Operation(
+        "/v5/verified_senders/verify",
+        (Field("fromDomain", is_text, required=True), Field("selector", is_text, required=True)),
+        verify,
+    ),
+    Operation(
+        "/v5/verified_senders/delete",
+        (Field("senderEmail", is_text, required=True), SANDBOX),
+        delete,
+        sandbox=True,
+    ),
+)

@@ -1,0 +1,261 @@
+"""The emulator on the wire: HTTP/1.1 by h11 on asyncio streams, because faults need the socket itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from urllib.parse import parse_qsl, urlsplit
+
+import h11
+
+from airflow_provider_mail.emulator.answers import Answer
+from airflow_provider_mail.emulator.faults import Plan
+from airflow_provider_mail.emulator.journal import Entry
+from airflow_provider_mail.emulator.pushing import Pusher
+from airflow_provider_mail.emulator.service import Request, Service
+
+CONTROL = "/_emulator"
+_CREDENTIALS = ("apikey", "oauth", "authorization", "cookie")
+
+
+class Lost(Exception):
+    """The connection is to be closed without (the rest of) an answer."""
+
+    def __init__(self, *, reset: bool) -> None:
+        super().__init__("lost")
+        self.reset = reset
+
+
+class Server:
+    """Listens, speaks HTTP and lets faults strike. All methods run in one event loop."""
+
+    def __init__(self, service: Service, control: Callable[[Request], Answer]) -> None:
+        self._service = service
+        self._control = control
+        self._listener: asyncio.Server | None = None
+        self._address: tuple[str, int] = ("127.0.0.1", 0)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self.pusher = Pusher(service)
+
+    @property
+    def port(self) -> int:
+        return self._address[1]
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one. ``OSError`` when the address cannot be had."""
+        self._address = (host, port)
+        await self.listen()
+        assert self._listener is not None
+        self._address = (host, self._listener.sockets[0].getsockname()[1])
+        self._run(self.pusher.run())
+
+    async def listen(self) -> None:
+        certificate = self._service.settings.tls_certificate
+        context = None
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+        self._listener = await asyncio.start_server(
+            self._accept, *self._address, backlog=1024, limit=2**20, ssl=context, reuse_address=True
+        )
+
+    def stop_listening(self) -> None:
+        """Refuse new connections; open ones go on."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def pause(self, seconds: float) -> None:
+        """Refuse new connections for some seconds."""
+
+        async def pause() -> None:
+            self.stop_listening()
+            await asyncio.sleep(seconds)
+            await self.listen()
+
+        self._run(pause())
+
+    async def stop(self) -> None:
+        self.stop_listening()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # lets the transports close
+
+    def _run(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._run(Connection(self, self._service, self._control, next(self._numbers), reader, writer).serve())
+
+
+class Connection:
+    """One connection of a client, with one request after the other."""
+
+    def __init__(
+        self,
+        server: Server,
+        service: Service,
+        control: Callable[[Request], Answer],
+        number: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._server = server
+        self._service = service
+        self._control = control
+        self._number = number
+        self._reader = reader
+        self._writer = writer
+        self._http = h11.Connection(h11.SERVER)
+
+    async def serve(self) -> None:
+        reset = False
+        try:
+            while isinstance(head := await self._next(), h11.Request):
+                await self._handle(head)
+                if h11.MUST_CLOSE in (self._http.our_state, self._http.their_state):
+                    break
+                self._http.start_next_cycle()
+        except Lost as lost:
+            reset = lost.reset
+        except h11.RemoteProtocolError as error:
+            with suppress(h11.LocalProtocolError, OSError):
+                await self._send(Answer(status=error.error_status_hint, text=str(error), content_type="text/plain"))
+        except OSError:
+            pass  # the client has gone
+        except Exception:
+            self._service.crashed(f"connection {self._number}")
+        finally:
+            self._close(reset)
+
+    def _close(self, reset: bool) -> None:
+        if reset:
+            # Lingering for zero seconds turns the close into a reset.
+            with suppress(OSError):
+                self._writer.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+            self._writer.transport.abort()
+        else:
+            self._writer.close()
+
+    async def _next(self) -> h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed:
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    self._writer.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+                self._http.receive_data(await self._reader.read(262_144))
+            elif isinstance(event, h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed):
+                return event
+            else:
+                raise Lost(reset=False)
+
+    async def _content(self) -> bytes | None:
+        """The body of the request; None when it is larger than the service takes."""
+        parts, size = [], 0
+        while isinstance(event := await self._next(), h11.Data):
+            parts.append(event.data)
+            size += len(event.data)
+            if size > self._service.settings.max_body_bytes:
+                return None
+        if isinstance(event, h11.ConnectionClosed):
+            raise Lost(reset=False)
+        return b"".join(parts)
+
+    async def _handle(self, head: h11.Request) -> None:
+        url = urlsplit(head.target.decode())
+        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        query = dict(parse_qsl(url.query, keep_blank_values=True))
+        request = Request(head.method.decode(), url.path, query, headers)
+        if url.path == "/" or url.path.startswith(CONTROL):
+            content = await self._content()
+            await self._send(self._control(Request(request.method, url.path, query, headers, content or b"")))
+            return
+        service = self._service
+        shown = {name: "***" if name in _CREDENTIALS else value for name, value in headers.items()}
+        with service.lock:
+            entry = service.journal.open(url.path, request.method, shown, service.clock.now_ms(), self._number)
+        try:
+            await self._exchange(request, entry)
+        finally:
+            with service.lock:
+                service.journal.close(entry)
+
+    async def _exchange(self, request: Request, entry: Entry) -> None:
+        service = self._service
+        plan = None
+        with service.lock:
+            if not service.faults.need_body(request.path):
+                plan = service.faults.plan(request.path, None)
+                entry.fault = plan.fault
+        if plan and plan.unread:
+            raise Lost(reset=plan.reset)
+        content = await self._content()
+        if content is None:
+            await self._answer(Answer({"code": 413, "message": "the body is too large"}, 413), entry, Plan())
+            raise Lost(reset=False)
+        request = Request(request.method, request.path, request.query, request.headers, content)
+        body = service.parse(request)
+        with service.lock:
+            service.journal.note_body(entry, body, len(content))
+            if plan is None:
+                plan = service.faults.plan(request.path, body)
+                entry.fault = plan.fault
+            limited = service.over_rate()
+        if delay := service.settings.latency_seconds + plan.delay_before:
+            await asyncio.sleep(delay)
+        if plan.unread or plan.lost == "before":
+            raise Lost(reset=plan.reset)
+        request = Request(request.method, request.path, request.query, request.headers, content, body)
+        answer = plan.instead or limited or service.perform(request, plan, entry)
+        if plan.rewrite:
+            answer = plan.rewrite(answer)
+        if plan.lost == "after":
+            raise Lost(reset=plan.reset)
+        if plan.delay_after:
+            await asyncio.sleep(plan.delay_after)
+        await self._answer(answer, entry, plan)
+
+    async def _answer(self, answer: Answer, entry: Entry, plan: Plan) -> None:
+        entry.http_status = answer.status
+        entry.code = answer.code
+        message = answer.payload.get("message")
+        entry.message = message if isinstance(message, str) else None
+        await self._send(answer, plan, entry)
+
+    async def _send(self, answer: Answer, plan: Plan | None = None, entry: Entry | None = None) -> None:
+        body, plan = answer.body, plan or Plan()
+        headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(body))), *answer.headers]
+        head = self._http.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+        if plan.cut is not None:
+            self._writer.write(head + (self._http.send(h11.Data(body[: int(len(body) * plan.cut)])) or b""))
+            await self._writer.drain()
+            # A reset overtakes what the client has not read yet; let it read the first part.
+            await asyncio.sleep(0.01 if plan.reset else 0)
+            raise Lost(reset=plan.reset)
+        if plan.bytes_per_second:
+            self._writer.write(head)
+            head = b""
+            step = max(1, int(plan.bytes_per_second / 20))
+            while len(body) > step:
+                self._writer.write(self._http.send(h11.Data(body[:step])) or b"")
+                await self._writer.drain()
+                body = body[step:]
+                await asyncio.sleep(step / plan.bytes_per_second)
+        if entry is not None:
+            # Before the last bytes: who has the answer must find it in the journal.
+            with self._service.lock:
+                self._service.journal.close(entry, answered=True)
+        rest = (self._http.send(h11.Data(body)) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+        self._writer.write(head + rest)
+        await self._writer.drain()

@@ -1,0 +1,202 @@
+"""The service as a whole: who may come in, which operation is meant, and what becomes of it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from airflow_provider_mail.emulator import (
+    campaign_life,
+    campaigns,
+    codec,
+    contacts,
+    lists,
+    oauth,
+    senders,
+    templates,
+    transactional,
+    transactional_stats,
+    webhooks,
+)
+from airflow_provider_mail.emulator.answers import Answer, ServiceError
+from airflow_provider_mail.emulator.clock import VirtualClock
+from airflow_provider_mail.emulator.faults import Faults, Plan, too_many_requests
+from airflow_provider_mail.emulator.fields import Body, read
+from airflow_provider_mail.emulator.journal import Entry, Journal
+from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+from airflow_provider_mail.emulator.store import Store
+
+log = logging.getLogger(__name__)
+
+_RESOURCES = (contacts, lists, templates, campaigns, transactional, transactional_stats, senders, webhooks)
+#: Every ``POST`` operation of the document by its path.
+OPERATIONS: dict[str, Operation] = {
+    operation.path: operation for resource in _RESOURCES for operation in resource.OPERATIONS
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request, complete. Header names are in lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    content: bytes = b""
+    #: The body as JSON or form fields; for a GET the query; None when it is not readable.
+    body: Any = None
+
+
+class Service:
+    """State and rules; knows nothing of sockets. Hold ``lock`` for everything that happens outside ``perform``."""
+
+    def __init__(self, settings: EmulatorSettings, file: Path | None = None) -> None:
+        self.lock = threading.RLock()
+        self.settings = settings
+        self.store = Store(file)
+        self.faults = Faults()
+        self.journal = Journal(settings.journal_limit, settings.journal_body_bytes)
+        self.clock = VirtualClock(*json.loads(self.store.recall("clock") or "[]"))
+        #: Errors of the emulator itself, as tracebacks; a test should find none.
+        self.crashes: list[str] = []
+        self._tokens_left = 1.0
+        self._refilled = time.monotonic()
+
+    def context(self, plan: Plan | None = None, *, sandbox: bool = False) -> Context:
+        return Context(self.store, self.settings, self.clock.now_ms(), plan or Plan(), sandbox)
+
+    def settle(self) -> None:
+        """Let happen what time has brought about."""
+        with self.store.transaction():
+            campaign_life.settle(self.context())
+
+    def clock_moved(self) -> None:
+        """Remember where the clock stands; moved back, the past must not keep events from being pushed."""
+        self.store.remember("clock", json.dumps(self.clock.state()))
+        webhooks.enabled_no_later_than(self.context())
+
+    def parse(self, request: Request) -> Any:
+        """The content of a request, by its type; None when it cannot be read."""
+        if request.method == "GET":
+            return dict(request.query)
+        if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            return dict(parse_qsl(request.content.decode(errors="replace"), keep_blank_values=True))
+        try:
+            return codec.decode(request.content)
+        except ValueError:
+            return None
+
+    def over_rate(self) -> Answer | None:
+        """The answer to a request over the rate limit, which is a token bucket of one second."""
+        rate = self.settings.requests_per_second
+        if rate is None:
+            return None
+        now = time.monotonic()
+        self._tokens_left = min(max(rate, 1.0), self._tokens_left + (now - self._refilled) * rate)
+        self._refilled = now
+        if self._tokens_left < 1:
+            return too_many_requests(self.settings.retry_after_seconds)
+        self._tokens_left -= 1
+        return None
+
+    def perform(self, request: Request, plan: Plan, entry: Entry) -> Answer:
+        """Carry a request out and note in the journal entry whether it took effect."""
+        with self.lock:
+            try:
+                self.settle()
+                return self._dispatch(request, plan, entry)
+            except ServiceError as error:
+                return self._refusal(error)
+            except Exception:
+                self.crashed(request.path)
+                return Answer({"code": 500, "message": "the emulator itself failed; see its log"}, 500)
+
+    def crashed(self, where: str) -> None:
+        """Record the exception being handled as an error of the emulator itself."""
+        self.crashes.append(traceback.format_exc())
+        log.exception("the emulator failed at %s", where)
+
+    def _refusal(self, error: ServiceError) -> Answer:
+        status = error.http_status
+        if status is None:
+            status = error.code if self.settings.errors_as_http_status and 400 <= error.code < 600 else 200
+        return Answer({"code": error.code, "message": error.message}, status)
+
+    def _dispatch(self, request: Request, plan: Plan, entry: Entry) -> Answer:
+        if request.path == oauth.AUTHORIZE:
+            with self.store.transaction():
+                if request.method == "GET":
+                    return oauth.authorize(self.context(), request.query)
+                if request.method != "POST":
+                    raise ServiceError(405, "method not allowed: GET", http_status=405)
+                entry.processed = True
+                return oauth.decide(self.context(), request.body if isinstance(request.body, dict) else {})
+        if request.path == oauth.TOKEN:
+            if request.method != "GET":
+                raise ServiceError(405, "method not allowed: GET", http_status=405)
+            with self.store.transaction():
+                result: dict[str, Any] = oauth.token(self.context(), request.query)
+            entry.processed = True
+            return self._success(result)
+        operation = OPERATIONS.get(request.path)
+        if operation is None:
+            raise ServiceError(404, f"there is no operation {request.path}", http_status=404)
+        self._authenticate(request, entry)
+        if request.method != "POST":
+            raise ServiceError(405, "method not allowed: POST", http_status=405)
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self.settings.require_json_content_type and content_type != "application/json":
+            raise ServiceError(400, "Content-Type must be application/json")
+        if not isinstance(request.body, dict):
+            raise ServiceError(400, "the body is not a JSON object")
+        return self._success(self._carry_out(operation, request.body, plan, entry))
+
+    def _success(self, result: Mapping[str, Any]) -> Answer:
+        return Answer({"code": 200, "message": self.settings.success_message, **result})
+
+    def _carry_out(self, operation: Operation, given: Body, plan: Plan, entry: Entry) -> dict[str, Any]:
+        fields = operation.fields if isinstance(operation.fields, tuple) else operation.fields(given, self.settings)
+        body = read(fields, given, self.settings)
+        sandbox = operation.sandbox and body.pop("sandboxMode")
+        kept: ServiceError | None = None
+        result = None
+        with self.store.transaction() as transaction:
+            try:
+                result = operation.handle(self.context(plan, sandbox=sandbox), body)
+            except ServiceError as error:
+                if not error.keep:
+                    raise
+                # The refusal is told all the same, but what was done stays.
+                kept = error
+            transaction.keep = entry.processed = not sandbox
+        if kept:
+            raise kept
+        return result or {}
+
+    def _authenticate(self, request: Request, entry: Entry) -> None:
+        api_key, token = request.headers.get("apikey"), request.headers.get("oauth")
+        entry.auth = "invalid" if api_key or token else "none"
+        if api_key is not None and hmac.compare_digest(api_key.encode(), self.settings.api_key.encode()):
+            entry.auth = "api_key"
+        elif token is not None:
+            if not oauth.is_valid(self.context(), token):
+                raise ServiceError(401, "Unauthorized: invalid access token", http_status=401)
+            entry.auth = "oauth"
+        else:
+            settings = self.settings
+            raise ServiceError(
+                settings.bad_api_key_code,
+                "missing or invalid ApiKey",
+                http_status=settings.bad_api_key_http_status,
+            )

@@ -1,0 +1,83 @@
+"""Email templates: add, get, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_mail.emulator.answers import ServiceError
+from airflow_provider_mail.emulator.clock import from_ms
+from airflow_provider_mail.emulator.fields import Body, Field, is_text, one_of, paging
+from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.settings import EmulatorSettings
+from airflow_provider_mail.emulator.store import Row
+
+LONGEST_NAME = 250
+
+
+def find(context: Context, name: str) -> Row | None:
+    return context.store.row("SELECT * FROM templates WHERE name = ?", name)
+
+
+def add(context: Context, body: Body) -> None:
+    name = body["templateName"]
+    if find(context, name):
+        raise ServiceError(context.settings.duplicate_code, f"template {name} exists already")
+    context.store.insert(
+        "templates",
+        name=name,
+        content=body["templateContent"],
+        subject=body["templateSubject"],
+        editor=body["editorType"],
+        created=context.now,
+    )
+
+
+def get(context: Context, body: Body) -> dict[str, Any]:
+    name = body["templateName"] or ""
+    where = f"(? = '' OR {context.contains('name')})"
+    direction = "DESC" if context.settings.newest_first else "ASC"
+    rows = context.store.rows(
+        f"SELECT * FROM templates WHERE {where} ORDER BY id {direction} LIMIT ? OFFSET ?",
+        name,
+        name,
+        *context.page(body),
+    )
+    total = context.store.value(f"SELECT count(*) FROM templates WHERE {where}", name, name)
+    return {"templateList": [_shown(row) for row in rows], "totalRecords": total}
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    return {
+        "templateName": row["name"],
+        "templateContent": row["content"],
+        "templateSubject": row["subject"],
+        "createDate": f"{from_ms(row['created']):%Y-%m-%d %H:%M:%S}.{row['created'] % 1000:03d}",
+    }
+
+
+def delete(context: Context, body: Body) -> None:
+    if not context.store.run("DELETE FROM templates WHERE name = ?", body["templateName"]):
+        context.not_found(f"template {body['templateName']}")
+
+
+def _is_name(value: Any, settings: EmulatorSettings) -> str | None:
+    if not isinstance(value, str):
+        return "must be a string"
+    length = len(value.encode()) if settings.template_name_unit == "bytes" else len(value)
+    return f"exceeds {LONGEST_NAME} {settings.template_name_unit}" if length > LONGEST_NAME else None
+
+
+OPERATIONS = (
+    Operation(
+        "/v5/campaign/mail/template/add",
+        (
+            Field("templateName", _is_name, required=True),
+            Field("templateContent", is_text, required=True),
+            Field("templateSubject", is_text, required=True),
+            Field("editorType", one_of("DRAG", "CLASSIC"), default="DRAG"),
+        ),
+        add,
+    ),
+    Operation("/v5/campaign/mail/template/get", (Field("templateName", is_text), *paging(10)), get),
+    Operation("/v5/campaign/mail/template/delete", (Field("templateName", is_text, required=True),), delete),
+)
