@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -136,6 +136,11 @@ class Sandboxed(Part):
 
 
 Item = TypeVar("Item")
+
+Records = Annotated[list[Item], Field(fail_fast=True)]
+"""A list in an answer. The first wrong record is named and the rest left alone: a million complaints would take
+gigabytes.
+"""
 
 
 class PageResponse(MailResponse, Generic[Item]):

@@ -17,6 +17,7 @@ from airflow_provider_mail.api.base import (
     PagedRequest,
     PageResponse,
     Part,
+    Records,
     Resource,
     Sandboxed,
 )
@@ -112,10 +113,10 @@ class Campaign(Resource):
     sender_name: str | None = None
     sender_mail: str | None = None
     reply_to: str | None = None
-    rcpt_emails: list[str] | None = None
-    repel_emails: list[str] | None = None
-    rcpt_list_names: list[str] | None = None
-    repel_list_names: list[str] | None = None
+    rcpt_emails: Records[str] | None = None
+    repel_emails: Records[str] | None = None
+    rcpt_list_names: Records[str] | None = None
+    repel_list_names: Records[str] | None = None
     send_by_date_time: EpochMillis = None
     task_type: str | None = None
     mail_status: int
@@ -157,7 +158,7 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
 
 
 class CampaignsPage(PageResponse[Campaign]):
-    mail_list: list[Campaign] | None = None
+    mail_list: Records[Campaign] | None = None
 
     @property
     def records(self) -> list[Campaign]:
@@ -211,7 +212,7 @@ class CampaignStats(Resource):
 
 
 class CampaignStatsResponse(MailResponse):
-    mail_stats_list: list[CampaignStats] | None = None
+    mail_stats_list: Records[CampaignStats] | None = None
     total_records: int | None = None
 
 

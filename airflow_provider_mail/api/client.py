@@ -6,21 +6,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
+from airflow_provider_mail.api.answers import Answer, Collector
 from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.exchange import Answer, Call, Collector, Exchange, Steps, Walk, transport_error
-from airflow_provider_mail.api.paging import Pager
+from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.exchange import Call, Exchange, Steps, Walk, transport_error
+from airflow_provider_mail.api.paging import Pager, next_page
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 Item = TypeVar("Item")
 
 
@@ -33,9 +37,23 @@ def _options(config: ClientConfig) -> dict[str, Any]:
         "limits": httpx.Limits(max_connections=config.max_in_flight, max_keepalive_connections=config.max_in_flight),
         "verify": config.ssl_context(),
         "proxy": config.proxy,
+        # The service has no sessions, and one odd cookie would spoil every later request.
+        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
         # A redirect would carry the credential header to wherever it points.
         "follow_redirects": False,
     }
+
+
+def _made(kind: type[Http], config: ClientConfig) -> Http:
+    options = _options(config)
+    try:
+        return kind(**options)
+    except (ValueError, ImportError, httpx.InvalidURL):
+        pass
+    # Raised out here: httpx's error shows the proxy's URL, with its password.
+    raise MailConfigError(
+        "proxy: the proxies that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used"
+    )
 
 
 class MailClient:
@@ -47,7 +65,7 @@ class MailClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._exchange = Exchange(config)
-        self._http = httpx.Client(**_options(config))
+        self._http = _made(httpx.Client, config)
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation.
@@ -66,10 +84,12 @@ class MailClient:
         """The records of a list, page by page, complete or ending in an error.
 
         :raises MailIncompleteError: after the last page, when records are missing.
+        :raises MailAnswerError: when the list has no end.
         """
         pager = Pager(request)
-        while (page := pager.next_request) is not None:
-            yield pager.feed(self.send(page))
+        while pager.next_request is not None:
+            if records := self.run(next_page(pager)):
+                yield records
 
     def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
         walk = Walk(steps)
@@ -90,17 +110,16 @@ class MailClient:
         return self.send(step)
 
     def _fetch(self, call: Call) -> Answer:
-        collector = Collector(call.operation, self.config)
         try:
             with self._http.stream(
                 call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
             ) as response:
-                for piece in response.iter_bytes():
+                collector = Collector(call.operation, self.config, response.status_code, response.headers)
+                for piece in response.iter_raw():
                     collector.feed(piece)
+                return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             failure = transport_error(call.operation, error)
-        else:
-            return collector.answer(response)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
         raise failure
 
@@ -125,7 +144,7 @@ class AsyncMailClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._exchange = Exchange(config)
-        self._http = httpx.AsyncClient(**_options(config))
+        self._http = _made(httpx.AsyncClient, config)
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation.
@@ -144,10 +163,12 @@ class AsyncMailClient:
         """The records of a list, page by page, complete or ending in an error.
 
         :raises MailIncompleteError: after the last page, when records are missing.
+        :raises MailAnswerError: when the list has no end.
         """
         pager = Pager(request)
-        while (page := pager.next_request) is not None:
-            yield pager.feed(await self.send(page))
+        while pager.next_request is not None:
+            if records := await self.run(next_page(pager)):
+                yield records
 
     async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
         walk = Walk(steps)
@@ -168,17 +189,16 @@ class AsyncMailClient:
         return await self.send(step)
 
     async def _fetch(self, call: Call) -> Answer:
-        collector = Collector(call.operation, self.config)
         try:
             async with self._http.stream(
                 call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
             ) as response:
-                async for piece in response.aiter_bytes():
+                collector = Collector(call.operation, self.config, response.status_code, response.headers)
+                async for piece in response.aiter_raw():
                     collector.feed(piece)
+                return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             failure = transport_error(call.operation, error)
-        else:
-            return collector.answer(response)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
         raise failure
 
@@ -192,3 +212,17 @@ class AsyncMailClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class _HideQuery(logging.Filter):
+    """Keeps the query out of httpx's log line: the token exchange carries the client secret there."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                arg.copy_with(query=None) if isinstance(arg, httpx.URL) and arg.query else arg for arg in record.args
+            )
+        return True
+
+
+logging.getLogger("httpx").addFilter(_HideQuery())

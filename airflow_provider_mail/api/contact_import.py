@@ -7,19 +7,21 @@ until the rows that it does not want stand alone.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import msgspec
+from pydantic import Field
 
+from airflow_provider_mail.api.base import MailRequest, MailResponse, Sandboxed
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contact_rows import Reject, Row, RowChecker
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
-from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, MailValidationError
+from airflow_provider_mail.api.errors import MailAuthError, MailError, MailRejectedError, MailValidationError
 
 MOST_REFUSED_ALONE = 50
 """So many refused rows in one chunk mean that the rows are not the reason: the refusal is passed on."""
@@ -35,7 +37,7 @@ class ImportPlan:
     :param list_name: the list they are added to; made when missing.
     :param list_description: its description.
     :param chunk_size: rows in one request.
-    :param max_in_flight: requests under way at once.
+    :param max_in_flight: requests under way at once; no more than the client's own ``max_in_flight``.
     :param null_value: what is sent for a missing value; the document does not say what ``null`` does to a contact.
     :param sandbox_mode: let the service check and change nothing.
     :raises MailValidationError: naming what is wrong.
@@ -54,6 +56,10 @@ class ImportPlan:
         for name in ("chunk_size", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise MailValidationError(f"{name}: must be at least 1")
+        try:
+            (self.null_value or "").encode()
+        except UnicodeEncodeError:
+            raise MailValidationError("null_value: holds half a surrogate pair, which is no text") from None
         self.template()
 
     def template(self) -> ImportContacts:
@@ -88,15 +94,6 @@ class Progress:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """What became of one chunk."""
-
-    accepted: int
-    rejects: list[Reject]
-    requests: int
-
-
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     """Rows in lists of at most ``size``."""
     iterator = iter(rows)
@@ -121,13 +118,13 @@ def import_contacts(
     :param source: lists of rows; each list becomes one request, so they should hold ``plan.chunk_size`` rows.
     :param plan: what to do with them.
     :param on_reject: called for each row that is set aside, from the calling thread.
-    :param on_progress: called after each answered chunk, from the calling thread.
+    :param on_progress: called when chunks were answered, from the calling thread.
     :param progress: kept up to date, so that the caller knows it when an error ends the import.
     :raises MailError: the first final error of a chunk; chunks that were under way are waited for.
     """
     progress = progress if progress is not None else Progress()
     checker = RowChecker(plan.properties, plan.null_value)
-    template = plan.template()
+    courier = _Courier(client, plan)
     started = time.monotonic()
     under_way: set[Future[_Sent]] = set()
 
@@ -136,67 +133,138 @@ def import_contacts(
             progress.rejected += 1
             on_reject(reject)
 
+    def take_in(sent: _Sent) -> None:
+        progress.accepted += sent.accepted
+        progress.requests += sent.requests
+        progress.seconds = time.monotonic() - started
+        set_aside(sent.rejects)
+
     def collect(most: int) -> None:
-        nonlocal under_way
-        while len(under_way) > most:
-            done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+        """Take in what was answered; when more than ``most`` are under way, wait for that."""
+        while under_way:
+            patience = None if len(under_way) > most else 0
+            done, _ = wait(under_way, timeout=patience, return_when=FIRST_COMPLETED)
+            if not done:
+                return
             for future in done:
+                under_way.remove(future)
                 sent = future.result()
-                progress.accepted += sent.accepted
-                progress.requests += sent.requests
-                set_aside(sent.rejects)
-            progress.seconds = time.monotonic() - started
+                take_in(sent)
+                if sent.error is not None:
+                    raise sent.error
             on_progress(progress)
 
-    with ThreadPoolExecutor(plan.max_in_flight, thread_name_prefix="mail-import") as pool:
+    # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
+    threads = min(plan.max_in_flight, client.config.max_in_flight)
+    with ThreadPoolExecutor(threads, thread_name_prefix="mail-import") as pool:
         try:
             for rows in source:
-                good, numbers, rejects = checker.check(rows, progress.read + 1)
+                checked = checker.check(rows, progress.read + 1)
                 progress.read += len(rows)
-                set_aside(rejects)
-                if good:
-                    under_way.add(pool.submit(_Chunk(client, template, numbers).send, msgspec.json.encode(good)))
-                del rows, good
+                set_aside(checked.rejects)
+                if checked.numbers:
+                    under_way.add(pool.submit(courier.send, courier.body(checked.encoded), checked.numbers))
+                del rows, checked
                 # A little more than can be under way, so that no thread waits for the next chunk to be encoded.
-                collect(plan.max_in_flight + 2)
+                collect(threads + 2)
             collect(0)
         except BaseException:
-            for future in under_way:
-                future.cancel()
+            courier.stop()
+            for future in [future for future in under_way if not future.cancel()]:
+                take_in(future.result())
             raise
     progress.seconds = time.monotonic() - started
     return progress
 
 
-class _Chunk:
-    """Sends one chunk; when it is refused, its halves."""
+@dataclass(slots=True)
+class _Sent:
+    """What became of one chunk, and the error that ended it, if one did."""
 
-    def __init__(self, client: MailClient, template: ImportContacts, numbers: Sequence[int]) -> None:
+    accepted: int = 0
+    requests: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+    error: MailError | None = None
+
+
+class _EncodedImport(MailRequest[MailResponse], Sandboxed):
+    """An import whose body is there already: it is made by the thread that reads, and kept once."""
+
+    path = ImportContacts.path
+    effect = ImportContacts.effect
+
+    body: bytes = Field(repr=False)
+
+    def payload(self) -> bytes:
+        return self.body
+
+
+class _Courier:
+    """Carries chunks to the service, for many threads; a refused one in halves."""
+
+    def __init__(self, client: MailClient, plan: ImportPlan) -> None:
         self._client = client
+        template = plan.template()
+        if client.config.sandbox:
+            template = template.model_copy(update={"sandbox_mode": True})
         self._template = template
-        self._numbers = numbers
-        self._rejects: list[Reject] = []
-        self._requests = 0
+        self._stopped = threading.Event()
 
-    def send(self, encoded: bytes) -> _Sent:
-        self._send(encoded, 0, len(self._numbers))
-        return _Sent(len(self._numbers) - len(self._rejects), self._rejects, self._requests)
+    def body(self, encoded: bytes) -> bytes:
+        """The body of a request for encoded rows."""
+        return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
 
-    def _send(self, encoded: bytes, start: int, end: int) -> None:
-        self._requests += 1
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped.set()
+
+    def send(self, body: bytes, numbers: Sequence[int]) -> _Sent:
+        """Send one chunk.
+
+        :param body: as :meth:`body` made it.
+        :param numbers: of the rows.
+        """
+        sent = _Sent()
+        finished = False
         try:
-            self._client.send(self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}))
+            refusal = self._post(body, len(numbers), sent)
+            if refusal is not None:
+                self._halve(msgspec.json.decode(body)["contactData"], numbers, refusal, sent)
+            finished = not self._stopped.is_set()
+        except MailError as error:
+            sent.error = error
+        if not finished and not sent.accepted:
+            # It is not known that the rows were the reason.
+            sent.rejects.clear()
+        return sent
+
+    def _halve(self, rows: list[Row], numbers: Sequence[int], refusal: MailRejectedError, sent: _Sent) -> None:
+        """Halve what was refused until the rows that the service does not want stand alone."""
+        refused = [(rows, numbers, refusal)]
+        while refused and not self._stopped.is_set():
+            rows, numbers, refusal = refused.pop()
+            if len(rows) == 1:
+                if len(sent.rejects) == MOST_REFUSED_ALONE and not sent.accepted:
+                    raise refusal
+                said = refusal.service_message or "no message"
+                reason = f"refused by the service (code {refusal.code}): {said}"
+                sent.rejects.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
+                continue
+            middle = len(rows) // 2
+            # The second half is popped first, so the first one is put behind it. Both are sent before either is cut
+            # further: where the rows are the reason, something is soon accepted.
+            for half in (slice(middle, None), slice(middle)):
+                refusal_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), sent)
+                if refusal_of_half is not None:
+                    refused.append((rows[half], numbers[half], refusal_of_half))
+
+    def _post(self, body: bytes, rows: int, sent: _Sent) -> MailRejectedError | None:
+        sent.requests += 1
+        try:
+            self._client.send(_EncodedImport(body=body))
         except MailAuthError:
             raise
-        except MailRejectedError as error:
-            if end - start > 1:
-                rows: list[Any] = msgspec.json.decode(encoded)
-                middle = len(rows) // 2
-                self._send(msgspec.json.encode(rows[:middle]), start, start + middle)
-                self._send(msgspec.json.encode(rows[middle:]), start + middle, end)
-                return
-            if len(self._rejects) >= MOST_REFUSED_ALONE:
-                raise
-            (row,) = msgspec.json.decode(encoded)
-            reason = f"refused by the service (code {error.code}): {error.service_message or 'no message'}"
-            self._rejects.append(Reject(row_number=self._numbers[start], field="", reason=reason, row=row))
+        except MailRejectedError as refusal:
+            return refusal
+        sent.accepted += rows
+        return None

@@ -16,10 +16,11 @@ from airflow_provider_mail.api.base import (
     PagedRequest,
     PageResponse,
     Part,
+    Records,
     Resource,
     Sandboxed,
 )
-from airflow_provider_mail.api.errors import MailRejectedError
+from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
 from airflow_provider_mail.api.types import Address, ServiceTime, Text
 
 
@@ -136,7 +137,7 @@ class GetContact(MailRequest[GetContactResponse]):
 
 class ContactsPage(PageResponse[Contact]):
     request_id: str | None = None
-    contact_list: list[Contact] | None = None
+    contact_list: Records[Contact] | None = None
 
     @property
     def records(self) -> list[Contact]:
@@ -170,6 +171,8 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
         """Ask the service whether the contact is (still) there."""
         try:
             answer = yield GetContact(email=self.email)
+        except MailAuthError:
+            raise
         except MailRejectedError:
             return False
         return answer.contact is not None

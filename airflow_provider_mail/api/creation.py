@@ -6,9 +6,10 @@ worker that died between the request and its answer. Nothing is ever created wit
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow_provider_mail.api.base import Flow, Pause
 from airflow_provider_mail.api.campaigns import (
@@ -23,6 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailIncompleteCampaignError,
     MailRejectedError,
+    MailValidationError,
 )
 
 
@@ -55,10 +57,14 @@ def create_campaign(
     :param pause: seconds between these looks.
     :raises MailConflictError: a campaign of that name exists and differs; the fields are named.
     :raises MailIncompleteCampaignError: code 500, and the service kept the campaign.
+    :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
+    if unknown := sorted(set(ignore) - COMPARED):
+        raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     found = yield from _look(request, 1, looks, pause)
     if found is not None:
         return adopt(request, found, ignore)
+    failed: MailError | None = None
     for attempt in range(1, tries + 1):
         try:
             answer: CreateCampaignResponse = yield request
@@ -68,10 +74,12 @@ def create_campaign(
             # A refusal may mean that the name has been taken meanwhile; a lost answer may hide a success.
             if not error.may_have_taken_effect and not isinstance(error, MailRejectedError):
                 raise
+            # Remembered: the kept campaign may show only after another try was refused because of its name.
+            failed = error if error.code == 500 else failed
             found = yield from _look(request, looks, looks, pause)
             if found is not None:
-                if error.code == 500:
-                    raise _incomplete(found, error) from None
+                if failed is not None:
+                    raise _incomplete(found, failed) from None
                 return adopt(request, found, ignore)
             if attempt == tries or not error.may_have_taken_effect:
                 raise
@@ -101,26 +109,14 @@ def differences(request: CreateCampaign, found: Campaign) -> list[str]:
     Fields that were not asked for or that the service did not return, and the attachment, which it never returns, are
     not compared.
     """
-    wanted: dict[str, object] = {
-        "subject": request.subject,
-        "mail_content": request.content,
-        "sender_mail": request.sender_mail,
-        "sender_name": request.sender_name,
-        "reply_to": request.reply_to,
-        "rcpt_list_names": _unordered(request.send_list_names),
-        "repel_list_names": _unordered(request.repel_list_names),
-        "language_code": request.language_code,
-        "market_name": request.market_name,
-        "subscript_name": request.subscript_name,
-        "project_code": request.project_code,
-    }
     different = []
-    for theirs, value in wanted.items():
+    for ours, (theirs, form) in _COMPARED.items():
+        value = getattr(request, ours)
         if value is None or theirs not in found.model_fields_set:
             continue
-        there = getattr(found, theirs)
-        if value != (_unordered(there) if theirs.endswith("list_names") else there):
-            different.append(_OURS.get(theirs, theirs))
+        # Nothing, whether it is written as null, as an empty text or as an empty list, is the same nothing.
+        if form(value or ()) != form(getattr(found, theirs) or ()):
+            different.append(ours)
     if _sends_at_another_time(request, found):
         different.append("send_date")
     if found.is_idle_draft and not request.only_save:
@@ -128,11 +124,31 @@ def differences(request: CreateCampaign, found: Campaign) -> list[str]:
     return different
 
 
-_OURS = {"mail_content": "content", "rcpt_list_names": "send_list_names"}
+def _same(value: object) -> object:
+    return value
 
 
-def _unordered(names: list[str] | None) -> frozenset[str] | None:
-    return None if names is None else frozenset(names)
+def _address(value: Any) -> object:
+    return value and value.casefold()
+
+
+_COMPARED: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "subject": ("subject", _same),
+    "content": ("mail_content", _same),
+    "sender_mail": ("sender_mail", _address),
+    "sender_name": ("sender_name", _same),
+    "reply_to": ("reply_to", _address),
+    "send_list_names": ("rcpt_list_names", frozenset),
+    "repel_list_names": ("repel_list_names", frozenset),
+    "language_code": ("language_code", _same),
+    "market_name": ("market_name", _same),
+    "subscript_name": ("subscript_name", _same),
+    "project_code": ("project_code", _same),
+}
+"""What is compared: the request's field, the campaign's, and the form in which they must agree."""
+
+COMPARED = frozenset({*_COMPARED, "send_date", "only_save"})
+"""The fields in which a campaign can differ from what was asked for, and that ``ignore`` may name."""
 
 
 def _sends_at_another_time(request: CreateCampaign, found: Campaign) -> bool:

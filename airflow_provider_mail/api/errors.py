@@ -67,14 +67,30 @@ class MailAnswerLostError(MailError):
 
 
 class MailAnswerError(MailError):
-    """An answer that is not the service's: no JSON object, no ``code``, wrong types, too large."""
+    """An answer that is not the service's: no JSON object, no ``code``, wrong types, too large, or without end."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 class MailServiceError(MailError):
-    """The service answered, and not with success."""
+    """The service answered, and not with success.
+
+    :param retry_after: seconds the service asked to wait (``Retry-After``), if it did.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        operation: str | None = None,
+        status: int | None = None,
+        code: int | None = None,
+        service_message: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(text, operation=operation, status=status, code=code, service_message=service_message)
+        self.retry_after = retry_after
 
 
 class MailRejectedError(MailServiceError):
@@ -86,25 +102,9 @@ class MailAuthError(MailRejectedError):
 
 
 class MailRateLimitError(MailServiceError):
-    """Too many requests (429): not carried out.
-
-    :param retry_after: seconds the service asked to wait, if it did.
-    """
+    """Too many requests (429): not carried out."""
 
     temporary = True
-
-    def __init__(
-        self,
-        text: str,
-        *,
-        retry_after: float | None = None,
-        operation: str | None = None,
-        status: int | None = None,
-        code: int | None = None,
-        service_message: str | None = None,
-    ) -> None:
-        super().__init__(text, operation=operation, status=status, code=code, service_message=service_message)
-        self.retry_after = retry_after
 
 
 class MailServerError(MailServiceError):
@@ -118,7 +118,7 @@ class MailIncompleteError(MailError):
     """A list was read to its end and is shorter than the service says.
 
     :param got: different records received.
-    :param expected: ``totalRecords`` of the last answer.
+    :param expected: the highest ``totalRecords`` that was said.
     """
 
     temporary = True
@@ -134,7 +134,10 @@ class MailConflictError(MailError):
 
 
 class MailAmbiguousSendError(MailError):
-    """A transactional send may or may not have gone out; repeating it could mail people twice."""
+    """A request that must not happen twice may or may not have been carried out, so it is not repeated.
+
+    For a transactional send: the mail may be on its way, and sending it again could mail people twice.
+    """
 
     may_have_taken_effect = True
 

@@ -14,6 +14,7 @@ from airflow_provider_mail.api.base import (
     MailResponse,
     PagedRequest,
     PageResponse,
+    Records,
     Resource,
     Sandboxed,
 )
@@ -55,7 +56,7 @@ class AddList(MailRequest[MailResponse], Sandboxed):
 
 
 class ListsPage(PageResponse[ContactList]):
-    lists: list[ContactList] | None = None
+    lists: Records[ContactList] | None = None
 
     @property
     def records(self) -> list[ContactList]:

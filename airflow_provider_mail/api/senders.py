@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from airflow_provider_mail.api.base import Effect, Flow, MailRequest, MailResponse, Resource, Sandboxed
+from airflow_provider_mail.api.base import Effect, Flow, MailRequest, MailResponse, Records, Resource, Sandboxed
 from airflow_provider_mail.api.types import SenderEntry, Text
 
 
@@ -24,7 +24,7 @@ class Sender(Resource):
 
 
 class GetSendersResponse(MailResponse):
-    mail_from_domains: list[Sender] | None = None
+    mail_from_domains: Records[Sender] | None = None
 
 
 class GetSenders(MailRequest[GetSendersResponse]):
@@ -75,4 +75,5 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
     def exists(self) -> Flow[bool]:
         """Ask the service whether the sender is (still) there."""
         answer = yield GetSenders()
-        return any(sender.from_domain == self.sender_email for sender in answer.mail_from_domains or [])
+        entry = self.sender_email.casefold()
+        return any(sender.from_domain.casefold() == entry for sender in answer.mail_from_domains or [])

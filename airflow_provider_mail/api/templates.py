@@ -11,6 +11,7 @@ from airflow_provider_mail.api.base import (
     MailResponse,
     PagedRequest,
     PageResponse,
+    Records,
     Resource,
 )
 from airflow_provider_mail.api.paging import find
@@ -41,7 +42,7 @@ class AddTemplate(MailRequest[MailResponse]):
 
 
 class TemplatesPage(PageResponse[Template]):
-    template_list: list[Template] | None = None
+    template_list: Records[Template] | None = None
 
     @property
     def records(self) -> list[Template]:

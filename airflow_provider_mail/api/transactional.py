@@ -5,11 +5,20 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Resource, Sandboxed
+from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Records, Resource, Sandboxed
 from airflow_provider_mail.api.campaigns import Attachment
-from airflow_provider_mail.api.types import Address, Day, DisplayName, Label, SenderName, Text, UniqueMsgId, UtcTime
+from airflow_provider_mail.api.types import (
+    Address,
+    Day,
+    DisplayName,
+    Label,
+    SenderName,
+    Text,
+    UniqueMsgId,
+    UtcTime,
+)
 
 SENDS_PATH = "/v5/transactional/mail/sends_customised"
 
@@ -63,7 +72,7 @@ class MessageVersion(Part):
     subject: str | None = None
     content: str | None = None
     template_name: Text | None = None
-    params: dict[str, str] | None = None
+    params: dict[str, JsonValue] | None = None
 
 
 class SendBatch(Delivery):
@@ -72,7 +81,7 @@ class SendBatch(Delivery):
     subject: str | None = None
     content: str | None = None
     template_name: Text | None = None
-    params: dict[str, str] | None = None
+    params: dict[str, JsonValue] | None = None
     sender_name: SenderName | None = None
     message_versions: list[MessageVersion] = Field(min_length=1, max_length=100)
 
@@ -100,7 +109,7 @@ class TransactionalStats(Resource):
 
 
 class TransactionalStatsResponse(MailResponse):
-    mail_stats_list: list[TransactionalStats] | None = None
+    mail_stats_list: Records[TransactionalStats] | None = None
 
 
 class GetTransactionalStats(MailRequest[TransactionalStatsResponse]):

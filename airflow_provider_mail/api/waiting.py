@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -50,26 +51,43 @@ class Verdict:
 class CampaignWait:
     """Judges look after look.
 
+    ``not_before`` is the send time (Unix time) of a campaign that was last seen waiting for it, else 0: until then
+    there is nothing to see.
+
     :param mail_name: the campaign's exact name.
     :param seen: whether it has been there before.
+    :param looked: whether looking has worked before. A refusal then counts as one failed look, since a key may be
+        exchanged while we wait; the first look of all ends the wait at once.
     :param max_poll_errors: so many failed looks in a row are borne.
     """
 
-    def __init__(self, mail_name: str, *, seen: bool = False, max_poll_errors: int = MAX_POLL_ERRORS) -> None:
+    def __init__(
+        self, mail_name: str, *, seen: bool = False, looked: bool = False, max_poll_errors: int = MAX_POLL_ERRORS
+    ) -> None:
         self.mail_name = mail_name
         self.seen = seen
+        self.not_before = 0.0
+        self._looked = looked
         self._max_poll_errors = max_poll_errors
         self._errors = 0
         self._missing = 0
         self._drafts = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the last look showed a draft that may still become more."""
+        return self._drafts > 0
 
     def judge(self, look: Look) -> Verdict:
         """What this look means, after those before it."""
         if isinstance(look, MailError):
             return self._failed(look)
         self._errors = 0
+        self._looked = True
+        self.not_before = _send_time_ahead(look)
         if look is None:
             self._missing += 1
+            self._drafts = 0
             if self.seen and self._missing >= PATIENCE:
                 return Verdict(
                     Outcome.FAILED, f"campaign {self.mail_name!r} has disappeared: deleted or cancelled at the service"
@@ -84,13 +102,19 @@ class CampaignWait:
 
     def _failed(self, error: MailError) -> Verdict:
         self._errors += 1
-        if not error.temporary:
+        if not error.temporary and not self._looked:
             return Verdict(Outcome.REFUSED, str(error))
         if self._errors > self._max_poll_errors:
-            return Verdict(Outcome.ERROR, f"{self._errors} looks in a row failed, the last with: {error}")
+            outcome = Outcome.ERROR if error.temporary else Outcome.REFUSED
+            return Verdict(outcome, f"{self._errors} looks in a row failed, the last with: {error}")
         return Verdict(
             Outcome.WAITING, f"look failed ({self._errors} in a row, {self._max_poll_errors} are borne): {error}"
         )
+
+
+def _send_time_ahead(campaign: Campaign | None) -> float:
+    send_time = None if campaign is None else campaign.send_by_date_time
+    return send_time.timestamp() if send_time is not None and send_time > datetime.now(UTC) else 0.0
 
 
 def _status(campaign: Campaign) -> Verdict:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Resource
+from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Records, Resource
 from airflow_provider_mail.api.types import Text, WebUrl, WebUrlOrNothing
 
 
@@ -47,7 +47,7 @@ class GetWebhookResponse(MailResponse):
 
     trans_event: SavedToggles | None = None
     trans_callback_url: str | None = None
-    trans_callback_url_extra: list[SavedCallback] | None = None
+    trans_callback_url_extra: Records[SavedCallback] | None = None
     trans_enable: bool | None = None
 
 

@@ -1,0 +1,179 @@
+"""What comes back: taking an answer in within bounds, and judging what it means. No I/O."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pydantic_core
+
+from airflow_provider_mail.api.base import MailRequest, MailResponse
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import (
+    MailAnswerError,
+    MailAnswerLostError,
+    MailAuthError,
+    MailConfigError,
+    MailRateLimitError,
+    MailRejectedError,
+    MailServerError,
+)
+from airflow_provider_mail.api.retry import retry_after_seconds
+
+R = TypeVar("R", bound=MailResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ()) -> R:
+    """The response in an answer.
+
+    The body's ``code`` counts where there is one, the HTTP status otherwise (document, "Conventions", 3); the HTTP
+    statuses 401 and 429 count whatever the body says.
+
+    :param hidden: secrets that the service's words must not show, should it repeat what it was sent.
+    :raises MailError: whatever the answer says that is not success.
+    """
+    operation, status = request.path, answer.status
+    body = _json_object(answer.body)
+    code = _code(body)
+    message = _message(body, hidden)
+    if code == 200 and 200 <= status < 300:
+        assert body is not None
+        return request.read({**body, "code": code, "message": message})
+    if 300 <= status < 400:
+        raise MailConfigError(
+            f"{operation}: the address answers with a redirect (HTTP {status}), which is not followed: "
+            "set the connection's host to the final address",
+            operation=operation,
+            status=status,
+        )
+    verdict = status if code in (None, 200) or status in (401, 429) else code
+    assert verdict is not None
+    where = f"{operation}: " + (f"code {code}" if verdict == code else f"HTTP {status}")
+    said = f": {message}" if message else ""
+    details: dict[str, Any] = {
+        "operation": operation,
+        "status": status,
+        "code": code,
+        "service_message": message or None,
+    }
+    if verdict == 429:
+        asked = retry_after_seconds(answer.headers)
+        raise MailRateLimitError(f"{where}: too many requests{said}", retry_after=asked, **details)
+    if verdict == 401:
+        raise MailAuthError(f"{where}: the service refused the credentials{said}", **details)
+    if verdict == 408:
+        raise MailAnswerLostError(f"{where}: the service gave up waiting{said}", **details)
+    if 400 <= verdict < 500:
+        hint = "" if body is not None else " (no JSON: is the connection's host the service's address?)"
+        raise MailRejectedError(f"{where}: refused{said}{hint}", **details)
+    if code is None and 200 <= status < 300:
+        kind = "no JSON object" if body is None else "an object without a whole-number code"
+        raise MailAnswerError(
+            f"{where} with {kind} instead of the service's answer: is the connection's host the service's address, "
+            "without a proxy's page in between?",
+            **details,
+        )
+    asked = retry_after_seconds(answer.headers)
+    raise MailServerError(f"{where}: the service failed{said}", retry_after=asked, **details)
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _code(body: Mapping[str, Any] | None) -> int | None:
+    code = None if body is None else body.get("code")
+    if isinstance(code, str) and re.fullmatch(r"\s*-?[0-9]{1,9}\s*", code):
+        return int(code)
+    if isinstance(code, float) and code.is_integer():
+        code = int(code)
+    is_code = isinstance(code, int) and not isinstance(code, bool) and abs(code) < 1_000_000_000
+    return code if is_code else None
+
+
+_ADDRESS = re.compile(r"[^\s<>\"'(),;:=]+@[^\s<>\"'(),;:=]+")
+
+
+def _message(body: Mapping[str, Any] | None, hidden: Collection[str]) -> str:
+    """What the service says, in one short line without what it may have repeated of a request: secrets, addresses."""
+    message = None if body is None else body.get("message")
+    if not isinstance(message, str):
+        return ""
+    message = message[:10_000]
+    for secret in hidden:
+        message = message.replace(secret, "***")
+    message = _ADDRESS.sub("***", message)
+    return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
+
+
+class Collector:
+    """Takes an answer's body in piece by piece and unpacks it, within bounds of size and time.
+
+    A time-out per read is not enough against a peer that sends a byte now and then, and httpx would unpack a piece
+    whole, a thousand times its size. What cannot be unpacked is kept as it came: it is no JSON, so the status decides.
+
+    :param headers: the answer's; its body begins now.
+    """
+
+    def __init__(self, operation: str, config: ClientConfig, status: int, headers: Mapping[str, str]) -> None:
+        self._operation = operation
+        self._most = config.max_answer_bytes
+        self._seconds = config.timeout * 4
+        self._deadline = time.monotonic() + self._seconds
+        self._status = status
+        self._headers = headers
+        packed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
+        self._unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if packed else None
+        self._pieces: list[bytes] = []
+        self._received = self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Keep a piece.
+
+        :raises MailAnswerError: when the body is too large.
+        :raises MailAnswerLostError: when it takes too long.
+        """
+        self._received += len(piece)
+        unpacked = self._unpack(piece)
+        self._size += len(unpacked)
+        if max(self._received, self._size) > self._most:
+            raise MailAnswerError(
+                f"{self._operation}: the answer is larger than {self._most} bytes", operation=self._operation
+            )
+        if time.monotonic() > self._deadline:
+            raise MailAnswerLostError(
+                f"{self._operation}: the answer was not complete after {self._seconds:g} s (four times the "
+                "connection's timeout)",
+                operation=self._operation,
+            )
+        self._pieces.append(unpacked)
+
+    def _unpack(self, piece: bytes) -> bytes:
+        if self._unpacker is None:
+            return piece
+        try:
+            return self._unpacker.decompress(piece, self._most - self._size + 1)
+        except zlib.error:
+            self._unpacker = None
+            return piece
+
+    def answer(self) -> Answer:
+        """The whole answer."""
+        return Answer(self._status, self._headers, b"".join(self._pieces))

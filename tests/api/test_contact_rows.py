@@ -1,0 +1,309 @@
+"""Checking rows: every row is sent as text, in order, or set aside with its number, its field and a reason."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.contact_rows import CheckedRows, RowChecker
+
+MARK = "qX7"
+"""Stands in all text that comes in, and in no reason."""
+
+GOOD_ADDRESSES = ("ada@example.com", f"{MARK}@sub.example.org", "čeněk+x@příklad.cz", "o'neil@x.co", "用户@例子.公司")
+BAD_ADDRESSES = (
+    "nonsense",
+    "a@b",
+    "a b@c.de",
+    "a@b.de,c@d.de",
+    "@x.de",
+    "a@",
+    "a@b..de",
+    "<a@b.de>",
+    "a@b.de\n",
+    "a@@b.de",
+)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class NoTime(datetime):
+    """As pandas has it: a datetime that is none, and unlike itself."""
+
+    __hash__ = datetime.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+texts = st.text(st.characters(exclude_characters="@"), max_size=8).map(MARK.__add__)
+half_pairs = st.builds(
+    lambda before, half: f"{MARK}{before}{half}",
+    st.text(st.characters(exclude_characters="@"), max_size=3),
+    st.sampled_from("\ud800\udfff"),
+)
+scalars = st.one_of(
+    st.none(),
+    st.just(""),
+    texts,
+    half_pairs,
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([Colour.RED, NoTime(2026, 1, 1)]),
+    st.floats(),
+    st.decimals(),
+    st.dates(),
+    st.times(),
+    st.datetimes(timezones=st.one_of(st.none(), st.just(UTC))),
+    st.uuids(),
+    st.binary(max_size=4),
+    st.timedeltas(),
+    st.lists(st.integers(), max_size=2),
+)
+addresses = st.one_of(st.emails(), st.sampled_from(GOOD_ADDRESSES), st.sampled_from(BAD_ADDRESSES), scalars)
+BY_PROPERTY = {
+    "email": addresses,
+    "phoneNumber": st.one_of(st.integers(), texts, scalars),
+    "name": scalars,
+    "born": scalars,
+}
+
+MAPPINGS = (
+    ("email",),
+    ("phoneNumber",),
+    ("email", "name"),
+    ("name", "phoneNumber"),
+    ("email", "phoneNumber"),
+    ("name", "phoneNumber", "email", "born"),
+)
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> tuple[tuple[str, ...], list[Any]]:
+    """Properties, and rows that are mostly of their width."""
+    properties = draw(st.sampled_from(MAPPINGS))
+    whole = st.tuples(*(BY_PROPERTY[name] for name in properties))
+    sometimes_good = st.tuples(*(st.sampled_from(GOOD_ADDRESSES) if name == "email" else texts for name in properties))
+    odd = st.one_of(st.lists(scalars, max_size=6), scalars, st.dictionaries(texts, scalars, max_size=2))
+    row = st.one_of(sometimes_good, sometimes_good.map(list), whole, whole.map(list), odd)
+    return properties, draw(st.lists(row, max_size=8))
+
+
+def values_of(row: Any) -> list[Any]:
+    return list(row) if isinstance(row, list | tuple) else [row]
+
+
+def text_of(name: str, value: Any, *, needed: bool) -> str | None:
+    """What is sent for a value; a `ValueError` where nothing can be."""
+    if value is None or (name == "email" and value == "" and not needed):
+        if needed:
+            raise ValueError
+        return None
+    if isinstance(value, str):
+        value.encode()  # half a surrogate pair is a `ValueError`
+        text = str.__str__(value)
+        if (name == "email" and (text in BAD_ADDRESSES or "@" not in text)) or (needed and not text):
+            raise ValueError
+        return text
+    if name == "email" or (name == "phoneNumber" and (isinstance(value, bool) or not isinstance(value, int))):
+        raise ValueError
+    if isinstance(value, bool):
+        return {True: "true", False: "false"}[value]
+    if isinstance(value, float | Decimal) and (Decimal(value).is_nan() or Decimal(value).is_infinite()):
+        raise ValueError
+    if isinstance(value, int | float | Decimal | uuid.UUID):
+        return str(value)
+    if isinstance(value, date | time) and not isinstance(value, NoTime):
+        return value.isoformat()
+    raise ValueError
+
+
+def verdict(properties: Sequence[str], row: Any) -> list[str | None] | str:
+    """What a row is sent as, or the field for which it is set aside."""
+    values = values_of(row)
+    if len(values) != len(properties):
+        return ""
+    both = {"email", "phoneNumber"} <= set(properties)
+    sent: dict[str, str | None] = {}
+    for name, value in zip(properties, values, strict=True):
+        try:
+            sent[name] = text_of(name, value, needed=name in ("email", "phoneNumber") and not both)
+        except ValueError:
+            return name
+    if both and sent["email"] is None and not sent["phoneNumber"]:
+        return "email"
+    return list(sent.values())
+
+
+def good_rows(checked: CheckedRows) -> dict[int, list[str | None]]:
+    return dict(zip(checked.numbers, json.loads(checked.encoded), strict=True))
+
+
+def outcome(checked: CheckedRows) -> tuple[Any, Any]:
+    rejects = [(reject.row_number, reject.field, reject.reason, repr(reject.row)) for reject in checked.rejects]
+    return good_rows(checked), rejects
+
+
+@given(chunks())
+@example((("email",), []))
+def test_every_row_is_sent_in_order_or_set_aside(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
+    properties, rows = chunk
+    checked = RowChecker(properties).check(rows, 1001)
+
+    expected = {1001 + place: verdict(properties, row) for place, row in enumerate(rows)}
+    assert good_rows(checked) == {number: row for number, row in expected.items() if isinstance(row, list)}
+    assert list(checked.numbers) == sorted(checked.numbers)
+    fields = {reject.row_number: reject.field for reject in checked.rejects}
+    assert fields == {number: field for number, field in expected.items() if isinstance(field, str)}
+    assert [reject.row_number for reject in checked.rejects] == sorted(fields)
+
+
+@given(chunks())
+def test_a_reject_keeps_the_values_and_tells_none(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
+    properties, rows = chunk
+    for reject in RowChecker(properties).check(rows, 1).rejects:
+        given_values = values_of(rows[reject.row_number - 1])
+        assert all(kept is value for kept, value in zip(reject.row, given_values, strict=True))
+        assert reject.reason
+        assert MARK not in reject.reason
+        for value in map(str, given_values):
+            assert len(value) < 6 or value not in reject.reason
+        assert MARK not in repr(reject)
+
+
+@given(chunks())
+def test_a_row_s_fate_does_not_depend_on_its_neighbours(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
+    properties, rows = chunk
+    checker = RowChecker(properties)
+    together = outcome(checker.check(rows, 1))
+    alone = [outcome(RowChecker(properties).check([row], number)) for number, row in enumerate(rows, 1)]
+
+    assert together == (
+        {number: row for good, _ in alone for number, row in good.items()},
+        [reject for _, rejects in alone for reject in rejects],
+    )
+    assert outcome(checker.check(rows, 1)) == together  # nor on what the checker saw before
+
+
+BORN = date(1815, 12, 10)
+MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (7, "7"),
+        (-7, "-7"),
+        (True, "true"),
+        (False, "false"),
+        (0.5, "0.5"),
+        (Decimal("12.30"), "12.30"),
+        (BORN, "1815-12-10"),
+        (time(9, 30), "09:30:00"),
+        (MOMENT, "2026-01-31T09:30:00+00:00"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Colour.RED, "red"),
+        ("", ""),
+        (" as it is ", " as it is "),
+        ("\x00\u2028𝄞", "\x00\u2028𝄞"),
+        (None, None),
+    ],
+)
+def test_what_has_one_form_as_text_is_sent_as_text(value: Any, text: str | None) -> None:
+    checked = RowChecker(("email", "note")).check([("ada@example.com", value)], 1)
+    assert good_rows(checked) == {1: ["ada@example.com", text]}
+
+
+@pytest.mark.parametrize(
+    ("properties", "row", "field", "reason"),
+    [
+        (("email",), (None,), "email", "is empty"),
+        (("email",), ("",), "email", "is not an email address"),
+        (("email",), (7,), "email", "is of type int: cast it to text"),
+        (("email",), ("nobody",), "email", "is not an email address"),
+        (("email",), ("a@b.c\ud800",), "email", "holds half a surrogate pair, which is no text"),
+        (("phoneNumber",), ("",), "phoneNumber", "is empty"),
+        (("phoneNumber",), (None,), "phoneNumber", "is empty"),
+        (("phoneNumber",), (4.9e12,), "phoneNumber", "is of type float: cast it to text"),
+        (("phoneNumber",), (True,), "phoneNumber", "is of type bool: cast it to text"),
+        (("email", "phoneNumber"), (None, None), "email", "neither email nor phoneNumber is given"),
+        (("email", "phoneNumber"), ("", ""), "email", "neither email nor phoneNumber is given"),
+        (("email", "name"), ("a@b.de", b"Ada"), "name", "is of type bytes: cast it to text"),
+        (("email", "name"), ("a@b.de", "\udfff"), "name", "holds half a surrogate pair, which is no text"),
+        (("email", "name"), ("a@b.de", float("nan")), "name", "is NaN or infinite: give None where there is no value"),
+        (
+            ("email", "name"),
+            ("a@b.de", Decimal("sNaN")),
+            "name",
+            "is NaN or infinite: give None where there is no value",
+        ),
+        (("email", "name"), ("a@b.de", timedelta(1)), "name", "is of type timedelta: cast it to text"),
+        (("email", "name"), ("a@b.de", 10**5000), "name", "is of type int: cast it to text"),
+        (("email", "name"), ("a@b.de", {"a": 1}), "name", "is of type dict: cast it to text"),
+        (("email", "name"), ("nobody", 1, 2), "", "has 3 values instead of 2"),
+        (("email", "name"), ("a@b.de",), "", "has 1 values instead of 2"),
+        (("email", "name"), (), "", "has 0 values instead of 2"),
+        (("email", "name"), "ab", "", "has 1 values instead of 2"),
+        (("email", "name"), None, "", "has 1 values instead of 2"),
+        (("email", "name"), {"email": "a@b.de", "name": "Ada"}, "", "has 1 values instead of 2"),
+    ],
+)
+def test_what_cannot_be_sent_is_set_aside_in_words(
+    properties: tuple[str, ...], row: Any, field: str, reason: str
+) -> None:
+    good = tuple("x@example.com" if name == "email" else "1" for name in properties)
+    checked = RowChecker(properties).check([good, row, good], 41)
+
+    (reject,) = checked.rejects
+    assert (reject.row_number, reject.field, reject.reason) == (42, field, reason)
+    assert good_rows(checked) == {41: list(good), 43: list(good)}
+
+
+def test_a_phone_number_is_enough_where_both_are_mapped() -> None:
+    rows = [("", 49301234), (None, "+49 30 1"), ("ada@example.com", None), ("bob@example.com", "")]
+    checked = RowChecker(("email", "phoneNumber")).check(rows, 1)
+    assert good_rows(checked) == {
+        1: [None, "49301234"],
+        2: [None, "+49 30 1"],
+        3: ["ada@example.com", None],
+        4: ["bob@example.com", ""],
+    }
+
+
+def test_other_sequences_are_rows_too() -> None:
+    import sqlite3
+
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    row = connection.execute("SELECT 'ada@example.com', 7").fetchone()
+    connection.close()
+    assert good_rows(RowChecker(("email", "name")).check([row], 1)) == {1: ["ada@example.com", "7"]}
+
+
+def test_what_is_sent_for_a_missing_value_can_be_chosen() -> None:
+    rows = [("ada@example.com", None, "1"), (None, "Bob", 2), (None, None, None)]
+    checked = RowChecker(("email", "name", "phoneNumber"), null_value="-").check(rows, 1)
+    assert good_rows(checked) == {1: ["ada@example.com", "-", "1"], 2: ["-", "Bob", "2"]}
+    assert [reject.row_number for reject in checked.rejects] == [3]
+
+
+def test_a_column_of_numbers_goes_well_with_bad_rows_in_every_chunk() -> None:
+    checker = RowChecker(("email", "customer"))
+    for start in range(1, 40, 10):
+        rows = [
+            ("nobody" if number % 10 == 5 else f"p{number}@example.com", number) for number in range(start, start + 10)
+        ]
+        checked = checker.check(rows, start)
+        assert good_rows(checked) == {n: [f"p{n}@example.com", str(n)] for n in range(start, start + 10) if n % 10 != 5}
+        assert [(reject.row_number, reject.row) for reject in checked.rejects] == [(start + 4, ("nobody", start + 4))]

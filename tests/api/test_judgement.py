@@ -1,0 +1,241 @@
+"""What an answer means: HTTP status and body to response or error, for any bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.answers import Answer, judge
+from airflow_provider_mail.api.base import MailRequest
+from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
+from airflow_provider_mail.api.contacts import GetListContacts
+from airflow_provider_mail.api.errors import (
+    MailAnswerError,
+    MailAnswerLostError,
+    MailAuthError,
+    MailConfigError,
+    MailError,
+    MailRateLimitError,
+    MailRejectedError,
+    MailServerError,
+)
+from airflow_provider_mail.api.lists import AddList, GetLists
+from airflow_provider_mail.api.oauth import GetToken
+from airflow_provider_mail.api.senders import GetSenders, VerifySender
+from airflow_provider_mail.api.templates import GetTemplates
+from airflow_provider_mail.api.transactional import GetTransactionalStats
+from airflow_provider_mail.api.webhooks import GetWebhook
+
+HTML = b"<!doctype html><html><body>Bad gateway</body></html>"
+REQUEST = AddList(list_name="customers")
+
+
+def coded(code: Any, message: Any = "words") -> bytes:
+    return json.dumps({"code": code, "message": message}).encode()
+
+
+# (HTTP status, body), then error, temporary, may have taken effect, code, what the text says
+TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
+    # The body's code, under HTTP 200 or under its own status.
+    (200, coded(400), MailRejectedError, False, False, 400, "code 400: refused: words"),
+    (400, coded(400), MailRejectedError, False, False, 400, "code 400: refused: words"),
+    (200, coded(403), MailRejectedError, False, False, 403, "code 403: refused: words"),
+    (200, coded(401), MailAuthError, False, False, 401, "code 401: the service refused the credentials: words"),
+    (200, coded(429), MailRateLimitError, True, False, 429, "code 429: too many requests: words"),
+    (200, coded(408), MailAnswerLostError, True, True, 408, "code 408: the service gave up waiting"),
+    (200, coded(500), MailServerError, True, True, 500, "code 500: the service failed: words"),
+    (500, coded(500), MailServerError, True, True, 500, "code 500: the service failed: words"),
+    # Codes that the document does not know are the service's failures.
+    (200, coded(0), MailServerError, True, True, 0, "code 0"),
+    (200, coded(-1), MailServerError, True, True, -1, "code -1"),
+    (200, coded(201), MailServerError, True, True, 201, "code 201"),
+    (200, coded(302), MailServerError, True, True, 302, "code 302"),
+    (200, coded(40001), MailServerError, True, True, 40001, "code 40001"),
+    # The code as text, as a whole number with a fraction; and what is none.
+    (200, coded("400"), MailRejectedError, False, False, 400, "code 400"),
+    (200, coded(" 400 "), MailRejectedError, False, False, 400, "code 400"),
+    (200, coded(400.0), MailRejectedError, False, False, 400, "code 400"),
+    (200, coded("--400"), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded("²"), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded("9" * 5000), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded(10**4000), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded(400.5), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded(True), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded(None), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, coded([200]), MailAnswerError, True, True, None, "without a whole-number code"),
+    (200, b"{}", MailAnswerError, True, True, None, "without a whole-number code"),
+    # Status and code that contradict each other.
+    (500, coded(200), MailServerError, True, True, 200, "HTTP 500"),
+    (502, coded(400), MailRejectedError, False, False, 400, "code 400"),
+    (400, coded(500), MailServerError, True, True, 500, "code 500"),
+    (400, coded(200), MailRejectedError, False, False, 200, "HTTP 400"),
+    (429, coded(500), MailRateLimitError, True, False, 500, "HTTP 429"),
+    (429, coded(200), MailRateLimitError, True, False, 200, "HTTP 429"),
+    (401, coded(500), MailAuthError, False, False, 500, "HTTP 401"),
+    (401, coded(200), MailAuthError, False, False, 200, "HTTP 401"),
+    # No JSON object: the status decides.
+    (200, HTML, MailAnswerError, True, True, None, "HTTP 200 with no JSON object"),
+    (200, b"", MailAnswerError, True, True, None, "no JSON object"),
+    (204, b"", MailAnswerError, True, True, None, "HTTP 204 with no JSON object"),
+    (200, b'{"code": 200, "mess', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b"[200]", MailAnswerError, True, True, None, "no JSON object"),
+    (200, b"200", MailAnswerError, True, True, None, "no JSON object"),
+    (200, b"null", MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": NaN}', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": 200, "x": Infinity}', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": 200, "message": "\xff"}', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": 200, "message": "\\ud800"}', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": 200, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", MailAnswerError, True, True, None, "JSON"),
+    (400, HTML, MailRejectedError, False, False, None, "HTTP 400: refused (no JSON: is the connection's host"),
+    (404, HTML, MailRejectedError, False, False, None, "HTTP 404: refused (no JSON"),
+    (401, HTML, MailAuthError, False, False, None, "HTTP 401: the service refused the credentials"),
+    (408, b"", MailAnswerLostError, True, True, None, "HTTP 408: the service gave up waiting"),
+    (429, b"slow down", MailRateLimitError, True, False, None, "HTTP 429: too many requests"),
+    (500, HTML, MailServerError, True, True, None, "HTTP 500: the service failed"),
+    (502, HTML, MailServerError, True, True, None, "HTTP 502: the service failed"),
+    (503, b"", MailServerError, True, True, None, "HTTP 503: the service failed"),
+    (504, b"", MailServerError, True, True, None, "HTTP 504: the service failed"),
+    (999, b"", MailServerError, True, True, None, "HTTP 999: the service failed"),
+    *(
+        (status, body, MailConfigError, False, False, None, "redirect (HTTP 30")
+        for status in (301, 302, 303, 307, 308)
+        for body in (b"", coded(200))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body", "error", "temporary", "effect", "code", "says"), TABLE)
+def test_what_an_answer_means(
+    status: int, body: bytes, error: type[MailError], temporary: bool, effect: bool, code: int | None, says: str
+) -> None:
+    with pytest.raises(MailError) as raised:
+        judge(REQUEST, Answer(status, {}, body))
+    assert type(raised.value) is error
+    assert (raised.value.temporary, raised.value.may_have_taken_effect) == (temporary, effect)
+    assert (raised.value.status, raised.value.code, raised.value.operation) == (status, code, "/v5/lists/add")
+    assert str(raised.value).startswith("/v5/lists/add: ")
+    assert says in str(raised.value)
+    if raised.value.service_message is not None:
+        assert raised.value.service_message == "words"
+
+
+@pytest.mark.parametrize("code", [200, "200", " 200", 200.0])
+@pytest.mark.parametrize("message", ["", None])
+@pytest.mark.parametrize("status", [200, 201, 299])
+def test_success(code: Any, message: str | None, status: int) -> None:
+    response = judge(GetLists(), Answer(status, {}, json.dumps({"code": code, "message": message}).encode()))
+    assert response.code == 200
+    assert not response.message
+    assert response.records == []
+
+
+def test_a_wrong_type_names_the_field_and_not_the_value() -> None:
+    body = {"code": 200, "mailStatsList": [{"mailName": "n", "sentCount": "secret-value", "openCount": 1}]}
+    with pytest.raises(MailAnswerError) as raised:
+        judge(
+            GetCampaignStats(start_date="2026-01-01", end_date="2026-01-01"), Answer(200, {}, json.dumps(body).encode())
+        )
+    assert "mailStatsList[0].sentCount" in str(raised.value)
+    assert "secret-value" not in str(raised.value)
+
+
+def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
+    """Two megabytes of wrong records must not become a gigabyte of complaints."""
+    body = b'{"code": 200, "mailList": [' + b"1," * 500_000 + b"1]}"
+    with pytest.raises(MailAnswerError) as raised:
+        judge(GetCampaigns(), Answer(200, {}, body))
+    assert "mailList[0]" in str(raised.value)
+    assert "mailList[1]" not in str(raised.value)
+    assert "more" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("  two\n lines\tand\x1b[31m colour \u202e ", "two lines and [31m colour"),
+        ("key sk-hidden-1 is unknown (sk-hidden-1)", "key *** is unknown (***)"),
+        ("Ada <ada@example.com>, to=bob@x.example; is no recipient", "Ada <***>, to=***; is no recipient"),
+        ("x" * 1000, "x" * 300),
+        ("x" * 290 + " sk-hidden-1", "x" * 290 + " ***"),
+        (["no", "text"], None),
+        ("", None),
+    ],
+)
+def test_what_is_passed_on_of_the_services_words(said: Any, shown: str | None) -> None:
+    with pytest.raises(MailRejectedError) as raised:
+        judge(REQUEST, Answer(200, {}, json.dumps({"code": 400, "message": said}).encode()), hidden=["sk-hidden-1"])
+    assert raised.value.service_message == shown
+    assert str(raised.value) == "/v5/lists/add: code 400: refused" + (f": {shown}" if shown else "")
+
+
+READS: list[MailRequest[Any]] = [
+    GetLists(),
+    GetListContacts(list_name="customers"),
+    GetTemplates(),
+    GetCampaigns(),
+    GetCampaignStats(start_date="2026-01-01", end_date="2026-01-02"),
+    GetTransactionalStats(start_date="2026-01-01", end_date="2026-01-02"),
+    GetSenders(),
+    VerifySender(from_domain="example.com", selector="s1"),
+    GetWebhook(),
+    GetToken(client_id="id", client_secret="secret", code="code"),
+    AddList(list_name="customers"),
+]
+NAMES = """
+    code message totalRecords contactList lists templateList mailList mailStatsList mailFromDomains valid goodMX
+    transEvent transCallbackUrl transCallbackUrlExtra transEnable accessToken expiresIn mailName mailStatus guid
+    sendByDateTime mailStats sentCount openCount statsDate listName ListName Id id email properties createDate
+    modifyTime mailSendDate rcptListNames fromDomain mxStatus isValidate sender url dropped templateName
+""".split()  # noqa: SIM905
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.sampled_from(
+        [0, 1, -1, 2, 4, 200, 400, 2**63, 10**400, 1_700_000_000_000, 1e308, 1.5, "", "200", "-1", "2026-01-01"]
+    )
+    | st.integers()
+    | st.floats(allow_nan=True)
+    | st.text(max_size=20)
+)
+JSON_VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), inner, max_size=6)
+    ),
+    max_leaves=25,
+)
+STATUSES = st.sampled_from([200, 200, 200, 201, 204, 301, 400, 401, 404, 408, 429, 500, 503]) | st.integers(100, 999)
+HEADERS = st.dictionaries(st.sampled_from(["retry-after", "content-type"]), st.text(max_size=20))
+
+
+def only_mail_errors(request: MailRequest[Any], answer: Answer) -> None:
+    try:
+        result = str(judge(request, answer).code)
+    except MailError as error:
+        result = str(error)
+    assert result == "200" or result.startswith(request.path)
+
+
+@given(st.sampled_from(READS), STATUSES, HEADERS, st.binary(max_size=200))
+def test_any_bytes_end_in_a_response_or_a_mail_error(
+    request: MailRequest[Any], status: int, headers: dict[str, str], body: bytes
+) -> None:
+    only_mail_errors(request, Answer(status, headers, body))
+
+
+@given(st.sampled_from(READS), STATUSES, HEADERS, JSON_VALUES)
+def test_any_json_ends_in_a_response_or_a_mail_error(
+    request: MailRequest[Any], status: int, headers: dict[str, str], value: Any
+) -> None:
+    only_mail_errors(request, Answer(status, headers, json.dumps(value).encode()))
+
+
+@given(st.sampled_from(READS), st.dictionaries(st.sampled_from(NAMES), JSON_VALUES))
+def test_any_fields_of_a_success_end_in_a_response_or_a_mail_error(
+    request: MailRequest[Any], fields: dict[str, Any]
+) -> None:
+    only_mail_errors(request, Answer(200, {}, json.dumps({**fields, "code": 200}, allow_nan=True).encode()))
