@@ -30,6 +30,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_mail.operators.campaigns",
                     "airflow_provider_mail.operators.contacts",
+                    "airflow_provider_mail.operators.transactional",
                 ],
             }
         ],

@@ -21,7 +21,7 @@ with DAG(
     catchup=False,
     default_args={"retries": 2},
     tags=["mail", "example"],
-):
+) as dag:
     # [START howto_sql_to_mail_contacts]
     sync_contacts = SqlToMailContactsOperator(
         task_id="sync_contacts",

@@ -24,7 +24,7 @@ with DAG(
     max_active_runs=4,
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=5)},
     tags=["mail", "example"],
-):
+) as dag:
     MailCampaignStatsToSqlOperator(task_id="campaigns", sql_conn_id="warehouse", lookback_days=7)
     MailTransactionalStatsToSqlOperator(task_id="transactional", sql_conn_id="warehouse", lookback_days=7)
 # [END howto_daily_statistics]

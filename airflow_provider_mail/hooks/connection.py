@@ -6,6 +6,7 @@ widgets. Both come from :data:`FIELDS`. Imported by ``get_provider_info``, so by
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +25,7 @@ class Field:
     Airflow masks by name: a secret's name must hold ``token``, ``secret`` or another word that it knows.
 
     :param kind: JSON schema type.
-    :param schema: further JSON schema.
+    :param schema: further JSON schema; ``section`` puts the field under a heading of that name.
     """
 
     label: str
@@ -34,35 +35,45 @@ class Field:
     schema: Mapping[str, Any] = field(default_factory=dict)
 
 
+_OAUTH = {"section": "OAuth"}
+_NETWORK = {"section": "Network and limits"}
+
 FIELDS: dict[str, Field] = {
     "auth_type": Field(
         "Authentication",
-        "api_key sends the API key above; oauth sends the access token below. Default: api_key.",
+        "api_key sends the API key above; oauth sends the OAuth access token below. Default: api_key.",
         schema={"enum": ["api_key", "oauth"]},
     ),
-    "access_token": Field("OAuth access token", "Needed when authentication is oauth.", secret=True),
-    "client_id": Field("OAuth client id", "Of the OAuth application; needed to obtain a token."),
-    "client_secret": Field("OAuth client secret", "Of the OAuth application; needed to obtain a token.", secret=True),
-    "redirect_uri": Field("OAuth redirect URI", "Exactly as registered on the platform."),
-    "team_name": Field("Team", "Name of the team that the key belongs to; kept beside the statistics."),
     "sandbox": Field(
         "Sandbox",
-        "The service checks every write and changes nothing; writes that have no sandbox mode are refused.",
+        "Nobody is mailed and nothing changes: the service only checks; writes without a sandbox mode are refused.",
         kind="boolean",
     ),
+    "team_name": Field("Team", "Name of the team that the key belongs to; kept beside the statistics."),
+    "access_token": Field("OAuth access token", "Sent when authentication is oauth.", secret=True, schema=_OAUTH),
+    "client_id": Field("OAuth client id", "Of the OAuth application; needed to obtain a token.", schema=_OAUTH),
+    "client_secret": Field(
+        "OAuth client secret", "Of the OAuth application; needed to obtain a token.", secret=True, schema=_OAUTH
+    ),
+    "redirect_uri": Field("OAuth redirect URI", "Of the OAuth application, exactly as registered.", schema=_OAUTH),
     "timeout": Field(
-        "Time-out (s)", "Seconds to wait for a connection or for an answer to go on. Default: 30.",
-        kind="number", schema={"minimum": 1, "maximum": 3600},
+        "Timeout (s)", "Seconds to wait for a connection, and for each part of an answer. Default: 30.",
+        kind="number", schema={"minimum": 1, "maximum": 3600, **_NETWORK},
     ),
     "requests_per_second": Field(
-        "Requests per second", "At most, for each client. Default: no limit.", kind="number", schema={"minimum": 0}
+        "Requests per second", "At most, for each task. Default: no limit.",
+        kind="number", schema={"minimum": 0, **_NETWORK},
     ),
     "max_in_flight": Field(
-        "Requests in flight", "Most requests under way at once, for each client. Default: 16.",
-        kind="integer", schema={"minimum": 1, "maximum": 1000},
+        "Requests in flight", "At most under way at once, for each task. Default: 16.",
+        kind="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
     ),
-    "ca_bundle": Field("CA bundle", "File or folder of certificates to trust besides the usual ones."),
-    "proxy": Field("Proxy", "URL of an HTTP proxy. Default: what the environment says."),
+    "ca_bundle": Field(
+        "CA bundle", "File of certificates (PEM) to trust besides the usual ones.", schema=_NETWORK
+    ),
+    "proxy": Field(
+        "Proxy", "URL of an HTTP proxy, without a password. Default: what the environment says.", schema=_NETWORK
+    ),
 }  # fmt: skip
 
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
@@ -84,19 +95,28 @@ def conn_fields() -> dict[str, Any]:
 
 
 def form_widgets() -> dict[str, Any]:
-    """The form for Airflow 3.0 and 3.1 (``get_connection_form_widgets``)."""
+    """The form for Airflow 3.0 and 3.1 (``get_connection_form_widgets``).
+
+    Those take only these four kinds of fields, and refuse the hook for any other: numbers with a fraction are texts.
+    """
     from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
     from flask_babel import lazy_gettext
-    from wtforms import BooleanField, FloatField, IntegerField, PasswordField, StringField
+    from wtforms import BooleanField, IntegerField, PasswordField, StringField
     from wtforms.validators import Optional as MayBeEmpty
+    from wtforms.validators import any_of
 
-    kinds = {"boolean": BooleanField, "integer": IntegerField, "number": FloatField, "string": StringField}
     widgets = {}
     for name, item in FIELDS.items():
         options: dict[str, Any] = {"description": item.description, "validators": [MayBeEmpty()]}
-        if item.kind != "boolean":
-            options["widget"] = BS3PasswordFieldWidget() if item.secret else BS3TextFieldWidget()
-        kind = PasswordField if item.secret else kinds[item.kind]
+        if "enum" in item.schema:
+            options["validators"].append(any_of(item.schema["enum"]))
+        if item.kind == "boolean":
+            kind = BooleanField
+        elif item.secret:
+            kind, options["widget"] = PasswordField, BS3PasswordFieldWidget()
+        else:
+            kind = IntegerField if item.kind == "integer" else StringField
+            options["widget"] = BS3TextFieldWidget()
         widgets[name] = kind(lazy_gettext(item.label), **options)
     return widgets
 
@@ -109,9 +129,29 @@ class ConnectionLike(Protocol):
     port: int | None
     schema: str | None
     password: str | None
+    extra: str | None
 
-    @property
-    def extra_dejson(self) -> dict[str, Any]: ...
+
+def fields_of(connection: ConnectionLike) -> dict[str, Any]:
+    """The fields of :data:`FIELDS` that are set, by name.
+
+    A form that was saved holds null for every field that nobody touched, and an emptied one holds "": both are not set.
+
+    :raises MailConfigError: when ``extra`` is no JSON object or holds a field that does not exist. A ``sandbox``
+        with a typing mistake must not send real mail.
+    """
+    from airflow_provider_mail.api.errors import MailConfigError
+
+    try:
+        extra = json.loads(connection.extra or "{}")
+    except ValueError:
+        extra = None
+    where = f"connection {connection.conn_id!r}: extra"
+    if not isinstance(extra, dict):
+        raise MailConfigError(f"{where}: is no JSON object")
+    if unknown := extra.keys() - FIELDS.keys():
+        raise MailConfigError(f"{where}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(FIELDS)}")
+    return {name: value for name, value in extra.items() if value is not None and value != ""}
 
 
 def client_config(connection: ConnectionLike) -> ClientConfig:
@@ -122,26 +162,21 @@ def client_config(connection: ConnectionLike) -> ClientConfig:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.errors import MailConfigError
 
-    # A form that was saved holds null for every field that nobody touched, and an emptied one holds "".
-    extra = {
-        name: value for name, value in connection.extra_dejson.items() if name in FIELDS and value not in (None, "")
-    }
-    settings = {
-        "api_key": connection.password or None,
-        **{name: value for name, value in extra.items() if name in ClientConfig.model_fields},
-    }
+    settings = {name: value for name, value in fields_of(connection).items() if name in ClientConfig.model_fields}
     try:
-        return ClientConfig(base_url=base_url(connection), **settings)
+        config = ClientConfig(base_url=base_url(connection), api_key=connection.password, **settings)
+        config.ssl_context()
     except MailConfigError as error:
         words = str(error)
         for ours, theirs in {"base_url": "host (base URL)", "api_key": "password (API key)"}.items():
             words = words.replace(f"{ours}:", f"{theirs}:")
         raise MailConfigError(f"connection {connection.conn_id!r}: {words}") from None
+    return config
 
 
 def base_url(connection: ConnectionLike) -> str:
     """The service's address: the host, with scheme and port where they are given apart from it."""
-    host = (connection.host or "").strip().rstrip("/")
+    host = (connection.host or "").strip()
     if not host:
         return ""
     if "://" not in host:

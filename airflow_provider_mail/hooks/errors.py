@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.errors import MailConfigError, MailError, MailValidationError
+
+_ADDRESS = re.compile(r"[^\s@<>,;:\"'()\[\]]+@(?=[\w-])")
 
 
 @contextmanager
@@ -20,7 +23,24 @@ def airflow_errors(mail_conn_id: str) -> Iterator[None]:
     try:
         yield
     except MailError as error:
+        _hide_addresses(error)
+        where = f"connection {mail_conn_id!r}"
         if error.temporary:
+            error.add_note(f"{where} was used")
             raise
-        words = str(error) if isinstance(error, MailConfigError) else f"connection {mail_conn_id!r}: {error}"
-        raise AirflowFailException(words) from error
+        # These two speak of what the user wrote, and the first names its connection itself.
+        said = str(error) if isinstance(error, MailConfigError | MailValidationError) else f"{where}: {error}"
+        raise AirflowFailException(said) from error
+
+
+def without_addresses(text: str) -> str:
+    """The text with its addresses cut down to their domains: people's addresses do not belong in logs."""
+    return _ADDRESS.sub("***@", text)
+
+
+def _hide_addresses(error: BaseException | None) -> None:
+    """Cut them from an error and from those that led to it: the service may echo what it was sent."""
+    while error is not None:
+        if isinstance(error, MailError):
+            error.args = tuple(without_addresses(str(argument)) for argument in error.args)
+        error = error.__cause__ or error.__context__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.contact_import import Progress
@@ -18,7 +18,7 @@ class ProgressLog:
     :param total: how many rows there will be, if that is known.
     """
 
-    def __init__(self, log: object, total: int | None) -> None:
+    def __init__(self, log: Any, total: int | None) -> None:
         self._log = log
         self._total = total
         self._next = time.monotonic() + SECONDS_BETWEEN
@@ -27,7 +27,7 @@ class ProgressLog:
         """Take the state after a chunk."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + SECONDS_BETWEEN
-            self._log.info("%s", describe(progress, self._total))  # type: ignore[attr-defined]
+            self._log.info("%s", describe(progress, self._total))
 
 
 def describe(progress: Progress, total: int | None) -> str:

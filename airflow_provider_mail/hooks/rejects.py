@@ -50,7 +50,7 @@ class RejectSpool:
 
         target = ObjectStoragePath(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("w") as file:  # type: ignore[no-untyped-call]
+        with target.open("wb") as file:
             for reject in self:
                 record = {
                     "row_number": reject.row_number,
@@ -58,7 +58,8 @@ class RejectSpool:
                     "reason": reject.reason,
                     "row": list(reject.row),
                 }
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                # Half a surrogate pair may be what the row was set aside for.
+                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
     def __enter__(self) -> Self:
         return self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
     from airflow_provider_mail.api.waiting import Look
     from airflow_provider_mail.hooks.mail import MailHook
 
@@ -36,4 +39,22 @@ class MailTask:
         try:
             return self.hook.find_campaign(mail_name)
         except MailError as error:
+            if not error.temporary:
+                # The connection may be mended while we wait: the next look reads it anew.
+                self.hook.close()
+                del self.__dict__["hook"]
             return error
+
+
+def task_instance_name(context: Context, most_bytes: int) -> str:
+    """A name made of dag id, task id, run id and map index: the same for every try of a task instance, and no other's.
+
+    :param most_bytes: a longer name is cut and ends in a hash of the whole.
+    """
+    ti = context["ti"]
+    # Dots may be in the ids themselves, slashes may not.
+    name = "/".join([ti.dag_id, ti.task_id, ti.run_id, *([] if ti.map_index in (None, -1) else [str(ti.map_index)])])
+    if len(name.encode()) <= most_bytes:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name.encode()[: most_bytes - len(digest) - 1].decode(errors='ignore')}-{digest}"

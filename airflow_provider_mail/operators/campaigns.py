@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, conf
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import MailTask, task_instance_name
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
     :param sender_mail: a verified sender of the account.
     :param sender_name: its display name. Default: ``sender_mail``.
     :param subject: may hold tags such as ``{{tag}}`` (in a template field written ``{% raw %}{{tag}}{% endraw %}``).
-    :param content: HTML, with tags likewise.
+    :param content: HTML, with tags likewise; ``{% include 'news.html' %}`` takes it from a file in the DAG's folder.
     :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
     :param only_save: save a draft and send nothing.
     :param send_list_names: target lists; needed unless ``only_save``.
@@ -77,6 +76,7 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         "market_name",
         "subscript_name",
         "project_code",
+        "editor_type",
     )
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
@@ -155,7 +155,8 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
             "adopted": creation.adopted,
         }
         for key, value in result.items():
-            context["ti"].xcom_push(key=key, value=value)
+            if value is not None:  # Airflow 3.0 cannot push nothing
+                context["ti"].xcom_push(key=key, value=value)
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
             return result
@@ -175,12 +176,12 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         given: dict[str, Any] = {
-            "mail_name": self.mail_name or default_mail_name(context),
+            "mail_name": default_mail_name(context) if self.mail_name is None else self.mail_name,
             "sender_mail": self.sender_mail,
             "sender_name": self.sender_name,
             "subject": self.subject,
             "content": self.content,
-            "send_date": self.send_date or None,
+            "send_date": self.send_date,
             "only_save": self.only_save or None,
             "send_list_names": self.send_list_names,
             "repel_list_names": self.repel_list_names,
@@ -199,14 +200,16 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         """Look until it is over, or once and then let the triggerer look."""
         from airflow_provider_mail.api.waiting import CampaignWait, Outcome
 
-        not_before = request.send_date.timestamp() if request.send_date else 0.0
-        end_time = max(time.time(), not_before) + self.timeout
-        wait = CampaignWait(request.mail_name, seen=True)
+        send_time = request.send_date.timestamp() if request.send_date else 0.0
+        end_time = max(time.time(), send_time) + self.timeout
+        wait = CampaignWait(request.mail_name, seen=True, looked=True)
         while True:
             verdict = wait.judge(self.look_at(request.mail_name))
             self.log.info("%s", verdict.message)
             if verdict.outcome is not Outcome.WAITING:
-                return mail_stats_of(event_of(request.mail_name, verdict), time_up=AirflowException)
+                event = event_of(self.mail_conn_id, request.mail_name, verdict)
+                return mail_stats_of(event, time_up=AirflowException)
+            left = end_time - time.time()
             if self.deferrable:
                 self.defer(
                     trigger=MailCampaignTrigger(
@@ -214,26 +217,18 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
                         mail_name=request.mail_name,
                         poke_interval=self.poke_interval,
                         end_time=end_time,
-                        not_before=not_before,
+                        not_before=wait.not_before or send_time,
                         seen=True,
                     ),
                     method_name="execute_complete",
                     # The trigger keeps the time itself; this one is for a triggerer that is not there.
-                    timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
+                    timeout=timedelta(seconds=left + self.poke_interval + 60),
                 )
-            if time.time() >= end_time:
+            if left <= 0:
                 raise AirflowException(f"the time is up: {verdict.message}")
-            time.sleep(self.poke_interval)
+            time.sleep(min(self.poke_interval, left))
 
 
 def default_mail_name(context: Context) -> str:
-    """A campaign's name made of dag id, task id, run id and map index: the same for every try of a task instance.
-
-    Names over the document's 200 bytes are cut and end in a hash of the whole.
-    """
-    ti = context["ti"]
-    name = f"{ti.dag_id}.{ti.task_id}.{ti.run_id}" + ("" if ti.map_index in (None, -1) else f".{ti.map_index}")
-    if len(name.encode()) <= MAX_NAME_BYTES:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return f"{name.encode()[: MAX_NAME_BYTES - 17].decode(errors='ignore')}-{digest}"
+    """The name of a task instance's campaign: the same for every try."""
+    return task_instance_name(context, MAX_NAME_BYTES)

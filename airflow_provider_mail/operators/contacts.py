@@ -1,234 +1,20 @@
-"""Contacts: import many."""
+"""Contacts: import those that a DAG has at hand."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
+from airflow_provider_mail.operators.hidden import HiddenField, revealed
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_mail.api.contact_import import ImportPlan, Progress
-    from airflow_provider_mail.hooks.rejects import RejectSpool
-
-UPDATE_MODES = {"create_and_update": 1, "create_only": 2, "update_only": 3}
-"""The document's ``updateMode``, in words."""
-
-PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
-"""Columns that need no mapping: their names, without underscores and in small letters, and the properties."""
-
-
-class Source(NamedTuple):
-    """Rows to import.
-
-    :param columns: their names, by position.
-    :param batches: the rows, in lists.
-    :param total: how many rows there will be, if that is known.
-    """
-
-    columns: Sequence[str]
-    batches: Iterator[Sequence[Sequence[Any]]]
-    total: int | None
-
-
-class BaseContactImportOperator(MailTask, BaseOperator):
-    """What all imports of contacts share; a subclass says where the rows come from.
-
-    Rows stream through checks into several requests at once, in flat memory. Rows that cannot be valid are set aside
-    with row number, field and reason; all others are imported, and then the task fails if too many were set aside.
-    An import can be repeated: contacts are told apart by the service.
-
-    Returns ``list_name``, ``read``, ``accepted``, ``rejected``, ``requests``, ``sandbox`` and where the rejected rows
-    are; never rows or addresses.
-
-    :param mail_conn_id: the connection.
-    :param list_name: the list that the contacts are added to; made when missing. Default: none.
-    :param list_description: its description, when it is made.
-    :param columns: which property each column belongs to: ``{"mail_address": "email", "full_name": "name"}``. Columns
-        left out are not sent. Default: columns named like ``email``, ``name``, ``phone_number``, and no others.
-    :param update_mode: ``create_and_update`` (default), ``create_only`` or ``update_only``.
-    :param chunk_size: rows in one request.
-    :param max_in_flight: requests under way at once.
-    :param null_value: what is sent for a missing value; the document does not say what ``null`` does to a contact.
-    :param max_reject_fraction: the task fails when more than this share of the rows was set aside, from 0 to 1.
-        Default 0: it fails when any was.
-    :param rejects_path: where to keep the rows that were set aside, with reasons, as JSON Lines: a path or URL as
-        Airflow's ``ObjectStoragePath`` takes it. They hold personal data.
-    :param on_empty: what to do when there is no row: ``error`` (default), ``skip`` or ``continue``.
-    :param sandbox_mode: let the service check and change nothing.
-    """
-
-    template_fields: Sequence[str] = ("mail_conn_id", "list_name", "list_description", "columns", "rejects_path")
-    ui_color = "#e6f1f2"
-
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str = "mail_default",
-        list_name: str | None = None,
-        list_description: str | None = None,
-        columns: Mapping[str, str] | None = None,
-        update_mode: str = "create_and_update",
-        chunk_size: int = 5000,
-        max_in_flight: int = 8,
-        null_value: str | None = None,
-        max_reject_fraction: float = 0.0,
-        rejects_path: str | None = None,
-        on_empty: Literal["error", "skip", "continue"] = "error",
-        sandbox_mode: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        _one_of("update_mode", update_mode, UPDATE_MODES)
-        _one_of("on_empty", on_empty, ("error", "skip", "continue"))
-        if not 0 <= max_reject_fraction <= 1:
-            raise ValueError("max_reject_fraction: must be from 0 to 1")
-        for name, value in (("chunk_size", chunk_size), ("max_in_flight", max_in_flight)):
-            if value < 1:
-                raise ValueError(f"{name}: must be at least 1")
-        self.mail_conn_id = mail_conn_id
-        self.list_name = list_name
-        self.list_description = list_description
-        self.columns = columns
-        self.update_mode = update_mode
-        self.chunk_size = chunk_size
-        self.max_in_flight = max_in_flight
-        self.null_value = null_value
-        self.max_reject_fraction = max_reject_fraction
-        self.rejects_path = rejects_path
-        self.on_empty = on_empty
-        self.sandbox_mode = sandbox_mode
-
-    @abstractmethod
-    def source(self) -> AbstractContextManager[Source]:
-        """Open the rows."""
-
-    def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store what was set aside where the user wants it."""
-        if self.rejects_path:
-            spool.write(self.rejects_path)
-
-    def reject_places(self) -> dict[str, str]:
-        """Where it was stored, for XCom."""
-        return {"rejects_path": self.rejects_path} if self.rejects_path else {}
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Import all rows; returns the counts."""
-        from airflow_provider_mail.api.contact_import import Progress
-        from airflow_provider_mail.hooks.rejects import RejectSpool
-
-        ti = context["ti"]
-        progress = Progress()
-        with self.mail_errors(), RejectSpool() as spool:
-            sandbox = self.sandbox_mode or self.hook.config.sandbox
-            try:
-                with self.source() as source:
-                    self._import(source, spool, progress)
-            finally:
-                if spool.count:
-                    self.keep_rejects(spool, f"{ti.dag_id}.{ti.task_id}.{ti.run_id}.{ti.map_index}")
-        if not progress.read:
-            return self._nothing(sandbox)
-        self.log.info(
-            "Import done: %s rows read, %s accepted, %s set aside, in %s requests and %.1f s%s.",
-            *(progress.read, progress.accepted, progress.rejected, progress.requests, progress.seconds),
-            "; sandbox: nothing was changed" if sandbox else "",
-        )
-        self._judge(progress, spool)
-        return self._result(progress, sandbox)
-
-    def _import(self, source: Source, spool: RejectSpool, progress: Progress) -> None:
-        from airflow_provider_mail.hooks.progress import ProgressLog
-
-        places, plan = self._plan(source.columns)
-        try:
-            self.hook.import_contacts(
-                _pick(source.batches, places, len(source.columns)),
-                plan,
-                on_reject=spool.add,
-                on_progress=ProgressLog(self.log, source.total),
-                progress=progress,
-            )
-        except BaseException:
-            self.log.error(
-                "Import ended early: %s rows read, %s accepted, %s set aside. It can be repeated as a whole.",
-                *(progress.read, progress.accepted, progress.rejected),
-            )
-            raise
-
-    def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
-        """Which positions of a row are sent, and as what."""
-        from airflow_provider_mail.api.contact_import import ImportPlan
-        from airflow_provider_mail.api.contacts import UpdateMode
-
-        mapping = self._mapping(columns)
-        return [columns.index(column) for column in mapping], ImportPlan(
-            properties=tuple(mapping.values()),
-            update_mode=UpdateMode(UPDATE_MODES[self.update_mode]),
-            list_name=self.list_name,
-            list_description=self.list_description,
-            chunk_size=self.chunk_size,
-            max_in_flight=self.max_in_flight,
-            null_value=self.null_value,
-            sandbox_mode=self.sandbox_mode or None,
-        )
-
-    def _mapping(self, columns: Sequence[str]) -> Mapping[str, str]:
-        if self.columns is not None:
-            unknown = [column for column in self.columns if column not in columns]
-            if unknown:
-                raise AirflowFailException(
-                    f"columns: the source has no {', '.join(map(repr, unknown))}; it has {', '.join(columns)}"
-                )
-            return self.columns
-        named = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns}
-        unmapped = [column for column, name in named.items() if name is None]
-        if unmapped:
-            raise AirflowFailException(
-                f"columns: which property do {', '.join(map(repr, unmapped))} belong to? Say it with "
-                'columns={"<column>": "<property>"}; columns left out there are not sent'
-            )
-        return {column: name for column, name in named.items() if name is not None}
-
-    def _nothing(self, sandbox: bool) -> dict[str, Any]:
-        if self.on_empty == "error":
-            raise AirflowFailException("there was no row to import (on_empty='skip' or 'continue' if that may be)")
-        if self.on_empty == "skip":
-            raise AirflowSkipException("there was no row to import")
-        from airflow_provider_mail.api.contact_import import Progress
-
-        return self._result(Progress(), sandbox)
-
-    def _judge(self, progress: Progress, spool: RejectSpool) -> None:
-        if not progress.rejected:
-            return
-        kept = ", ".join(self.reject_places().values())
-        told = f"{progress.rejected} of {progress.read} rows were set aside: {spool.summary()}. " + (
-            f"They are kept in {kept}" if kept else "Set rejects_path to keep them with all reasons"
-        )
-        if progress.rejected > self.max_reject_fraction * progress.read:
-            raise AirflowFailException(
-                f"{told}. That is more than max_reject_fraction={self.max_reject_fraction} allows; "
-                f"the other {progress.accepted} rows were imported"
-            )
-        self.log.warning("%s", told)
-
-    def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
-        return {
-            "list_name": self.list_name,
-            "read": progress.read,
-            "accepted": progress.accepted,
-            "rejected": progress.rejected,
-            "requests": progress.requests,
-            "sandbox": sandbox,
-            **(self.reject_places() if progress.rejected else {}),
-        }
+Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
 
 
 class MailImportContactsOperator(BaseContactImportOperator):
@@ -243,62 +29,72 @@ class MailImportContactsOperator(BaseContactImportOperator):
     """
 
     template_fields: Sequence[str] = (*BaseContactImportOperator.template_fields, "contacts", "column_names")
+    contacts = HiddenField()
 
     def __init__(
-        self,
-        *,
-        contacts: Iterable[Mapping[str, Any] | Sequence[Any]]
-        | Callable[[], Iterable[Mapping[str, Any] | Sequence[Any]]],
-        column_names: Sequence[str] | None = None,
-        **kwargs: Any,
+        self, *, contacts: Rows | Callable[[], Rows], column_names: Sequence[str] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.contacts = contacts
         self.column_names = column_names
 
     @contextmanager
-    def source(self) -> Iterator[Source]:
+    def source(self, context: Context) -> Iterator[Source]:
         """The rows, told apart from their names."""
         from itertools import chain
 
         from airflow_provider_mail.api.contact_import import batches
 
-        contacts = self.contacts() if callable(self.contacts) else self.contacts
-        if isinstance(contacts, str | bytes | Mapping) or not isinstance(contacts, Iterable):
-            raise AirflowFailException(f"contacts: a list of rows is needed, not {type(contacts).__name__}")
-        total = len(contacts) if isinstance(contacts, Sequence) else None
+        contacts = self._rows(context)
         rows = iter(contacts)
         first = next(rows, None)
         if first is None:
             yield Source(self.column_names or list(self.columns or PROPERTIES.values()), iter(()), 0)
             return
-        rows = chain([first], rows)
+        names, values = self._names(first), _values if isinstance(first, Mapping) else _lists
+        total = len(contacts) if isinstance(contacts, Sized) else None
+        in_order = values(chain([first], rows), names, self.columns is None)
+        yield Source(names, batches(in_order, self.chunk_size), total)
+
+    def _rows(self, context: Context) -> Rows:
+        rows = revealed(self, self.contacts, context)
+        if callable(rows):
+            rows = rows()
+        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+            raise AirflowFailException(f"contacts: a list of rows is needed, not {type(rows).__name__}")
+        return rows
+
+    def _names(self, first: Mapping[str, Any] | Sequence[Any]) -> list[str]:
         if isinstance(first, Mapping):
-            # Rows may leave keys out: with a mapping its columns count, else those of the first row.
-            names = list(self.columns if self.columns is not None else first)
-            yield Source(names, batches(_values(rows, names), self.chunk_size), total)
-        elif self.column_names is None:
+            return list(first if self.columns is None else self.columns)
+        if self.column_names is None:
             raise AirflowFailException("column_names: needed when contacts are lists and not dictionaries")
-        else:
-            yield Source(list(self.column_names), batches(rows, self.chunk_size), total)  # type: ignore[arg-type]
+        return list(self.column_names)
 
 
-def _values(rows: Iterable[Any], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    for row in rows:
+def _values(rows: Iterable[Any], names: Sequence[str], all_named: bool) -> Iterator[tuple[Any, ...]]:
+    """Dictionaries in the order of the names; rows may leave some out."""
+    known = set(names)
+    for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
-            raise AirflowFailException("contacts: some rows are dictionaries and some are not")
+            raise _mixed(number, row)
+        if all_named and not known.issuperset(row):
+            new = ", ".join(repr(name) for name in row if name not in known)
+            raise AirflowFailException(
+                f"contacts: row {number} has {new}, the first row has not. Say what is imported with "
+                'columns={"<key>": "<property>"}; keys left out there are not sent'
+            )
         yield tuple(row.get(name) for name in names)
 
 
-def _pick(
-    batches: Iterable[Sequence[Sequence[Any]]], places: Sequence[int], width: int
-) -> Iterable[Sequence[Sequence[Any]]]:
-    """The mapped values of each row, in the mapping's order; rows are passed on as they are when that is all."""
-    if list(places) == list(range(width)):
-        return batches
-    return ([tuple(row[place] for place in places) for row in batch] for batch in batches)
+def _lists(rows: Iterable[Any], names: Sequence[str], all_named: bool) -> Iterator[Sequence[Any]]:
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Sequence):
+            raise _mixed(number, row)
+        yield row
 
 
-def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(allowed)}")
+def _mixed(number: int, row: Any) -> AirflowFailException:
+    return AirflowFailException(
+        f"contacts: rows must be all dictionaries or all lists; row {number} is of type {type(row).__name__}"
+    )

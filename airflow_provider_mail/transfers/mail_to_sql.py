@@ -82,7 +82,7 @@ class BaseStatsToSqlOperator(MailTask, BaseOperator):
         """Read the window and load it."""
         from airflow_provider_mail.warehouse.load import load
 
-        start_day, end_day = self._window(context)
+        start_day, end_day = self.window(context)
         with self.mail_errors():
             rows = self.rows(start_day, end_day)
         loaded = load(self.sql_hook, self.declared_table(), self.table, rows)
@@ -96,13 +96,14 @@ class BaseStatsToSqlOperator(MailTask, BaseOperator):
             **{name: count for name, count in counts.items() if count is not None},
         }
 
-    def _window(self, context: Context) -> tuple[date, date]:
+    def window(self, context: Context) -> tuple[date, date]:
+        """First and last day to ask for."""
         first, last = interval_days(context)
         start_day = _day("start_day", self.start_day) if self.start_day else first - timedelta(days=self.lookback_days)
         end_day = _day("end_day", self.end_day) if self.end_day else last
         if end_day < start_day:
             raise AirflowFailException(f"end_day: {end_day} lies before start_day {start_day}")
-        if start_day > datetime.now(UTC).date():
+        if start_day > _today():
             raise AirflowFailException(f"start_day: {start_day} is in the future (days are in UTC)")
         return start_day, end_day
 
@@ -113,7 +114,8 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     .. seealso::
         For more information on how to use this operator, see ``docs/statistics.md``.
 
-    :param mail_name: only campaigns whose name the service finds by this.
+    :param mail_name: only campaigns whose name the service finds by this. The window then goes on until today, since a
+        campaign may go out long after its run began; ``end_day`` still ends it.
     :param type: only ``MailList`` (ordinary) or ``ABTest`` campaigns.
     """
 
@@ -130,6 +132,11 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         super().__init__(table=table, **kwargs)
         self.mail_name = mail_name
         self.type = type
+
+    def window(self, context: Context) -> tuple[date, date]:
+        """First and last day to ask for."""
+        start_day, end_day = super().window(context)
+        return start_day, max(end_day, _today()) if self.mail_name and not self.end_day else end_day
 
     def declared_table(self) -> Table:
         """One row per connection and campaign."""
@@ -192,6 +199,10 @@ def interval_days(context: Context) -> tuple[date, date]:
     moment = end or context["dag_run"].run_after
     day = _utc(moment).date()
     return day - timedelta(days=1), day
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def _utc(moment: datetime) -> datetime:

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.hooks.sql import sql_hook
-from airflow_provider_mail.operators.contacts import BaseContactImportOperator, Source
+from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
 
 if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.hooks.rejects import RejectSpool
@@ -64,7 +65,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
         return sql_hook(self.sql_conn_id)
 
     @contextmanager
-    def source(self) -> Iterator[Source]:
+    def source(self, context: Context) -> Iterator[Source]:
         """The query's rows, by a server-side cursor where the database has one."""
         from airflow_provider_mail.warehouse.read import stream_rows
 
@@ -77,7 +78,8 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
 
         if not self.count_first:
             return None
-        counting = f"SELECT COUNT(*) FROM ({self.sql.strip().rstrip(';')}) AS contacts"
+        # On lines of its own, since the query may end in a comment.
+        counting = f"SELECT COUNT(*) FROM (\n{self.sql.strip().rstrip(';')}\n) AS contacts"
         try:
             with stream_rows(self.sql_hook, counting, self.parameters) as (_, batches):
                 return int(next(batches)[0][0])
@@ -86,7 +88,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
             return None
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store what was set aside in the table, the file, or both."""
+        """Store what was set aside in the table, the file, or both, in place of what an earlier try stored."""
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
             from datetime import UTC, datetime

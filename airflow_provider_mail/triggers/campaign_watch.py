@@ -7,16 +7,19 @@ and only campaigns that are no longer (or not yet) in that list are asked for by
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
-from airflow_provider_mail.api.errors import MailAuthError, MailConfigError, MailError
+from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.waiting import Look
+
+log = logging.getLogger(__name__)
 
 LIST_FROM = 4
 """From so many waits on, listing what is being sent is cheaper than asking for each by name."""
@@ -25,106 +28,153 @@ SETTLE_SECONDS = 5.0
 """A trigger that fires before the scheduler has noted the deferral can fail the task: nothing is looked at earlier."""
 
 
+@asynccontextmanager
+async def campaign_looks(
+    mail_conn_id: str, interval: float, mail_name: str, not_before: float = 0.0
+) -> AsyncIterator[asyncio.Queue[Look]]:
+    """Take part in the running loop's polls of a connection; those that concern the campaign put a look in the queue.
+
+    :param interval: seconds from one poll to the next; waits with different intervals have different polls.
+    :param not_before: Unix time before which there is nothing to see, such as the send time.
+    """
+    watches = _watches.setdefault(asyncio.get_running_loop(), {})
+    watch = watches.setdefault((mail_conn_id, interval), CampaignWatch(mail_conn_id, interval))
+    wait = Wait(mail_name, max(not_before, time.time() + min(interval, SETTLE_SECONDS)))
+    watch.join(wait)
+    try:
+        yield wait.looks
+    finally:
+        if watch.leave(wait):
+            del watches[mail_conn_id, interval]
+            await watch.end()
+
+
 @dataclass(eq=False)
-class _Wait:
+class Wait:
+    """One trigger's part in a poll."""
+
     mail_name: str
     not_before: float
     looks: asyncio.Queue[Look] = field(default_factory=asyncio.Queue)
 
 
 class CampaignWatch:
-    """Polls for all waits that share a connection and an interval, as long as there are any.
-
-    :param mail_conn_id: the connection; it is read again after the service has refused its credentials.
-    :param interval: seconds from one poll to the next.
-    """
+    """Polls for all waits that share a connection and an interval, from the first one to come to the last to go."""
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         self._mail_conn_id = mail_conn_id
         self._interval = interval
-        self._waits: set[_Wait] = set()
-        self._client: AsyncMailClient | None = None
+        self._waits: set[Wait] = set()
+        self._joined = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def looks(self, mail_name: str, not_before: float = 0.0) -> AsyncIterator[asyncio.Queue[Look]]:
-        """Take part: each poll that concerns the campaign puts one look into the queue.
-
-        :param not_before: Unix time before which there is nothing to see, such as the send time.
-        """
-        wait = _Wait(mail_name, max(not_before, time.time() + min(self._interval, SETTLE_SECONDS)))
+    def join(self, wait: Wait) -> None:
+        """Let the polls concern one wait more."""
         self._waits.add(wait)
-        if self._polling is None or self._polling.done():
+        self._joined.set()
+        if self._polling is None:
             self._polling = asyncio.create_task(self._poll_on(), name=f"mail-watch-{self._mail_conn_id}")
-        try:
-            yield wait.looks
-        finally:
-            self._waits.discard(wait)
-            if not self._waits and self._polling is not None:
-                polling, self._polling = self._polling, None
-                polling.cancel()
+
+    def leave(self, wait: Wait) -> bool:
+        """Let them concern one less; tells whether that was the last."""
+        self._waits.discard(wait)
+        return not self._waits
+
+    async def end(self) -> None:
+        """Stop polling; returns when nothing is left of it."""
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
 
     async def _poll_on(self) -> None:
+        looker = _Looker(self._mail_conn_id)
         try:
+            next_poll = time.monotonic()
             while True:
-                now = time.time()
-                first = min(wait.not_before for wait in self._waits)
-                await asyncio.sleep(max(first - now, 0.0))
-                started = time.monotonic()
-                await self._poll([wait for wait in self._waits if wait.not_before <= time.time()])
-                await asyncio.sleep(max(self._interval - (time.monotonic() - started), 0.0))
+                await self._until_due(next_poll)
+                next_poll = time.monotonic() + self._interval
+                due = [wait for wait in self._waits if wait.not_before <= time.time()]
+                looks = await looker.look({wait.mail_name for wait in due})
+                for wait in due:
+                    wait.looks.put_nowait(looks[wait.mail_name])
         finally:
-            await self._drop_client()
+            await looker.close()
 
-    async def _poll(self, due: list[_Wait]) -> None:
-        by_name: dict[str, list[_Wait]] = {}
-        for wait in due:
-            by_name.setdefault(wait.mail_name, []).append(wait)
-        sending: dict[str, Campaign] = {}
+    async def _until_due(self, next_poll: float) -> None:
+        """Sleep until a poll is due and concerns somebody, who may come while we sleep."""
+        while True:
+            self._joined.clear()
+            first = min(wait.not_before for wait in self._waits)
+            left = max(first - time.time(), next_poll - time.monotonic())
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._joined.wait()
+
+
+class _Looker:
+    """Looks at campaigns through one client; after a refusal it reads the connection anew, which may be mended."""
+
+    def __init__(self, mail_conn_id: str) -> None:
+        self._mail_conn_id = mail_conn_id
+        self._client: AsyncMailClient | None = None
+
+    async def look(self, names: Collection[str]) -> dict[str, Look]:
+        """One look at each; what goes wrong is a look too."""
         try:
-            client = await self._connected()
-            if len(by_name) >= LIST_FROM:
-                async for page in client.pages(GetCampaigns(mail_status=[MailStatus.SENDING], page_size=100)):
-                    sending |= {campaign.mail_name: campaign for campaign in page}
+            if self._client is None:
+                self._client = await self._connected()
+            listed = await self._sending(self._client, names)
+            rest = [name for name in names if name not in listed]
+            looks = await asyncio.gather(*(self._look(self._client, name) for name in rest))
+            found: dict[str, Look] = {**listed, **dict(zip(rest, looks, strict=True))}
         except MailError as error:
-            await self._failed(error)
-            for wait in due:
-                wait.looks.put_nowait(error)
-            return
-        await asyncio.gather(*(self._look(client, name, waits, sending.get(name)) for name, waits in by_name.items()))
+            found = dict.fromkeys(names, error)
+        except Exception as error:
+            # Whatever it is, polling must go on: a wait that nobody tells anything would never end.
+            log.exception("polling for connection %r failed", self._mail_conn_id)
+            words = f"{type(error).__name__}: {error}"
+            found = dict.fromkeys(names, MailConnectError(f"connection {self._mail_conn_id!r}: {words}"))
+        if any(isinstance(look, MailError) and not look.temporary for look in found.values()):
+            await self.close()
+        return found
 
-    async def _look(self, client: AsyncMailClient, name: str, waits: list[_Wait], listed: Campaign | None) -> None:
-        look: Look = listed
-        if listed is None:
-            try:
-                look = await client.run(find_campaign(name))
-            except MailError as error:
-                await self._failed(error)
-                look = error
-        for wait in waits:
-            wait.looks.put_nowait(look)
-
-    async def _connected(self) -> AsyncMailClient:
-        if self._client is None:
-            from airflow_provider_mail.hooks.mail import MailHook
-
-            self._client = await MailHook(self._mail_conn_id).get_async_conn()
-        return self._client
-
-    async def _failed(self, error: MailError) -> None:
-        if isinstance(error, MailAuthError | MailConfigError):
-            await self._drop_client()
-
-    async def _drop_client(self) -> None:
+    async def close(self) -> None:
+        """Close the client."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
+    async def _connected(self) -> AsyncMailClient:
+        from airflow_provider_mail.hooks.mail import MailHook
+
+        return await MailHook(self._mail_conn_id).get_async_conn()
+
+    async def _sending(self, client: AsyncMailClient, names: Collection[str]) -> dict[str, Look]:
+        """Those that the list of what is being sent holds, as far as reading it is cheaper than asking for each."""
+        found: dict[str, Look] = {}
+        if len(names) < LIST_FROM:
+            return found
+        pages = 0
+        listing: AsyncIterator[list[Campaign]] = client.pages(
+            GetCampaigns(mail_status=[MailStatus.SENDING], page_size=100)
+        )
+        # A list that changes while it is read proves nothing, and need not: who is not in it is asked for by name.
+        with suppress(MailIncompleteError):
+            async with aclosing(listing):  # type: ignore[type-var]
+                async for page in listing:
+                    pages += 1
+                    found |= {campaign.mail_name: campaign for campaign in page if campaign.mail_name in names}
+                    if len(found) == len(names) or pages >= len(names) / 2:
+                        break
+        return found
+
+    async def _look(self, client: AsyncMailClient, name: str) -> Look:
+        try:
+            return await client.run(find_campaign(name))
+        except MailError as error:
+            return error
+
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, float], CampaignWatch]] = WeakKeyDictionary()
-
-
-def campaign_watch(mail_conn_id: str, interval: float) -> CampaignWatch:
-    """The watch of the running loop for this connection and interval."""
-    watches = _watches.setdefault(asyncio.get_running_loop(), {})
-    return watches.setdefault((mail_conn_id, interval), CampaignWatch(mail_conn_id, interval))

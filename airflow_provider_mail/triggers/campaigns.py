@@ -68,22 +68,23 @@ class MailCampaignTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
-        from airflow_provider_mail.triggers.campaign_watch import campaign_watch
+        from airflow_provider_mail.triggers.campaign_watch import campaign_looks
 
-        watch = campaign_watch(self.mail_conn_id, self.poke_interval)
-        async with watch.looks(self.mail_name, self.not_before) as looks:
+        async with campaign_looks(self.mail_conn_id, self.poke_interval, self.mail_name, self.not_before) as looks:
             final = await self._wait(looks)
-        yield TriggerEvent(event_of(self.mail_name, final))
+        yield TriggerEvent(event_of(self.mail_conn_id, self.mail_name, final))
 
     async def _wait(self, looks: asyncio.Queue[Look]) -> Verdict:
         from airflow_provider_mail.api.waiting import CampaignWait, Outcome, Verdict
 
-        wait = CampaignWait(self.mail_name, seen=self.seen, max_poll_errors=self.max_poll_errors)
+        # The task looked before it deferred, so a refusal is news and may pass.
+        wait = CampaignWait(self.mail_name, seen=self.seen, looked=True, max_poll_errors=self.max_poll_errors)
         verdict = Verdict(Outcome.WAITING, f"campaign {self.mail_name!r} was not looked at yet")
         while verdict.outcome is Outcome.WAITING:
             left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
             try:
-                look = await asyncio.wait_for(looks.get(), left)
+                async with asyncio.timeout(left):
+                    look = await looks.get()
             except TimeoutError:
                 return Verdict(Outcome.TIMEOUT, f"the time is up: {verdict.message}")
             verdict = wait.judge(look)
@@ -91,12 +92,15 @@ class MailCampaignTrigger(BaseTrigger):
         return verdict
 
 
-def event_of(mail_name: str, verdict: Verdict) -> dict[str, Any]:
+def event_of(mail_conn_id: str, mail_name: str, verdict: Verdict) -> dict[str, Any]:
     """A wait's end as plain JSON: ``status``, ``mail_name``, ``message``, ``mail_stats``."""
+    message, where = verdict.message, f"connection {mail_conn_id!r}"
+    if verdict.outcome in ("refused", "error") and where not in message:
+        message = f"{where}: {message}"
     return {
         "status": verdict.outcome.value,
         "mail_name": mail_name,
-        "message": verdict.message,
+        "message": message,
         "mail_stats": verdict.mail_stats,
     }
 
@@ -112,13 +116,12 @@ def mail_stats_of(event: dict[str, Any] | None, *, time_up: type[AirflowExceptio
     if not isinstance(event, dict) or not {"status", "message", "mail_stats"} <= event.keys():
         raise AirflowException(f"not an event of MailCampaignTrigger: {event!r}")
     status, message = event["status"], event["message"]
-    if status == "complete":
-        stats: dict[str, Any] = event["mail_stats"]
-        return stats
+    if status == "complete" and isinstance(event["mail_stats"], dict):
+        return event["mail_stats"]
     if status in ("failed", "refused"):
         raise AirflowFailException(message)
     if status == "timeout":
         raise time_up(message)
     if status == "error":
         raise AirflowException(message)
-    raise AirflowException(f"not an event of MailCampaignTrigger: status {status!r}")
+    raise AirflowException(f"not an event of MailCampaignTrigger: {event!r}")

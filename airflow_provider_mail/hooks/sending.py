@@ -1,0 +1,161 @@
+"""Sending a mailing at most once: what was sent is written down before and after each request.
+
+There is no operation to look a transactional send up with, so only the record says how far an earlier try came. It
+holds how many requests were accepted, a digest of what they said, and one of what was under way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailAnswerLostError, MailConflictError, MailError
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.batches import Chunk
+    from airflow_provider_mail.hooks.ledger import Ledger
+    from airflow_provider_mail.hooks.mail import MailHook
+
+ON_AMBIGUOUS = ("fail", "resend", "skip")
+
+
+class Sent(BaseModel):
+    """How far a mailing is, over all tries. This is what is written down.
+
+    :param version: of this form. Another one is not guessed at: that could mail people twice.
+    :param requests: accepted by the service.
+    :param recipients: in them.
+    :param unknown_requests: skipped, because their outcome is unknown.
+    :param unknown_recipients: in them.
+    :param digest: of all these requests.
+    :param under_way: the digest including the request that was being sent, while there is one.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    version: Literal[1]
+    requests: NonNegativeInt
+    recipients: NonNegativeInt
+    unknown_requests: NonNegativeInt
+    unknown_recipients: NonNegativeInt
+    digest: str
+    under_way: str | None
+
+    @classmethod
+    def read(cls, record: object) -> Sent:
+        """What was written down; nothing was sent where nothing was.
+
+        :raises MailConflictError: when it is not understood.
+        """
+        if record is None:
+            return cls(
+                version=1, requests=0, recipients=0, unknown_requests=0, unknown_recipients=0, digest="", under_way=None
+            )
+        try:
+            return cls.model_validate(record)
+        except ValidationError:
+            raise MailConflictError(
+                "task state: what an earlier try wrote down about what it has sent was not written by this version of "
+                "airflow-provider-mail: nothing was sent. Finish this run with the version that it was begun with, or "
+                "start a new run, which sends everything"
+            ) from None
+
+    @property
+    def done(self) -> int:
+        """Requests that are behind us."""
+        return self.requests + self.unknown_requests
+
+    def __str__(self) -> str:
+        told = f"{self.recipients} recipients in {self.requests} requests were accepted"
+        if self.unknown_requests:
+            told += f", and of {self.unknown_recipients} in {self.unknown_requests} requests it is unknown"
+        return told
+
+
+class Mailing:
+    """One mailing of a task instance, over all its tries.
+
+    :param hook: sends.
+    :param ledger: remembers.
+    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
+    :raises MailConflictError: when the record of earlier tries is not understood.
+    """
+
+    def __init__(self, hook: MailHook, ledger: Ledger, on_ambiguous: str) -> None:
+        self._hook = hook
+        self._ledger = ledger
+        self._on_ambiguous = on_ambiguous
+        self.sent = Sent.read(ledger.read())
+
+    def send(self, chunks: Sequence[Chunk]) -> Sent:
+        """Send what was not sent yet, in order.
+
+        :raises MailConflictError: when what an earlier try sent is not what this one would have sent.
+        :raises MailAmbiguousSendError: when the outcome of a request is unknown and that is not allowed.
+        :raises MailError: when the service refuses a request; what was accepted before stays written down.
+        """
+        self._compare(chunks)
+        if self.sent.under_way is not None and self._on_ambiguous != "resend":
+            self._unknown(chunks[self.sent.done], "was under way when an earlier try ended")
+        for chunk in chunks[self.sent.done :]:
+            self._send(chunk)
+        self._write(under_way=None)
+        return self.sent
+
+    def _compare(self, chunks: Sequence[Chunk]) -> None:
+        """Make sure that earlier tries sent what this one would have sent."""
+        digest = ""
+        for chunk in chunks[: self.sent.done]:
+            digest = _digest(digest, chunk)
+        under_way = [_digest(digest, chunk) for chunk in chunks[self.sent.done : self.sent.done + 1]]
+        if digest != self.sent.digest or self.sent.under_way not in (None, *under_way):
+            raise MailConflictError(
+                f"messages: these are not what an earlier try began to send ({self.sent}): nothing more was sent. Give "
+                "every try the same messages in the same order with the same settings, or start a new run, which sends "
+                "everything"
+            )
+
+    def _send(self, chunk: Chunk) -> None:
+        # This also writes down that the request before this one was accepted.
+        self._write(under_way=_digest(self.sent.digest, chunk))
+        try:
+            self._hook.send(chunk.request)
+        except MailError as error:
+            if error.may_have_taken_effect:
+                self._unknown(chunk, "got no clear answer", error)
+                return
+            # It provably was not carried out: the next try may send it.
+            self._write(under_way=None)
+            raise
+        self.sent.requests += 1
+        self.sent.recipients += chunk.recipients
+        self.sent.digest = _digest(self.sent.digest, chunk)
+
+    def _unknown(self, chunk: Chunk, what: str, error: MailError | None = None) -> None:
+        """Deal with a request that may have gone out, as the user wants it."""
+        which = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
+        why = f" ({error})" if error else ""
+        told = f"{which} {what}{why} and may have gone out; apart from it {self.sent}."
+        if self._on_ambiguous == "fail":
+            raise MailAmbiguousSendError(
+                f"{told} Ask the service; then clear the task with on_ambiguous='resend' to send that request again, "
+                "or 'skip' to go on behind it",
+                operation=chunk.request.path,
+            )
+        if self._on_ambiguous == "resend":
+            raise MailAnswerLostError(f"{told} The next try sends it again", operation=chunk.request.path)
+        self.sent.unknown_requests += 1
+        self.sent.unknown_recipients += chunk.recipients
+        self.sent.digest = _digest(self.sent.digest, chunk)
+
+    def _write(self, *, under_way: str | None) -> None:
+        self.sent.under_way = under_way
+        self._ledger.write(self.sent.model_dump())
+
+
+def _digest(before: str, chunk: Chunk) -> str:
+    """Of a row of requests, from the one of those before."""
+    return hashlib.sha256(f"{before}{chunk.digest}".encode()).hexdigest()[:32]

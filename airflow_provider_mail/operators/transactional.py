@@ -1,0 +1,248 @@
+"""Transactional mail: one message, or many personalized ones, at most once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+
+from airflow_provider_mail.hooks.task import MailTask, task_instance_name
+from airflow_provider_mail.operators.hidden import HiddenField, revealed
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_mail.api.batches import Chunk
+
+LEDGER_KEY = "airflow_provider_mail.sent"
+
+NO_MEMORY = (
+    "this Airflow has no task state store (3.3 has), so a try cannot know what earlier ones have sent. "
+    "on_ambiguous='resend' lets every try send everything"
+)
+
+RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
+
+
+class BaseSendOperator(MailTask, BaseOperator):
+    """What both kinds of transactional sends share.
+
+    The service cannot be asked whether a message went out, so nothing is sent again whose outcome is unknown. Each
+    request is written down before and after it is sent (in the task state store of Airflow 3.3), under an id that is
+    the same in every try. A retried, killed or cleared task goes on behind the last request that is known to have been
+    accepted. Below Airflow 3.3 nothing outlives a try: what ends early fails rather than mail somebody twice.
+
+    Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
+    ``unknown_recipients`` that were skipped, and ``sandbox``; never addresses.
+
+    :param mail_conn_id: the connection.
+    :param sender_mail: a sender of the account.
+    :param sender_name: its display name.
+    :param subject: subject; may hold tags such as ``{{tag}}`` (in a template field written
+        ``{% raw %}{{tag}}{% endraw %}``).
+    :param content: HTML, with tags likewise.
+    :param reply_to: where answers go.
+    :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
+    :param category: label for reports: letters and digits, 100 bytes.
+    :param campaign: task name label: letters and digits, 100 bytes.
+    :param track_open: count opens.
+    :param track_click: count clicks.
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``.
+    :param sandbox_mode: let the service check and send nothing.
+    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` (default), ``resend`` it, which
+        may mail people twice, or ``skip`` it, which may leave people out.
+    """
+
+    template_fields: Sequence[str] = (
+        "mail_conn_id",
+        "sender_mail",
+        "sender_name",
+        "subject",
+        "content",
+        "reply_to",
+        "send_date",
+        "category",
+        "campaign",
+        "attachment",
+        "on_ambiguous",
+    )
+    template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
+    ui_color = "#e6f1f2"
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        sender_mail: str,
+        sender_name: str | None = None,
+        subject: str | None = None,
+        content: str | None = None,
+        reply_to: str | None = None,
+        send_date: datetime | str | None = None,
+        category: str | None = None,
+        campaign: str | None = None,
+        track_open: bool = False,
+        track_click: bool = False,
+        attachment: Mapping[str, str] | None = None,
+        sandbox_mode: bool = False,
+        on_ambiguous: str = "fail",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+        self.sender_mail = sender_mail
+        self.sender_name = sender_name
+        self.subject = subject
+        self.content = content
+        self.reply_to = reply_to
+        self.send_date = send_date
+        self.category = category
+        self.campaign = campaign
+        self.track_open = track_open
+        self.track_click = track_click
+        self.attachment = attachment
+        self.sandbox_mode = sandbox_mode
+        self.on_ambiguous = on_ambiguous
+
+    @abstractmethod
+    def chunks(self, context: Context, key: str) -> Sequence[Chunk]:
+        """The requests to send, all checked, with ids made of the key."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Send what no earlier try has sent."""
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.hooks.ledger import ForgetfulLedger, task_ledger
+        from airflow_provider_mail.hooks.sending import ON_AMBIGUOUS, Mailing
+
+        if self.on_ambiguous not in ON_AMBIGUOUS:
+            raise AirflowFailException(f"on_ambiguous: {self.on_ambiguous!r} is none of {', '.join(ON_AMBIGUOUS)}")
+        with self.mail_errors():
+            chunks = self.chunks(context, task_instance_name(context, 250))
+            sandbox = self.sandbox_mode or self.hook.config.sandbox
+            # What is only checked is not written down: a later try without sandbox must send it.
+            ledger = ForgetfulLedger() if sandbox else task_ledger(context, LEDGER_KEY)
+            forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
+            if forgetful:
+                self._without_memory(context["ti"].try_number)
+            mailing = Mailing(self.hook, ledger, self.on_ambiguous)
+            if mailing.sent.done:
+                self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
+            try:
+                sent = mailing.send(chunks)
+            except MailError as error:
+                self.log.error("Ended early: %s.", mailing.sent)
+                if forgetful and error.temporary:
+                    raise AirflowFailException(f"{error}. {mailing.sent}; {NO_MEMORY}") from error
+                raise
+        self.log.info("%s%s.", sent, "; sandbox: nothing was sent" if sandbox else "")
+        return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
+
+    def _without_memory(self, try_number: int) -> None:
+        if try_number > 1:
+            raise AirflowFailException(f"this is try {try_number}, and nothing was sent in it: {NO_MEMORY}")
+        self.log.warning("If this try ends early it is not repeated: %s.", NO_MEMORY)
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "sender_mail": self.sender_mail,
+            "sender_name": self.sender_name,
+            "subject": self.subject,
+            "content": self.content,
+            "reply_to": self.reply_to,
+            "send_date": self.send_date or None,
+            "category": self.category,
+            "campaign": self.campaign,
+            "track_open": 1 if self.track_open else None,
+            "track_click": 1 if self.track_click else None,
+            "attachment": self.attachment,
+            "sandbox_mode": self.sandbox_mode or None,
+        }
+
+
+class MailSendOperator(BaseSendOperator):
+    """Sends one message to one person, at most once.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/transactional.md``.
+
+    :param to: the address, or ``{"email": ..., "name": ...}``.
+    :param unique_msg_id: your own id of the message, 50 bytes. Default: made of dag id, task id, run id and map index.
+    """
+
+    template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "to", "unique_msg_id")
+
+    to = HiddenField()
+
+    def __init__(self, *, to: str | Mapping[str, str], unique_msg_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.to = to
+        self.unique_msg_id = unique_msg_id
+
+    def chunks(self, context: Context, key: str) -> Sequence[Chunk]:
+        """The one request."""
+        from airflow_provider_mail.api.batches import Chunk, unique_msg_id
+        from airflow_provider_mail.api.transactional import SendMail
+
+        to = revealed(self, self.to, context)
+        fields: dict[str, Any] = {
+            **self._common(),
+            "to": {"email": to} if isinstance(to, str) else to,
+            "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0),
+        }
+        return [Chunk.of(0, SendMail(**fields), recipients=1)]
+
+
+class MailSendBatchOperator(BaseSendOperator):
+    """Sends many personalized messages, at most once each; cut into requests of up to 100 messages.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/transactional.md``.
+
+    :param messages: dictionaries: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of up to 20 of
+        these), and if wanted ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for
+        tags), which win over those of the whole mailing. Or a function without arguments that returns them. Every try
+        must give the same messages in the same order.
+    :param template_name: a stored template; wins over ``content``.
+    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
+        a message's own win.
+    :param versions_per_request: messages in one request, 100 at most.
+    """
+
+    template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "messages", "template_name", "mail_params")
+
+    messages = HiddenField()
+
+    def __init__(
+        self,
+        *,
+        messages: Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]],
+        template_name: str | None = None,
+        mail_params: Mapping[str, Any] | None = None,
+        versions_per_request: int = 100,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 1 <= versions_per_request <= 100:
+            raise ValueError(f"versions_per_request: {versions_per_request} is not from 1 to 100")
+        self.messages = messages
+        self.template_name = template_name
+        self.mail_params = mail_params
+        self.versions_per_request = versions_per_request
+
+    def chunks(self, context: Context, key: str) -> Sequence[Chunk]:
+        """The requests; all of them are checked before the first is sent."""
+        from airflow_provider_mail.api.batches import cut
+
+        messages = revealed(self, self.messages, context)
+        if callable(messages):
+            messages = messages()
+        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+            raise AirflowFailException(f"messages: a list of dictionaries is needed, not {type(messages).__name__}")
+        common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
+        chunks = list(cut(common, messages, key=key, versions=self.versions_per_request))
+        if not chunks:
+            raise AirflowFailException("messages: there is none")
+        return chunks

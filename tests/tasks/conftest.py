@@ -1,0 +1,226 @@
+"""What the tests of the tasks need: connections to the emulator and to databases, and a run of a small DAG."""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.sql.hooks.sql import DbApiHook
+from airflow.providers.postgres.hooks.postgres import PostgresHook
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+from airflow.sdk import DAG
+from airflow.sdk.execution_time import task_runner
+
+from airflow_provider_mail.emulator import Emulator
+from tests.support.dags import AIRFLOW_VERSION, RunResult
+from tests.support.postgres import PostgresServer
+
+TASK = "task"
+Connect = Callable[..., None]
+
+
+@pytest.fixture
+def connect(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """A function that makes a connection to the emulator, with fields of the form as keywords."""
+
+    def connect(conn_id: str = "mail_default", *, password: str | None = None, **extra: Any) -> None:
+        settings = {"conn_type": "mail", "host": emulator.base_url, "password": password or emulator.api_key}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({**settings, "extra": extra}))
+
+    return connect
+
+
+@pytest.fixture(autouse=True)
+def _mail_default(connect: Connect) -> None:
+    connect()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run of a DAG that has ended.
+
+    :param log: what the tasks logged, and the errors with which they ended, with all that led to them.
+    """
+
+    result: RunResult
+    log: str = field(repr=False)
+
+    @property
+    def state(self) -> str:
+        """Of the task named `TASK`, when there is one that is not mapped; else of the run."""
+        task = self.result.tasks.get((TASK, -1))
+        return task.state if task else self.result.state
+
+    @property
+    def tries(self) -> int:
+        return self.result.task(TASK).try_number
+
+    @property
+    def returned(self) -> Any:
+        return self.result.xcom(TASK)
+
+    def rendered(self) -> str:
+        """What Airflow stored of the rendered fields of all tasks."""
+        from airflow.models.renderedtifields import RenderedTaskInstanceFields
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        mine = (
+            RenderedTaskInstanceFields.dag_id == self.result.dag_id,
+            RenderedTaskInstanceFields.run_id == self.result.run_id,
+        )
+        with create_session() as session:
+            rows = session.scalars(select(RenderedTaskInstanceFields).where(*mine)).all()
+            assert rows
+            return json.dumps([row.rendered_fields for row in rows])
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """The errors with which tasks ended, of every try, in the order in which they ran."""
+    noted = []
+    original = task_runner.run
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        state, message, error = original(*arguments, **options)
+        if error is not None:
+            noted.append(error)
+        return state, message, error
+
+    monkeypatch.setattr(task_runner, "run", run)
+    return noted
+
+
+@pytest.fixture
+def new_dag(request: pytest.FixtureRequest) -> Callable[..., DAG]:
+    """A function that makes a DAG whose id nobody else has; runs are by hand unless told otherwise."""
+    numbers = iter(range(100))
+
+    def new_dag(**options: Any) -> DAG:
+        name = re.sub(r"[^\w.-]+", "_", request.node.nodeid.rpartition("tests/")[2])
+        return DAG(f"{name[-200:]}.{next(numbers)}", **{"schedule": None, **options})
+
+    return new_dag
+
+
+@pytest.fixture
+def run(
+    run_dag: Callable[..., RunResult],
+    new_dag: Callable[..., DAG],
+    errors: list[BaseException],
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> Run:
+    """A function that runs a DAG, or what a function makes inside a new one, and gives back what came of it.
+
+    A single task should be called `TASK`.
+    """
+
+    def run(what: DAG | Callable[[], Any], **options: Any) -> Done:
+        dag = what
+        if not isinstance(dag, DAG):
+            with new_dag() as dag:
+                what()  # type: ignore[operator]
+        for record in (capfd.readouterr, caplog.clear, errors.clear):
+            record()
+        result = run_dag(dag, **options)
+        printed = capfd.readouterr().out
+        # Airflow 3.0 prints what `dag.test()` talks with itself, and logs as everybody does; later ones print all.
+        logged = caplog.text if AIRFLOW_VERSION < (3, 1) else printed
+        ends = ["".join(traceback.format_exception(error)) for error in errors]
+        print(printed)  # for who reads of a failed test
+        return Done(result, "\n".join([logged, *ends]))
+
+    return run
+
+
+@dataclass(frozen=True)
+class SqlDatabase:
+    """A real database behind an Airflow connection."""
+
+    conn_id: str
+    hook: DbApiHook
+
+    @property
+    def is_sqlite(self) -> bool:
+        return isinstance(self.hook, SqliteHook)
+
+    def execute(self, sql: str, rows: Sequence[Sequence[Any]] = ()) -> None:
+        with closing(self.hook.get_conn()) as connection:
+            cursor = connection.cursor()
+            if rows:
+                marks = ", ".join([self.hook.placeholder] * len(rows[0]))
+                cursor.executemany(f"{sql} VALUES ({marks})", rows)
+            else:
+                cursor.execute(sql)
+            connection.commit()
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(self.hook.get_conn()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(sql)
+            return [tuple(row) for row in cursor.fetchall()]
+
+    def tables(self) -> set[str]:
+        catalogue = (
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+            if self.is_sqlite
+            else "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        )
+        return {name for (name,) in self.query(catalogue)}
+
+
+@pytest.fixture
+def make_database(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, str], SqlDatabase]]:
+    """A function from the kind of database and a connection id to an empty database."""
+    servers: list[tuple[PostgresServer, Any]] = []
+
+    def make(kind: str, conn_id: str) -> SqlDatabase:
+        if kind == "sqlite":
+            connection = json.dumps({"conn_type": "sqlite", "host": str(tmp_path / f"{conn_id}.db")})
+        else:
+            server: PostgresServer = request.getfixturevalue("postgres_server")
+            servers.append((server, server.create()))
+            connection = servers[-1][1].airflow_connection
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", connection)
+        return SqlDatabase(conn_id, {"sqlite": SqliteHook, "postgres": PostgresHook}[kind](conn_id))
+
+    yield make
+    for server, database in servers:
+        server.drop(database)
+
+
+@pytest.fixture
+def crm(make_database: Callable[[str, str], SqlDatabase]) -> SqlDatabase:
+    """An SQLite database of contacts, empty."""
+    return make_database("sqlite", "crm")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_crm(request: pytest.FixtureRequest, make_database: Callable[[str, str], SqlDatabase]) -> SqlDatabase:
+    """A database of contacts of each kind, empty."""
+    return make_database(request.param, "crm")
+
+
+@pytest.fixture
+def warehouse(make_database: Callable[[str, str], SqlDatabase]) -> SqlDatabase:
+    """An SQLite warehouse, empty."""
+    return make_database("sqlite", "warehouse")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_warehouse(request: pytest.FixtureRequest, make_database: Callable[[str, str], SqlDatabase]) -> SqlDatabase:
+    """A warehouse of each kind, empty."""
+    return make_database(request.param, "warehouse")

@@ -1,0 +1,99 @@
+"""What the tests of transactional mail share: what the service was sent, and a task that runs once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_mail.api.retry import RetryRule
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.connection import client_config
+from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator
+from tests.support.dags import RunResult, TaskResult
+from tests.tasks.conftest import TASK
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+SENDS = "transactional/mail/sends_customised"
+HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "{% raw %}<p>Hello {{name}}</p>{% endraw %}"}
+
+
+def address(number: int) -> str:
+    return f"user{number}@example.com"
+
+
+def letters(count: int, start: int = 0) -> list[dict[str, Any]]:
+    """One message for each of so many people."""
+    return [{"to": address(number), "params": {"name": f"N{number}"}} for number in range(start, start + count)]
+
+
+def batch(**arguments: Any) -> MailSendBatchOperator:
+    """A task that sends; in requests of ten unless told otherwise."""
+    return MailSendBatchOperator(**{"task_id": TASK, "versions_per_request": 10} | HELLO | arguments)
+
+
+def bodies(emulator: Emulator) -> list[Any]:
+    """What was sent, request by request, whatever became of it."""
+    return [entry["body"] for entry in emulator.journal.entries(SENDS)]
+
+
+def mailed(emulator: Emulator, **label: str) -> Counter[str]:
+    """How many mails each address got, of messages with these fields."""
+    return Counter(
+        person["email"]
+        for message in emulator.messages()
+        if all(message[name] == value for name, value in label.items())
+        for person in message["recipients"]
+    )
+
+
+def everybody(*numbers: range) -> Counter[str]:
+    """One mail for each of these."""
+    return Counter(address(number) for some in numbers for number in some)
+
+
+def change_retries(monkeypatch: pytest.MonkeyPatch, **rule: Any) -> None:
+    """Let the clients of hooks made from now on have another patience."""
+
+    def impatient(connection: Any) -> Any:
+        return client_config(connection).model_copy(update={"retry": RetryRule(**rule)})
+
+    monkeypatch.setattr("airflow_provider_mail.hooks.mail.client_config", impatient)
+
+
+def records(result: RunResult, task_id: str = TASK) -> Sequence[Any]:
+    """What a task has written down of its sends, as it lies in Airflow's database."""
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    model = TaskStateStoreModel
+    mine = (model.dag_id == result.dag_id, model.run_id == result.run_id, model.task_id == task_id)
+    with create_session() as session:
+        return session.execute(select(model.value, model.expires_at).where(*mine, model.key == LEDGER_KEY)).all()
+
+
+def clear_and_run(dag: DAG, result: RunResult, task_id: str = TASK) -> TaskResult:
+    """Do what a user does who clears a task: one more try in the same run, with what the task remembers."""
+    from airflow.models.taskinstance import TaskInstance, clear_task_instances
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    query = select(TaskInstance).where(
+        TaskInstance.dag_id == result.dag_id, TaskInstance.run_id == result.run_id, TaskInstance.task_id == task_id
+    )
+    with create_session() as session:
+        clear_task_instances(list(session.scalars(query)), session)
+        session.flush()
+        ti = session.scalars(query).one()
+        ti.try_number += 1
+        session.commit()
+        _run_task(ti=ti, task=dag.get_task(task_id))
+        session.expire_all()
+        ti = session.scalars(query).one()
+        return TaskResult(state=str(ti.state or "none"), try_number=ti.try_number)

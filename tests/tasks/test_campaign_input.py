@@ -1,0 +1,134 @@
+"""Bad input to `MailCreateCampaignOperator` is an error that names the argument, before anything is sent."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from tests.tasks.conftest import TASK, Run
+
+GOOD = {"mail_name": "spring", "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+
+
+def create(**arguments: Any) -> MailCreateCampaignOperator:
+    return MailCreateCampaignOperator(**{"task_id": TASK, "retries": 2} | GOOD | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"send_date": datetime.datetime(2030, 1, 1)}, "send_date: "),
+        ({"send_date": "2030-01-01T00:00:00"}, "send_date: "),
+        ({"send_date": "2030-01-01"}, "send_date: not an ISO 8601 date and time"),
+        ({"send_date": "{{ '' }}"}, "send_date: not an ISO 8601 date and time"),
+        ({"send_date": "{{ none }}"}, "send_date: not an ISO 8601 date and time"),
+        ({"language_code": "xx"}, "language_code: "),
+        ({"language_code": "EN"}, "language_code: "),
+        ({"editor_type": "VI"}, "editor_type: "),
+        ({"mail_name": "x" * 201}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
+        ({"mail_name": "ä" * 101}, "mail_name: 202 bytes in UTF-8, at most 200 are allowed"),
+        ({"mail_name": ""}, "mail_name: "),
+        ({"send_list_names": None}, "send_list_names: needed unless only_save is true"),
+        ({"send_list_names": []}, "send_list_names: needed unless only_save is true"),
+        ({"send_list_names": [""]}, "send_list_names[0]: "),
+        ({"send_list_names": "newsletter"}, "send_list_names: "),
+        ({"repel_list_names": "staff"}, "repel_list_names: "),
+        ({"sender_mail": "news"}, "sender_mail: is not an email address"),
+        ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
+        ({"attachment": {"file_name": "a.pdf"}}, "attachment.file_data: "),
+        ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
+        ({"attachment": {"file_name": "a.pdf", "file_data": "QUJD", "size": "3"}}, "attachment.size: "),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_is_an_error(run: Run, emulator: Emulator, arguments: dict[str, Any], words: str) -> None:
+    done = run(lambda: create(**arguments))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count() == 0
+
+
+def test_several_errors_are_told_at_once(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: create(language_code="xx", reply_to="nobody", mail_name="x" * 300))
+
+    assert done.state == "failed"
+    for name in ("language_code: ", "reply_to: ", "mail_name: "):
+        assert name in done.log
+    assert emulator.journal.count() == 0
+
+
+# --- the service's tags and Airflow's templates are both written with two braces ---
+
+
+@pytest.fixture
+def _newsletter(emulator: Emulator) -> None:
+    emulator.add_list("newsletter", ["ada@example.com"])
+
+
+def sent(emulator: Emulator) -> dict[str, Any]:
+    (entry,) = emulator.journal.entries("campaign/mail/sends")
+    body: dict[str, Any] = entry["body"]
+    return body
+
+
+@pytest.mark.usefixtures("_newsletter")
+def test_raw_tags_reach_the_service(run: Run, emulator: Emulator) -> None:
+    raw = "{% raw %}Hello {{name}}, {{ first_name }}{% endraw %}, today is {{ params.day }}"
+
+    with DAG("tags", schedule=None, params={"day": "Monday"}) as dag:
+        create(subject=raw, content=f"<p>{raw}</p>")
+    done = run(dag)
+
+    assert done.state == "success", done.log
+    assert sent(emulator)["subject"] == "Hello {{name}}, {{ first_name }}, today is Monday"
+    assert sent(emulator)["content"] == "<p>Hello {{name}}, {{ first_name }}, today is Monday</p>"
+
+
+@pytest.mark.usefixtures("_newsletter")
+def test_tags_come_whole_from_a_file(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, tmp_path: Path) -> None:
+    (tmp_path / "news.html").write_text("<p>{% raw %}{{name}}{% endraw %}: {{ params.day }}</p>")
+    with new_dag(template_searchpath=str(tmp_path), params={"day": "Monday"}) as dag:
+        create(content="{% include 'news.html' %}")
+
+    assert run(dag).state == "success"
+
+    assert sent(emulator)["content"] == "<p>{{name}}: Monday</p>"
+
+
+@pytest.mark.usefixtures("_newsletter")
+@pytest.mark.parametrize("field", ["subject", "content"])
+def test_a_tag_that_airflow_does_not_know_fails_the_task_and_is_not_lost(
+    run: Run, emulator: Emulator, errors: list[BaseException], field: str
+) -> None:
+    done = run(lambda: create(**{field: "Hello {{name}}", "retries": 0}))
+
+    assert done.state == "failed"
+    assert isinstance(errors[-1], jinja2.UndefinedError)
+    assert "'name' is undefined" in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.usefixtures("_newsletter")
+def test_what_another_task_made_is_no_template(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
+    from airflow.sdk import task
+
+    with new_dag() as dag:
+
+        @task
+        def page() -> str:
+            return "<p>Hello {{name}}</p>"
+
+        create(content=page())
+
+    assert run(dag).state == "success"
+
+    assert sent(emulator)["content"] == "<p>Hello {{name}}</p>"

@@ -1,0 +1,269 @@
+"""`MailCampaignSensor`: three ways to wait, one meaning."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.sensors import campaigns as sensors
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.triggers import campaign_watch
+from tests.support.dags import AIRFLOW_VERSION
+from tests.tasks.conftest import TASK, Run
+from tests.tasks.waiting import as_soon_as
+
+GETS = "campaign/mail/get"
+WAYS: dict[str, dict[str, Any]] = {
+    "poke": {"mode": "poke", "deferrable": False},
+    "reschedule": {"mode": "reschedule", "deferrable": False},
+    "deferrable": {"deferrable": True},
+}
+every_way = pytest.mark.parametrize("way", WAYS)
+# `dag.test()` of Airflow 3.0 cannot go on after a reschedule, and forgets no deferral when it tries a task again; what a
+# real one does is in the end-to-end test.
+repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
+retrying = pytest.mark.parametrize("way", ["poke", "deferrable"] if AIRFLOW_VERSION >= (3, 1) else ["poke"])
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(sensors, "DOUBT_SECONDS", 0.1)
+
+
+def wait(way: str, **arguments: Any) -> MailCampaignSensor:
+    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 0.3, "timeout": 60, "retries": 2}
+    return MailCampaignSensor(**given | WAYS[way] | arguments)
+
+
+@repeating
+def test_gone_out_at_last(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring", state="sending", sent=500)
+    emulator.plan_campaign("spring", looks=3)
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert done.returned["sent_count"] == 500
+    assert set(done.returned) == {
+        "sent_count",
+        "delivered_count",
+        "open_count",
+        "click_count",
+        "hard_bounce",
+        "soft_bounce",
+        "unsent_count",
+        "unsubscribe_count",
+    }
+    assert emulator.journal.count(GETS) == 4
+    assert "campaign 'spring' has mailStatus 1" in done.log
+
+
+@every_way
+def test_gone_out_already(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring")
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, emulator.journal.count(GETS)) == ("success", 1)
+
+
+@every_way
+@pytest.mark.parametrize(
+    ("state", "words"), [("failed", "mailStatus 4"), ("draft", "is a draft (mailStatus -1): saved only, or cancelled")]
+)
+def test_will_not_go_out(run: Run, emulator: Emulator, way: str, state: str, words: str) -> None:
+    emulator.add_campaign("spring", state=state)
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_disappears(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("spring", state="sending")
+
+    with as_soon_as(
+        lambda: emulator.journal.count(GETS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")
+    ):
+        done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "campaign 'spring' has disappeared: deleted or cancelled at the service" in done.log
+
+
+@every_way
+def test_cancelled_while_it_waits(run: Run, emulator: Emulator, way: str) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+    emulator.add_campaign("spring", state="scheduled", send_date=soon)
+
+    with as_soon_as(lambda: emulator.journal.count(GETS), lambda: emulator.set_campaign_state("spring", "draft")):
+        done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "is a draft" in done.log
+
+
+@repeating
+def test_appears_late(run: Run, emulator: Emulator, way: str) -> None:
+    with as_soon_as(lambda: emulator.journal.count(GETS) >= 5, lambda: emulator.add_campaign("spring")):
+        done = run(lambda: wait(way))
+
+    assert done.state == "success"
+    assert "there is no campaign 'spring' (yet)" in done.log
+
+
+@repeating
+def test_a_longer_name_is_another_campaign(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring sale")
+
+    done = run(lambda: wait(way, timeout=1))
+
+    assert done.state == "failed"
+
+
+def test_a_deferred_wait_for_a_scheduled_campaign_asks_nothing_until_then(run: Run, emulator: Emulator) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+    emulator.settings.sending_seconds = 0.0
+    emulator.add_campaign("spring", state="scheduled", send_date=soon)
+
+    done = run(lambda: wait("deferrable"))
+
+    assert done.state == "success"
+    first, *rest = (entry["real_ms"] / 1000 for entry in emulator.journal.entries(GETS))
+    assert first < soon.timestamp()
+    assert rest
+    assert min(rest) >= soon.timestamp() - 0.01
+
+
+@repeating
+@pytest.mark.parametrize("soft_fail", [False, True])
+def test_the_time_is_up(run: Run, emulator: Emulator, way: str, soft_fail: bool) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("spring", state="sending")
+
+    done = run(lambda: wait(way, timeout=1, soft_fail=soft_fail))
+
+    # Retrying a wait whose time is up would only double the time.
+    assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
+    assert emulator.journal.count(GETS) >= 2
+
+
+@every_way
+@pytest.mark.parametrize("state", ["failed", "draft"])
+def test_soft_fail_skips(run: Run, emulator: Emulator, way: str, state: str) -> None:
+    emulator.add_campaign("spring", state=state)
+
+    done = run(lambda: wait(way, soft_fail=True))
+
+    assert (done.state, done.tries) == ("skipped", 1)
+
+
+@every_way
+def test_a_refused_key_fails_at_once(
+    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
+) -> None:
+    connect("mail_team", password="wrong")
+
+    done = run(lambda: wait(way, mail_conn_id="mail_team"))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_team'" in done.log
+    assert "refused the credentials" in done.log
+    assert emulator.journal.count(GETS) == 1
+
+
+@every_way
+def test_a_connection_without_a_host_fails_at_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", '{"conn_type": "mail", "password": "x"}')
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_default': host (base URL): " in done.log
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_a_key_may_be_exchanged_meanwhile(
+    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
+) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("spring", state="sending")
+
+    def exchange() -> None:
+        emulator.settings.api_key = "the new key"
+        time.sleep(1)
+        connect(password="the new key")
+        emulator.set_campaign_state("spring", "done")
+
+    with as_soon_as(lambda: emulator.journal.count(GETS) >= 2, exchange):
+        done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert {entry["auth"] for entry in emulator.journal.entries(GETS)} == {"api_key", "invalid"}
+
+
+@every_way
+def test_looks_that_fail_are_borne(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring")
+    # One look is up to five requests.
+    emulator.faults.add("code_before", GETS, count=6)
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert "look failed (1 in a row, 10 are borne)" in done.log
+
+
+@retrying
+def test_after_too_many_looks_that_fail_the_task_is_tried_again(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring")
+    # So long a pause is not waited for: each look is one request.
+    emulator.faults.add("too_many_requests", GETS, count=11 if way == "poke" else 12, retry_after=999)
+
+    done = run(lambda: wait(way, poke_interval=0.05, retry_delay=0))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert "connection 'mail_default': 11 looks in a row failed" in done.log
+
+
+@every_way
+def test_nothing_to_wait_for_in_sandbox_mode(
+    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
+) -> None:
+    connect(sandbox=True)
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.returned) == ("success", {})
+    assert "Sandbox: there is no campaign 'spring' to wait for." in done.log
+    assert emulator.journal.count(GETS) == 1
+
+
+def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    try:
+        assert importlib.reload(sensors).MailCampaignSensor(task_id="a", mail_name="b").deferrable is True
+    finally:
+        monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
+        assert importlib.reload(sensors).MailCampaignSensor(task_id="a", mail_name="b").deferrable is False
+
+
+def test_the_name_is_a_template(run: Run, new_dag: Callable[..., Any], emulator: Emulator) -> None:
+    emulator.add_campaign("spring")
+    with new_dag(params={"season": "spring"}) as dag:
+        wait("poke", mail_name="{{ params.season }}")
+
+    assert run(dag).result.task(TASK).state == "success"

@@ -1,0 +1,490 @@
+"""`MailCampaignTrigger`: many waits in one event loop, few requests, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
+
+from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.triggers import campaign_watch
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, mail_stats_of
+
+Event = dict[str, Any]
+GETS = "campaign/mail/get"
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No scheduler has to note a deferral here."""
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.05)
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[AsyncMailClient]:
+    """The clients that were closed."""
+    noted: list[AsyncMailClient] = []
+    close = AsyncMailClient.close
+
+    async def note(client: AsyncMailClient) -> None:
+        noted.append(client)
+        await close(client)
+
+    monkeypatch.setattr(AsyncMailClient, "close", note)
+    return noted
+
+
+def trigger(mail_name: str, **arguments: Any) -> MailCampaignTrigger:
+    return MailCampaignTrigger(
+        **{"mail_conn_id": "mail_default", "mail_name": mail_name, "poke_interval": 0.2} | arguments
+    )
+
+
+async def event(waiting: MailCampaignTrigger) -> Event:
+    """As a triggerer does it: the first event, and then the end of the generator."""
+    events = [found.payload async for found in waiting.run()]
+    assert len(events) == 1
+    return dict(events[0])
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run it in a loop that complains of what blocks it, and see that no task outlives it."""
+
+    async def whole() -> Any:
+        result = await asyncio.wait_for(coroutine, 60)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert others == set()
+        assert not campaign_watch._watches.get(asyncio.get_running_loop())
+        return result
+
+    return asyncio.run(whole())
+
+
+async def until(look: Callable[[], Any], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+# --- one wait ---
+
+
+def test_gone_out(emulator: Emulator) -> None:
+    emulator.add_campaign("spring", state="sending", sent=1000)
+    emulator.plan_campaign("spring", looks=3)
+
+    found = run(event(trigger("spring")))
+
+    (campaign,) = emulator.campaigns()
+    assert found == {
+        "status": "complete",
+        "mail_name": "spring",
+        "message": "campaign 'spring' has gone out",
+        "mail_stats": found["mail_stats"],
+    }
+    assert found["mail_stats"]["sent_count"] == campaign["mailStats"]["sentCount"] == 1000
+    assert json.loads(json.dumps(found)) == found
+    assert emulator.journal.count(GETS) == 4
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("failed", "mailStatus 4"), ("draft", "is a draft (mailStatus -1)"), ("removed", "has disappeared")],
+)
+def test_will_not_go_out(emulator: Emulator, state: str, words: str) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("spring", state="sending")
+
+    async def change() -> Event:
+        waiting = asyncio.create_task(event(trigger("spring")))
+        await until(lambda: emulator.journal.count(GETS))
+        emulator.set_campaign_state("spring", state)
+        return await waiting
+
+    found = run(change())
+
+    assert found["status"] == "failed"
+    assert words in found["message"]
+    with pytest.raises(AirflowFailException, match="spring"):
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+
+
+def test_appears_late(emulator: Emulator) -> None:
+    async def appear() -> Event:
+        waiting = asyncio.create_task(event(trigger("late")))
+        await until(lambda: emulator.journal.count(GETS) > 5)
+        emulator.add_campaign("late")
+        return await waiting
+
+    assert run(appear())["status"] == "complete"
+
+
+def test_the_time_is_up(emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("slow", state="sending")
+
+    found = run(event(trigger("slow", end_time=time.time() + 0.5)))
+
+    assert found["status"] == "timeout"
+    assert found["message"] == "the time is up: campaign 'slow' has mailStatus 1"
+    with pytest.raises(AirflowSensorTimeout, match="the time is up"):
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+
+
+def test_the_time_was_up_before(emulator: Emulator) -> None:
+    found = run(event(trigger("slow", end_time=time.time() - 3600)))
+
+    assert found["status"] == "timeout"
+    assert emulator.journal.count() == 0
+
+
+def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -> None:
+    emulator.add_campaign("later", state="done")
+    moment = time.time() + 1.5
+
+    found = run(event(trigger("later", not_before=moment)))
+
+    assert found["status"] == "complete"
+    (entry,) = emulator.journal.entries(GETS)
+    assert entry["real_ms"] >= (moment - 0.01) * 1000
+
+
+def test_who_waits_for_tomorrow_holds_nobody_up(emulator: Emulator) -> None:
+    emulator.add_campaign("now", state="done")
+
+    async def both() -> Event:
+        tomorrow = asyncio.create_task(event(trigger("tomorrow", not_before=time.time() + 86_400)))
+        await asyncio.sleep(0.3)
+        try:
+            return await asyncio.wait_for(event(trigger("now")), 10)
+        finally:
+            tomorrow.cancel()
+            await asyncio.wait([tomorrow])
+
+    assert run(both())["status"] == "complete"
+    assert [entry["body"]["mailName"] for entry in emulator.journal.entries(GETS)] == ["now"]
+
+
+# --- many waits ---
+
+
+def test_two_hundred_waits_share_one_poll(emulator: Emulator, closed: list[AsyncMailClient]) -> None:
+    emulator.settings.sending_seconds = 1000
+    names = [f"campaign-{number}" for number in range(200)]
+    for name in names:
+        emulator.add_campaign(name, state="sending")
+
+    async def all_of_them() -> list[Event]:
+        waiting = [asyncio.create_task(event(trigger(name, poke_interval=1.0))) for name in names]
+        # Two pages of a hundred: that is a poll.
+        await until(lambda: emulator.journal.count(GETS) >= 10)
+        assert emulator.journal.count(GETS) <= 12
+        for name in names:
+            emulator.set_campaign_state(name, "done")
+        return await asyncio.gather(*waiting)
+
+    events = run(all_of_them())
+
+    assert {found["mail_name"] for found in events if found["status"] == "complete"} == set(names)
+    asked = [entry["body"].get("mailName") for entry in emulator.journal.entries(GETS)]
+    by_name = [name for name in asked if name]
+    # Each is asked for by name once, when it is no longer in the list of what is being sent; the list changed while it
+    # was read, so a few may have been missed in it.
+    assert set(by_name) == set(names)
+    assert len(by_name) <= 210
+    assert 10 <= asked.count(None) <= 16
+    assert len(closed) == 1
+
+
+def test_a_long_list_of_others_is_not_read_for_a_few(emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 1000
+    with_others = [f"other-{number:04}" for number in range(1000)]
+    mine = [f"mine-{number}" for number in range(6)]
+    for name in [*mine, *with_others]:  # the newest come first
+        emulator.add_campaign(name, state="sending")
+
+    async def some_polls() -> None:
+        waiting = [asyncio.create_task(event(trigger(name))) for name in mine]
+        await until(lambda: emulator.journal.count(GETS) >= 27)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+    run(some_polls())
+
+    asked = [entry["body"].get("mailName") for entry in emulator.journal.entries(GETS)][:27]
+    assert asked.count(None) == 9
+    assert {name: asked.count(name) for name in mine} == dict.fromkeys(mine, 3)
+
+
+def test_connections_and_intervals_are_kept_apart(
+    emulator: Emulator, connect: Callable[..., None], closed: list[AsyncMailClient]
+) -> None:
+    connect("mail_other", password="another key")
+    emulator.settings.sending_seconds = 1000
+    for number in range(4):
+        emulator.add_campaign(f"mine-{number}", state="done")
+
+    async def all_of_them() -> list[Event]:
+        waiting = [trigger(f"mine-{number}") for number in range(4)]
+        waiting += [trigger("mine-0", poke_interval=0.3), trigger("mine-0", mail_conn_id="mail_other")]
+        return await asyncio.gather(*(event(one) for one in waiting))
+
+    events = run(all_of_them())
+
+    assert [found["status"] for found in events] == [*["complete"] * 5, "refused"]
+    assert "connection 'mail_other'" in events[-1]["message"]
+    assert len({id(client) for client in closed}) >= 3
+    auths = [entry["auth"] for entry in emulator.journal.entries(GETS)]
+    assert auths.count("invalid") == 11
+
+
+def test_nothing_blocks_the_loop(emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.settings.latency_seconds = 0.05
+    names = [f"campaign-{number}" for number in range(50)]
+    for name in names:
+        emulator.add_campaign(name, state="sending")
+    # What is imported once in the life of a triggerer is not what is looked for here.
+    for module in ("triggers.campaign_watch", "hooks.mail", "api.client", "api.waiting"):
+        importlib.import_module(f"airflow_provider_mail.{module}")
+
+    async def beats_during_polls() -> tuple[int, int]:
+        waiting = [asyncio.create_task(event(trigger(name))) for name in names]
+        await until(lambda: emulator.journal.count(GETS))
+        beats = polls = 0
+        seen = emulator.journal.count(GETS)
+        while polls < 5:
+            await asyncio.sleep(0.01)
+            beats += 1
+            if (now := emulator.journal.count(GETS)) > seen:
+                seen, polls = now, polls + 1
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        return beats, polls
+
+    beats, polls = run(beats_during_polls())
+
+    # 0.2 s from poll to poll: about twenty beats, and on a machine that is busy elsewhere still some.
+    assert beats / polls > 4
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize("kind", ["close_after", "http_error_before", "html_before", "cut_json", "wrong_total"])
+def test_a_failed_poll_ends_no_wait(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(AsyncMailClient, "run", _impatient(AsyncMailClient.run))
+    emulator.settings.sending_seconds = 1000
+    names = [f"campaign-{number}" for number in range(5)]
+    for name in names:
+        emulator.add_campaign(name, state="sending")
+    emulator.faults.add(kind, GETS, count=8)
+
+    async def mended() -> list[Event]:
+        waiting = [asyncio.create_task(event(trigger(name))) for name in names]
+        await until(lambda: emulator.faults.list()[0]["count"] == 0)
+        for name in names:
+            emulator.set_campaign_state(name, "done")
+        return await asyncio.gather(*waiting)
+
+    assert [found["status"] for found in run(mended())] == ["complete"] * 5
+
+
+def _impatient(method: Any) -> Any:
+    """A client that leaves repeating to the polls."""
+
+    async def impatient(client: AsyncMailClient, *arguments: Any) -> Any:
+        rule = client.config.retry
+        object.__setattr__(client.config, "retry", type(rule)(attempts=1))
+        return await method(client, *arguments)
+
+    return impatient
+
+
+def test_polls_that_always_fail_end_the_wait(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AsyncMailClient, "run", _impatient(AsyncMailClient.run))
+    emulator.add_campaign("spring")
+    emulator.faults.add("http_error_before", GETS, count=None)
+
+    found = run(event(trigger("spring", max_poll_errors=3)))
+
+    assert found["status"] == "error"
+    assert found["message"].startswith("connection 'mail_default': 4 looks in a row failed, the last with: ")
+    assert emulator.journal.count(GETS) == 4
+    with pytest.raises(AirflowException, match="4 looks in a row failed") as caught:
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_only_failures_in_a_row_count(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AsyncMailClient, "run", _impatient(AsyncMailClient.run))
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("spring", state="sending")
+    for skip in (0, 3, 6):
+        emulator.faults.add("http_error_before", GETS, count=2, skip=skip)
+
+    async def mended() -> Event:
+        waiting = asyncio.create_task(event(trigger("spring", max_poll_errors=2)))
+        await until(lambda: all(fault["count"] == 0 for fault in emulator.faults.list()))
+        emulator.set_campaign_state("spring", "done")
+        return await waiting
+
+    assert run(mended())["status"] == "complete"
+
+
+def test_a_key_may_be_exchanged_while_tasks_wait(
+    emulator: Emulator, connect: Callable[..., None], closed: list[AsyncMailClient]
+) -> None:
+    emulator.settings.sending_seconds = 1000
+    names = [f"campaign-{number}" for number in range(6)]
+    for name in names:
+        emulator.add_campaign(name, state="sending")
+
+    async def exchanged() -> list[Event]:
+        waiting = [asyncio.create_task(event(trigger(name))) for name in names]
+        await until(lambda: emulator.journal.count(GETS) >= 2)
+        emulator.settings.api_key = "the new key"
+        refused = emulator.journal.count(GETS) + 3
+        await until(lambda: emulator.journal.count(GETS) >= refused)
+        connect(password="the new key")
+        for name in names:
+            emulator.set_campaign_state(name, "done")
+        return await asyncio.gather(*waiting)
+
+    assert [found["status"] for found in run(exchanged())] == ["complete"] * 6
+    assert {entry["auth"] for entry in emulator.journal.entries(GETS)} == {"api_key", "invalid"}
+    assert len(closed) > 1
+
+
+def test_a_key_that_stays_refused_ends_the_wait(emulator: Emulator, connect: Callable[..., None]) -> None:
+    emulator.add_campaign("spring")
+    connect(password="wrong")
+
+    found = run(event(trigger("spring", max_poll_errors=2)))
+
+    assert found["status"] == "refused"
+    assert "connection 'mail_default': 3 looks in a row failed" in found["message"]
+    assert emulator.journal.count(GETS) == 3
+    with pytest.raises(AirflowFailException, match="refused the credentials"):
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+
+
+@pytest.mark.parametrize("setting", ["", '{"conn_type": "mail", "host": "", "password": "x"}'])
+def test_a_connection_that_is_missing_for_a_while(
+    emulator: Emulator, connect: Callable[..., None], monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    emulator.add_campaign("spring")
+    if setting:
+        monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", setting)
+    else:
+        monkeypatch.delenv("AIRFLOW_CONN_MAIL_DEFAULT")
+
+    async def mended() -> Event:
+        waiting = asyncio.create_task(event(trigger("spring")))
+        await asyncio.sleep(0.7)
+        assert not waiting.done()
+        connect()
+        return await waiting
+
+    assert run(mended())["status"] == "complete"
+
+
+# --- the end of it ---
+
+
+def test_cancelling_leaves_nothing_behind(emulator: Emulator, closed: list[AsyncMailClient]) -> None:
+    emulator.settings.sending_seconds = 1000
+    emulator.settings.latency_seconds = 0.3
+    for number in range(3):
+        emulator.add_campaign(f"campaign-{number}", state="sending")
+
+    async def cancelled_in_the_middle_of_a_poll() -> None:
+        waiting = [asyncio.create_task(event(trigger(f"campaign-{number}"))) for number in range(3)]
+        await until(lambda: emulator.journal.count(GETS) >= 5)
+        for task in waiting:
+            task.cancel()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+
+    run(cancelled_in_the_middle_of_a_poll())
+
+    assert len(closed) == 1
+
+
+def test_the_last_to_leave_ends_it_and_the_next_begins_anew(
+    emulator: Emulator, closed: list[AsyncMailClient]
+) -> None:
+    emulator.add_campaign("spring")
+
+    async def one_after_the_other() -> list[str]:
+        return [(await event(trigger("spring")))["status"] for _ in range(3)]
+
+    assert run(one_after_the_other()) == ["complete"] * 3
+    assert len(closed) == 3
+
+
+def test_each_loop_has_its_own(emulator: Emulator) -> None:
+    emulator.add_campaign("spring")
+
+    assert [run(event(trigger("spring")))["status"] for _ in range(3)] == ["complete"] * 3
+
+
+# --- what is stored ---
+
+
+def test_the_arguments_that_are_stored_stay_the_same() -> None:
+    """Waits survive an upgrade of the provider: what an older version stored must load, so this grows only by defaults.
+
+    They are stored unencrypted, so none may be a secret.
+    """
+    stored = {
+        "mail_conn_id": "mail_default",
+        "mail_name": "spring",
+        "poke_interval": 30.0,
+        "end_time": 1893456000.0,
+        "not_before": 1893450000.0,
+        "seen": True,
+        "max_poll_errors": 10,
+    }
+    path, arguments = MailCampaignTrigger(
+        mail_conn_id="mail_default",
+        mail_name="spring",
+        poke_interval=30.0,
+        end_time=1893456000.0,
+        not_before=1893450000.0,
+        seen=True,
+    ).serialize()
+
+    assert path == "airflow_provider_mail.triggers.campaigns.MailCampaignTrigger"
+    assert arguments == stored
+    module, _, name = path.rpartition(".")
+    again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(stored)))
+    assert again.serialize() == (path, stored)
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        None,
+        {},
+        "success",
+        {"status": "complete"},
+        {"status": "complete", "message": "", "mail_stats": None},
+        {"status": "waiting", "message": "", "mail_stats": {}},
+        {"status": None, "message": "", "mail_stats": {}},
+        {"status": "no such", "message": "", "mail_stats": {}},
+    ],
+)
+def test_what_is_no_event_fails_loudly(strange: Any) -> None:
+    with pytest.raises(AirflowException, match="not an event of MailCampaignTrigger"):
+        mail_stats_of(strange, time_up=AirflowSensorTimeout)

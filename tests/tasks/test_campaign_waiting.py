@@ -1,0 +1,184 @@
+"""`MailCreateCampaignOperator` with `wait_for_completion`: created once, then waited for."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.triggers import campaign_watch
+from tests.support.dags import AIRFLOW_VERSION
+from tests.tasks.conftest import TASK, Run
+from tests.tasks.waiting import as_soon_as
+
+GETS, SENDS = "campaign/mail/get", "campaign/mail/sends"
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "deferrable"])
+retrying = pytest.mark.parametrize("deferrable", [False, True] if AIRFLOW_VERSION >= (3, 1) else [False])
+
+
+@pytest.fixture(autouse=True)
+def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    emulator.add_list("newsletter", count=100)
+    emulator.settings.sending_seconds = 1000
+
+
+def create(**arguments: Any) -> MailCreateCampaignOperator:
+    given = {
+        "task_id": TASK,
+        "mail_name": "spring",
+        "sender_mail": "news@example.com",
+        "send_list_names": ["newsletter"],
+        "wait_for_completion": True,
+        "poke_interval": 0.3,
+        "timeout": 60,
+    }
+    return MailCreateCampaignOperator(**given | arguments)
+
+
+@both_ways
+def test_gone_out_at_last(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    emulator.plan_campaign("spring", looks=3)
+
+    done = run(lambda: create(deferrable=deferrable))
+
+    assert done.state == "success"
+    (campaign,) = emulator.campaigns()
+    assert done.returned == {
+        "mail_name": "spring",
+        "id": campaign["id"],
+        "guid": campaign["guid"],
+        "adopted": False,
+        "sandbox": False,
+        "mail_stats": done.returned["mail_stats"],
+    }
+    assert done.returned["mail_stats"]["sent_count"] == 100
+    assert emulator.journal.count(SENDS) == 1
+
+
+@both_ways
+def test_what_was_created_is_known_before_the_wait(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    done = run(lambda: create(deferrable=deferrable, timeout=1))
+
+    assert done.state == "failed"
+    assert "the time is up: campaign 'spring' has mailStatus 1" in done.log
+    (campaign,) = emulator.campaigns()
+    assert [done.result.xcom(TASK, key) for key in ("mail_name", "id", "guid", "adopted")] == [
+        "spring",
+        campaign["id"],
+        campaign["guid"],
+        False,
+    ]
+    assert done.returned is None
+
+
+@both_ways
+def test_of_a_mapped_task_each_has_its_own(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    emulator.settings.sending_seconds = 0.5
+    emulator.add_list("vip", count=7)
+
+    done = run(
+        lambda: MailCreateCampaignOperator.partial(
+            task_id=TASK,
+            sender_mail="news@example.com",
+            wait_for_completion=True,
+            deferrable=deferrable,
+            poke_interval=0.3,
+        ).expand(send_list_names=[["newsletter"], ["vip"]])
+    )
+
+    assert done.state == "success"
+    found = [done.result.xcom(TASK, map_index=index) for index in (0, 1)]
+    assert [one["mail_stats"]["sent_count"] for one in found] == [100, 7]
+    assert [one["guid"] for one in found] == [campaign["guid"] for campaign in emulator.campaigns()]
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("state", "words"), [("failed", "mailStatus 4"), ("draft", "is a draft"), ("removed", "has disappeared")]
+)
+def test_will_not_go_out(run: Run, emulator: Emulator, deferrable: bool, state: str, words: str) -> None:
+    # One look before creating, one after, and then the wait.
+    with as_soon_as(
+        lambda: emulator.journal.count(GETS) >= 3, lambda: emulator.set_campaign_state("spring", state)
+    ):
+        done = run(lambda: create(deferrable=deferrable, retries=2))
+
+    # Another try would adopt the same campaign, which will not go out either.
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count(SENDS) == 1
+
+
+@both_ways
+def test_cancelled_before_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+
+    with as_soon_as(
+        lambda: emulator.journal.count(GETS) >= 2, lambda: emulator.set_campaign_state("spring", "draft")
+    ):
+        done = run(lambda: create(deferrable=deferrable, send_date=soon, retries=2))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "saved only, or cancelled before its send time" in done.log
+
+
+@both_ways
+def test_the_timeout_counts_from_the_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    emulator.settings.sending_seconds = 0.0
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=4)
+
+    done = run(lambda: create(deferrable=deferrable, send_date=soon, timeout=2))
+
+    assert done.state == "success"
+    asked = [entry["real_ms"] / 1000 for entry in emulator.journal.entries(GETS)]
+    if deferrable:
+        assert all(moment >= soon.timestamp() - 1 for moment in asked[2:])
+
+
+@both_ways
+def test_an_adopted_campaign_is_waited_for(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    run(lambda: create(wait_for_completion=False))
+    emulator.plan_campaign("spring", looks=2)
+
+    done = run(lambda: create(deferrable=deferrable))
+
+    assert done.state == "success"
+    assert (done.returned["adopted"], done.returned["id"]) == (True, None)
+    assert done.returned["mail_stats"]["sent_count"] == 100
+    assert emulator.journal.count(SENDS) == 1
+
+
+@retrying
+def test_a_further_try_waits_on_and_creates_nothing(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    def hurry(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.set_campaign_state("spring", "done")
+
+    done = run(lambda: create(deferrable=deferrable, timeout=1, retries=1, retry_delay=0, pre_execute=hurry))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert done.returned["adopted"] is True
+    assert len(emulator.campaigns()) == emulator.journal.count(SENDS) == 1
+
+
+@both_ways
+def test_a_key_may_be_exchanged_meanwhile(
+    run: Run, emulator: Emulator, connect: Callable[..., None], deferrable: bool
+) -> None:
+    def exchange() -> None:
+        emulator.settings.api_key = "the new key"
+        time.sleep(1)
+        connect(password="the new key")
+        emulator.set_campaign_state("spring", "done")
+
+    with as_soon_as(lambda: emulator.journal.count(GETS) >= 3, exchange):
+        done = run(lambda: create(deferrable=deferrable))
+
+    assert done.state == "success"
+    assert {entry["auth"] for entry in emulator.journal.entries(GETS)} == {"api_key", "invalid"}

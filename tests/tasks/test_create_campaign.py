@@ -1,0 +1,316 @@
+"""`MailCreateCampaignOperator`: what the service is asked to do, and that it is asked once."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator, default_mail_name
+from tests.tasks.conftest import TASK, Run
+
+DOCUMENT = base64.b64encode(b"%PDF").decode()
+
+
+@pytest.fixture(autouse=True)
+def _lists(emulator: Emulator) -> None:
+    for name in ("newsletter", "staff", "vip"):
+        emulator.add_list(name, [f"{name}@example.com"])
+    emulator.add_subscription("weekly")
+
+
+def create(**arguments: Any) -> MailCreateCampaignOperator:
+    given = {"task_id": TASK, "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+    return MailCreateCampaignOperator(**given | arguments)
+
+
+def sends(emulator: Emulator) -> list[dict[str, Any]]:
+    return [entry["body"] for entry in emulator.journal.entries("campaign/mail/sends")]
+
+
+def test_every_field_of_the_document_arrives(run: Run, emulator: Emulator) -> None:
+    done = run(
+        lambda: create(
+            mail_name="spring",
+            sender_name="Example News",
+            subject="Spring",
+            content="<p>It is here.</p>",
+            send_date=datetime.datetime(2030, 3, 1, 9, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
+            send_list_names=["newsletter", "vip"],
+            repel_list_names=["staff"],
+            reply_to="answers@example.com",
+            attachment={"file_name": "menu.html", "file_data": DOCUMENT},
+            language_code="pt-br",
+            market_name="spring sale",
+            subscript_name="weekly",
+            project_code="P-1",
+            editor_type="CLASSIC",
+        )
+    )
+
+    assert done.state == "success", done.log
+    # Written down from the table of "/v5/campaign/mail/sends".
+    assert sends(emulator) == [
+        {
+            "mailName": "spring",
+            "senderMail": "news@example.com",
+            "senderName": "Example News",
+            "subject": "Spring",
+            "content": "<p>It is here.</p>",
+            "sendDate": "2030-03-01T07:30:00Z",
+            "sendListNames": ["newsletter", "vip"],
+            "repelListNames": ["staff"],
+            "replyTo": "answers@example.com",
+            "attachment": {"fileName": "menu.html", "fileData": DOCUMENT},
+            "languageCode": "pt-br",
+            "marketName": "spring sale",
+            "subscriptName": "weekly",
+            "projectCode": "P-1",
+            "editorType": "CLASSIC",
+        }
+    ]
+
+
+def test_what_was_not_given_is_not_sent(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: create(mail_name="plain"))
+
+    assert sends(emulator) == [{"mailName": "plain", "senderMail": "news@example.com", "sendListNames": ["newsletter"]}]
+    (campaign,) = emulator.campaigns()
+    assert done.returned == {
+        "mail_name": "plain",
+        "id": campaign["id"],
+        "guid": campaign["guid"],
+        "adopted": False,
+        "sandbox": False,
+    }
+    assert [done.result.xcom(TASK, key) for key in ("mail_name", "id", "guid", "adopted")] == [
+        "plain",
+        campaign["id"],
+        campaign["guid"],
+        False,
+    ]
+
+
+def test_a_draft_needs_no_list(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: create(mail_name="draft", only_save=True, send_list_names=None, wait_for_completion=True))
+
+    assert done.state == "success"
+    assert "mail_stats" not in done.returned
+    assert sends(emulator) == [{"mailName": "draft", "senderMail": "news@example.com", "onlySave": True}]
+    assert emulator.campaigns()[0]["state"] == "draft"
+
+
+def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
+    with new_dag(params={"day": "2030-01-02"}) as dag:
+
+        @task
+        def lists() -> list[str]:
+            return ["newsletter", "vip"]
+
+        create(
+            mail_name="day {{ params.day }}",
+            subject="News of {{ params.day }}",
+            send_date="{{ params.day }}T00:00:00+01:00",
+            send_list_names=lists(),
+            repel_list_names=["{{ 'staff' }}"],
+            attachment={"file_name": "{{ params.day }}.html", "file_data": DOCUMENT},
+            editor_type="{{ 'DRAG' }}",
+        )
+
+    assert run(dag).state == "success"
+
+    (body,) = sends(emulator)
+    assert body == {
+        "mailName": "day 2030-01-02",
+        "senderMail": "news@example.com",
+        "subject": "News of 2030-01-02",
+        "sendDate": "2030-01-01T23:00:00Z",
+        "sendListNames": ["newsletter", "vip"],
+        "repelListNames": ["staff"],
+        "attachment": {"fileName": "2030-01-02.html", "fileData": DOCUMENT},
+        "editorType": "DRAG",
+    }
+
+
+# --- the name ---
+
+
+def test_the_default_name_is_the_task_instance_s(run: Run, emulator: Emulator) -> None:
+    done = run(create)
+
+    assert done.returned["mail_name"] == f"{done.result.dag_id}/{TASK}/{done.result.run_id}"[:200]
+    assert emulator.campaigns()[0]["mailName"] == done.returned["mail_name"]
+
+
+def test_each_mapped_task_has_a_name_of_its_own(run: Run, emulator: Emulator) -> None:
+    done = run(
+        lambda: MailCreateCampaignOperator.partial(task_id=TASK, sender_mail="news@example.com").expand(
+            send_list_names=[["newsletter"], ["vip"]]
+        )
+    )
+
+    assert done.state == "success"
+    names = [done.result.xcom(TASK, map_index=index)["mail_name"] for index in (0, 1)]
+    assert [name.rpartition("/")[2] for name in names] == ["0", "1"]
+    assert {campaign["mailName"]: campaign["request"]["sendListNames"] for campaign in emulator.campaigns()} == {
+        names[0]: ["newsletter"],
+        names[1]: ["vip"],
+    }
+
+
+def test_long_names_are_cut_and_stay_different(run_dag: Callable[..., Any], emulator: Emulator) -> None:
+    names = []
+    for task_id in ("one", "other"):
+        with DAG("d" * 250, schedule=None) as dag:
+            create(task_id=task_id)
+        names.append(run_dag(dag).xcom(task_id)["mail_name"])
+
+    assert [campaign["mailName"] for campaign in emulator.campaigns()] == names
+    assert len(set(names)) == 2
+    assert [len(name) for name in names] == [200, 200]
+
+
+@pytest.mark.parametrize("dag_id", ["д" * 125, "x" + "朝" * 80, "ad" + "🙂" * 60, "🙂"])
+def test_names_are_cut_between_characters(dag_id: str) -> None:
+    # `dag.test()` cannot push the XComs of such a DAG, a real Airflow can.
+    names = {
+        default_mail_name({"ti": SimpleNamespace(dag_id=dag_id, task_id="t", run_id=run_id, map_index=index)})
+        for run_id in ("one", "other")
+        for index in (-1, 0, 1)
+    }
+
+    assert len(names) == 6
+    assert all(len(name.encode()) <= 200 for name in names)
+    assert all(name.startswith(dag_id[:45]) for name in names)
+
+
+def test_dots_in_ids_do_not_make_names_alike(run_dag: Callable[..., Any], emulator: Emulator) -> None:
+    when = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+    for dag_id, task_id in (("sales.news", "send"), ("sales", "news.send")):
+        with DAG(dag_id, schedule="@daily", start_date=when) as dag:
+            create(task_id=task_id)
+        assert run_dag(dag, logical_date=when).state == "success"
+
+    assert len({campaign["mailName"] for campaign in emulator.campaigns()}) == 2
+
+
+# --- once ---
+
+
+def test_a_second_try_adopts_what_the_first_created(run: Run, emulator: Emulator) -> None:
+    # The answer is lost, and so are all answers after it until the task is tried again.
+    emulator.faults.add("close_after", "campaign/mail/sends")
+    emulator.faults.add("http_error_before", "campaign/mail/get", count=None, skip=1)
+
+    def calm(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.faults.clear()
+
+    done = run(lambda: create(subject="Once", retries=1, retry_delay=0, pre_execute=calm))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert len(sends(emulator)) == 1
+    (campaign,) = emulator.campaigns()
+    assert (done.returned["adopted"], done.returned["id"], done.returned["guid"]) == (True, None, campaign["guid"])
+    assert "exists and is equal: adopted" in done.log
+
+
+def test_a_second_run_with_the_same_name_adopts(run: Run, emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 0.0
+    first = run(lambda: create(mail_name="once", subject="Same", send_list_names=["newsletter", "vip"]))
+    second = run(lambda: create(mail_name="once", subject="Same", send_list_names=["vip", "newsletter"]))
+
+    assert [first.returned["adopted"], second.returned["adopted"]] == [False, True]
+    assert len(emulator.campaigns()) == len(sends(emulator)) == 1
+    assert emulator.campaign_recipients("once") == ["newsletter@example.com", "vip@example.com"]
+
+
+def test_a_different_campaign_of_that_name_is_a_conflict_that_names_the_fields(run: Run, emulator: Emulator) -> None:
+    run(lambda: create(mail_name="taken", subject="Old", content="<p>Same</p>"))
+
+    done = run(
+        lambda: create(
+            mail_name="taken",
+            subject="New",
+            content="<p>Same</p>",
+            send_list_names=["vip"],
+            reply_to="answers@example.com",
+            language_code="de",
+            retries=2,
+        )
+    )
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "differs in subject, reply_to, send_list_names, language_code" in done.log
+    assert len(sends(emulator)) == 1
+
+
+def test_differences_can_be_let_pass(run: Run, emulator: Emulator) -> None:
+    run(lambda: create(mail_name="taken", subject="Old"))
+
+    done = run(lambda: create(mail_name="taken", subject="New", ignore_differences=["subject"]))
+
+    assert done.returned["adopted"] is True
+    assert len(emulator.campaigns()) == 1
+
+
+def test_a_name_within_a_longer_name_is_another(run: Run, emulator: Emulator) -> None:
+    emulator.add_campaign("spring sale", state="done")
+
+    done = run(lambda: create(mail_name="spring"))
+
+    assert done.returned["adopted"] is False
+    assert [campaign["mailName"] for campaign in emulator.campaigns()] == ["spring sale", "spring"]
+
+
+def test_a_campaign_that_was_kept_although_creating_it_failed(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("attachment_failed", "campaign/mail/sends")
+
+    done = run(lambda: create(mail_name="half", attachment={"file_name": "a.pdf", "file_data": DOCUMENT}, retries=2))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "the service kept the campaign 'half'" in done.log
+    assert "adding the attachment failed" in done.log
+    assert len(sends(emulator)) == 1
+
+
+def test_a_refused_key_fails_at_once(run: Run, emulator: Emulator, connect: Callable[..., None]) -> None:
+    connect("mail_team", password="wrong")
+
+    done = run(lambda: create(mail_conn_id="mail_team", retries=3))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_team'" in done.log
+    assert sends(emulator) == []
+
+
+# --- sandbox ---
+
+
+@pytest.mark.parametrize("where", ["task", "connection"])
+def test_sandbox_creates_nothing_and_waits_for_nothing(
+    run: Run, emulator: Emulator, connect: Callable[..., None], where: str
+) -> None:
+    if where == "connection":
+        connect(sandbox=True)
+
+    done = run(lambda: create(mail_name="try", sandbox_mode=where == "task", wait_for_completion=True))
+
+    assert done.state == "success"
+    assert (done.returned["sandbox"], done.returned["adopted"]) == (True, False)
+    assert "nothing was created" in done.log
+    assert [body["sandboxMode"] for body in sends(emulator)] == [True]
+    assert emulator.campaigns() == []
+
+
+def test_sandbox_finds_what_the_service_would_refuse(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: create(send_list_names=["nowhere"], sandbox_mode=True, retries=2))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "list nowhere does not exist" in done.log

@@ -1,0 +1,268 @@
+"""Rows that cannot be imported: set aside with row number, field and reason, and never lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.rejects import RejectSpool
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
+
+ROWS = [
+    (1, "ada@example.com", "Ada"),
+    (2, "bob(at)example.com", "Bob"),
+    (3, None, "Cem"),
+    (4, "dora@example.com", None),
+    (5, " ", ""),
+]
+BAD = [
+    (2, "email", "is not an email address", ["bob(at)example.com", "Bob"]),
+    (3, "email", "is empty", [None, "Cem"]),
+    (5, "email", "is not an email address", [" ", ""]),
+]
+
+
+def customers(database: SqlDatabase, rows: Any = ROWS) -> None:
+    database.execute("CREATE TABLE customers (id INTEGER, email TEXT, name TEXT)")
+    database.execute("INSERT INTO customers", rows)
+
+
+def imported(**arguments: Any) -> SqlToMailContactsOperator:
+    sql = "SELECT email, name FROM customers ORDER BY id"
+    return SqlToMailContactsOperator(**{"task_id": TASK, "sql_conn_id": "crm", "sql": sql} | arguments)
+
+
+def stored(database: SqlDatabase, table: str = "rejects") -> list[tuple[Any, ...]]:
+    rows = database.query(f"SELECT row_number, field, reason, row_json FROM {table} ORDER BY row_number")
+    return [(*row[:3], json.loads(row[3]) if isinstance(row[3], str) else row[3]) for row in rows]
+
+
+def import_ids(database: SqlDatabase) -> set[str]:
+    return {name for (name,) in database.query("SELECT import_id FROM rejects")}
+
+
+@pytest.mark.parametrize("chunk_size", [5000, 2, 1])
+def test_to_a_table(run: Run, emulator: Emulator, any_crm: SqlDatabase, chunk_size: int) -> None:
+    customers(any_crm)
+
+    done = run(lambda: imported(rejects_table="rejects", max_reject_fraction=1, chunk_size=chunk_size))
+
+    assert done.state == "success"
+    assert stored(any_crm) == BAD
+    assert import_ids(any_crm) == {f"{done.result.dag_id}/{TASK}/{done.result.run_id}"}
+    assert {contact["email"] for contact in emulator.contacts()} == {"ada@example.com", "dora@example.com"}
+    assert (done.returned["read"], done.returned["accepted"], done.returned["rejected"]) == (5, 2, 3)
+    assert done.returned["rejects_table"] == "rejects"
+
+
+def test_to_a_file(run: Run, crm: SqlDatabase, tmp_path: Path) -> None:
+    customers(crm, [*ROWS, (6, "čeněk", "陈")])
+    path = tmp_path / "not" / "there" / "rejects.jsonl"
+
+    done = run(lambda: imported(rejects_path=f"file://{path}", max_reject_fraction=1))
+
+    assert done.state == "success"
+    assert done.returned["rejects_path"] == f"file://{path}"
+    keys = ("row_number", "field", "reason", "row")
+    written = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert written == [
+        dict(zip(keys, row, strict=True)) for row in [*BAD, (6, "email", "is not an email address", ["čeněk", "陈"])]
+    ]
+
+
+def test_to_both_when_the_task_fails(run: Run, emulator: Emulator, crm: SqlDatabase, tmp_path: Path) -> None:
+    customers(crm)
+    path = tmp_path / "rejects.jsonl"
+
+    done = run(lambda: imported(rejects_table="rejects", rejects_path=str(path), retries=2))
+
+    assert done.state == "failed"
+    assert done.tries == 1
+    assert "3 of 5 rows were set aside: email is not an email address (2), email is empty (1)" in done.log
+    assert f"They are kept in {path}, rejects" in done.log
+    assert "more than max_reject_fraction=0.0 allows; the other 2 rows were accepted" in done.log
+    assert stored(crm) == BAD
+    assert len(path.read_text().splitlines()) == 3
+    assert emulator.contact_count() == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "bad", "fraction", "state"),
+    [
+        (100, 29, 0.29, "success"),  # 0.29 * 100 is less than 29
+        (100, 30, 0.29, "failed"),
+        (3, 1, 1 / 3, "success"),
+        (200, 1, 0.005, "success"),
+        (200, 2, 0.005, "failed"),
+        (2, 2, 1, "success"),
+        (200, 1, 0, "failed"),
+    ],
+)
+def test_the_share_at_its_edge(run: Run, crm: SqlDatabase, rows: int, bad: int, fraction: float, state: str) -> None:
+    customers(crm, [(number, "none" if number < bad else f"{number}@example.com", None) for number in range(rows)])
+
+    done = run(lambda: imported(max_reject_fraction=fraction))
+
+    assert done.state == state
+    assert f"{bad} of {rows} rows were set aside" in done.log
+    assert "Set rejects_path to keep them" in done.log
+
+
+def test_what_the_service_refuses_is_found_by_halving(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    refused = ("7@example.com", "8@example.com", "450@example.com")
+    emulator.settings.refused_addresses = refused
+    customers(any_crm, [(number, f"{number}@example.com", None) for number in range(500)])
+
+    done = run(lambda: imported(rejects_table="rejects", max_reject_fraction=0.01, chunk_size=250, list_name="all"))
+
+    assert done.state == "success"
+    assert emulator.contact_count("all") == 497
+    assert not {contact["email"] for contact in emulator.contacts("all")} & set(refused)
+    reason = "refused by the service (code 400): invalid parameter: contactData[0] has an email that is refused"
+    assert stored(any_crm) == [(row, "", reason, [f"{row - 1}@example.com", None]) for row in (8, 9, 451)]
+    assert (done.returned["accepted"], done.returned["rejected"]) == (497, 3)
+    assert done.returned["requests"] == emulator.journal.count("contacts/imports") < 60
+
+
+def test_a_refusal_of_everything_is_no_matter_of_rows(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    emulator.faults.add("code_before", "contacts/imports", count=None, code=403, message="no more contacts")
+    customers(crm, [(number, f"{number}@example.com", None) for number in range(500)])
+
+    done = run(lambda: imported(rejects_table="rejects", max_reject_fraction=1, retries=2))
+
+    assert done.state == "failed"
+    assert done.tries == 1
+    assert "no more contacts" in done.log
+    assert emulator.contacts() == []
+
+
+@pytest.mark.parametrize("keep", ["table", "file"])
+def test_kept_also_when_the_import_fails_midway(
+    run: Run, emulator: Emulator, any_crm: SqlDatabase, tmp_path: Path, keep: str
+) -> None:
+    path = tmp_path / "rejects.jsonl"
+    where: dict[str, str] = {"rejects_table": "rejects"} if keep == "table" else {"rejects_path": str(path)}
+    # The first chunks go through, then the key is refused.
+    emulator.faults.add("code_before", "contacts/imports", count=None, skip=2, code=401)
+    rows = [(number, f"{number}@example.com" if number % 10 else "nobody", None) for number in range(100)]
+    customers(any_crm, rows)
+
+    done = run(lambda: imported(chunk_size=10, max_in_flight=1, max_reject_fraction=1, **where))
+
+    assert done.state == "failed"
+    assert "Import ended early" in done.log
+    assert "connection 'mail_default'" in done.log
+    kept = stored(any_crm) if keep == "table" else [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(kept) >= 3
+    assert emulator.contact_count() == 18
+
+
+def test_the_errors_do_not_hide_each_other(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    emulator.faults.add("code_before", "contacts/imports", count=None, code=401)
+    customers(crm)
+
+    done = run(lambda: imported(rejects_table="no table!", retries=2))
+
+    assert done.state == "failed"
+    assert done.tries == 1
+    assert "the service refused the credentials" in done.log
+    assert "3 rows had been set aside and could not be kept" in done.log
+
+
+def test_a_further_try_replaces_what_the_one_before_it_kept(
+    run: Run, new_dag: Callable[..., Any], emulator: Emulator, any_crm: SqlDatabase, tmp_path: Path
+) -> None:
+    path = tmp_path / "rejects.jsonl"
+    customers(any_crm)
+    # The first try meets a failure that passes, the second finds the rows mended.
+    emulator.faults.add("http_error_before", "contacts/imports", count=None)
+
+    def mended(context: Any) -> None:
+        emulator.faults.clear()
+        any_crm.execute("DELETE FROM customers WHERE id IN (3, 5)")
+
+    def make() -> None:
+        imported(
+            rejects_table="rejects",
+            rejects_path=str(path),
+            max_reject_fraction=1,
+            retries=1,
+            retry_delay=0,
+            pre_execute=lambda context: mended(context) if context["ti"].try_number == 2 else None,
+        )
+
+    done = run(make)
+
+    assert done.state == "success"
+    assert done.tries == 2
+    assert stored(any_crm) == BAD[:1]
+    assert [json.loads(line)["row_number"] for line in path.read_text().splitlines()] == [2]
+
+
+def test_nothing_set_aside_leaves_nothing_behind(run: Run, crm: SqlDatabase, tmp_path: Path) -> None:
+    customers(crm, ROWS[:1])
+
+    done = run(lambda: imported(rejects_table="rejects", rejects_path=str(tmp_path / "rejects.jsonl")))
+
+    assert done.state == "success"
+    assert "rejects_table" not in done.returned
+    assert "rejects_path" not in done.returned
+    assert stored(crm) == []
+    assert (tmp_path / "rejects.jsonl").read_text() == ""
+
+
+def lists(rows: list[Any], **arguments: Any) -> Callable[[], MailImportContactsOperator]:
+    return lambda: MailImportContactsOperator(
+        **{"task_id": TASK, "contacts": rows, "column_names": ["id", "email", "name"]} | arguments
+    )
+
+
+def rejected(done: Done, path: Path) -> list[tuple[int, str, str]]:
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert done.returned["rejected"] == len(records)
+    return [(record["row_number"], record["field"], record["reason"]) for record in records]
+
+
+def test_rows_of_the_wrong_width(run: Run, emulator: Emulator, tmp_path: Path) -> None:
+    rows = [[1, "ada@example.com", "Ada"], [2, "bob@example.com"], [], [4, "dora@example.com", "Dora", "?"]]
+    path = tmp_path / "rejects.jsonl"
+    keep: dict[str, Any] = {"rejects_path": str(path), "max_reject_fraction": 1}
+    columns = {"email": "email", "name": "name"}
+
+    mapped = run(lists(rows, columns=columns, **keep))
+
+    assert [(number, field) for number, field, _ in rejected(mapped, path)] == [(2, ""), (3, ""), (4, "")]
+    assert [contact["email"] for contact in emulator.contacts()] == ["ada@example.com"]
+
+    whole = run(lists(rows, columns={"id": "number"} | columns, **keep))
+
+    assert [(number, field) for number, field, _ in rejected(whole, path)] == [(2, ""), (3, ""), (4, "")]
+
+
+def test_text_that_is_no_text_can_be_kept(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rejects.jsonl"
+    rows = [["ada@example.com", "half a pair: \ud83d"], ["bob@example.com", b"bytes"], ["x", 1.5]]
+
+    done = run(lists(rows, column_names=["email", "name"], rejects_path=str(path), max_reject_fraction=1))
+
+    assert done.state == "success", done.log
+    assert [number for number, *_ in rejected(done, path)] == [1, 2, 3]
+
+
+def test_any_number_of_rejects_takes_little_memory(tmp_path: Path) -> None:
+    from airflow_provider_mail.api.contact_rows import Reject
+
+    with RejectSpool() as spool:
+        for number in range(1, 50_001):
+            spool.add(Reject(row_number=number, field="email", reason="is empty", row=(None, "x" * 50)))
+        assert spool._file._rolled
+        assert spool.summary() == "email is empty (50000)"
+        spool.write(str(tmp_path / "rejects.jsonl"))
+        assert [reject.row_number for reject in spool] == list(range(1, 50_001))

@@ -1,0 +1,321 @@
+"""`SqlToMailContactsOperator`: what the rows of a query become in the service."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+
+PEOPLE = [
+    ("ada@example.com", "Ada Lovelace", "+44 1"),
+    ("bob@example.com", None, None),
+    ("čeněk@example.com", "Čeněk 陈", ""),
+    (None, "Dora", "+49 30 4"),
+]
+
+
+def people(database: SqlDatabase, rows: Any = PEOPLE) -> None:
+    database.execute("CREATE TABLE people (email TEXT, name TEXT, phone_number TEXT)")
+    database.execute("INSERT INTO people", rows)
+
+
+def imported(**arguments: Any) -> SqlToMailContactsOperator:
+    return SqlToMailContactsOperator(**{"task_id": TASK, "sql_conn_id": "crm", "list_name": "all"} | arguments)
+
+
+def contacts(emulator: Emulator, list_name: str = "all") -> dict[str | None, tuple[str, str | None]]:
+    """What the service holds: name and phone number by address."""
+    found = emulator.contacts(list_name)
+    return {contact["email"]: (contact["name"], contact["phoneNumber"]) for contact in found}
+
+
+def requests(emulator: Emulator) -> int:
+    return emulator.journal.count("contacts/imports")
+
+
+def test_columns_called_like_properties_need_no_mapping(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    people(any_crm)
+
+    done = run(lambda: imported(sql="SELECT * FROM people", list_description="Everybody"))
+
+    assert done.state == "success"
+    assert contacts(emulator) == {
+        "ada@example.com": ("Ada Lovelace", "+44 1"),
+        "bob@example.com": ("bob@example.com", None),
+        "čeněk@example.com": ("Čeněk 陈", None),
+        None: ("Dora", "+49 30 4"),
+    }
+    assert [found["description"] for found in emulator.lists()] == ["Everybody"]
+    assert done.returned == {
+        "list_name": "all",
+        "read": 4,
+        "accepted": 4,
+        "rejected": 0,
+        "requests": 1,
+        "sandbox": False,
+    }
+
+
+def test_columns_are_mapped_and_others_left_out(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    any_crm.execute("CREATE TABLE customers (id INTEGER, full_name TEXT, secret TEXT, mail TEXT, since DATE)")
+    any_crm.execute("INSERT INTO customers", [(7, "Ada", "hush", "ada@example.com", "2026-01-31")])
+
+    done = run(
+        lambda: imported(
+            sql="SELECT * FROM customers",
+            columns={"mail": "email", "full_name": "name", "since": "customer_since", "id": "customer_id"},
+        )
+    )
+
+    assert done.state == "success"
+    (contact,) = emulator.contacts("all")
+    assert (contact["email"], contact["name"]) == ("ada@example.com", "Ada")
+    assert contact["properties"] == {"customer_since": "2026-01-31", "customer_id": "7"}
+    assert "hush" not in str(emulator.journal.entries("contacts/imports"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sql": "SELECT email, name AS nick FROM people"}, "columns: which property do 'nick' belong to"),
+        ({"columns": {"e_mail": "email"}}, "columns: the source has no 'e_mail'; it has email, name, phone_number"),
+        ({"columns": {"name": "name"}}, "columns: neither email nor phoneNumber is among the properties"),
+        ({"columns": {}}, "columns: neither email nor phoneNumber is among the properties"),
+        ({"columns": {"email": "email", "name": "email"}}, "columns: given twice: email"),
+        ({"sql": "SELECT email, name AS email FROM people"}, "columns: the source has more than one 'email'"),
+        ({"sql": "SELECT name FROM people"}, "columns: neither email nor phoneNumber is among the properties"),
+        ({"update_mode": "upsert"}, "update_mode: 'upsert' is none of create_and_update, create_only, update_only"),
+        ({"sql": "SELECT email FROM persons"}, "`sql` on connection 'crm'"),
+        ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is no database with a DbApiHook (HttpHook)"),
+        ({"sql_conn_id": "odd"}, "sql_conn_id: connection 'odd' of type 'odd' has no hook"),
+        ({"sql_conn_id": "nowhere"}, "nowhere"),
+        ({"mail_conn_id": "nowhere"}, "nowhere"),
+        ({"list_name": ""}, "list_name"),
+        ({"list_name": None, "list_description": "Lost"}, "list_description is used only when list_name is given"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_sent(
+    run: Run,
+    emulator: Emulator,
+    crm: SqlDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    words: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_WEB", '{"conn_type": "http", "host": "127.0.0.1"}')
+    monkeypatch.setenv("AIRFLOW_CONN_ODD", '{"conn_type": "odd"}')
+    people(crm)
+
+    done = run(lambda: imported(**{"sql": "SELECT * FROM people"} | arguments))
+
+    assert done.state == "failed"
+    assert words in done.log
+    assert requests(emulator) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"on_empty": "ignore"}, "on_empty: 'ignore' is none of"),
+        ({"max_reject_fraction": 1.5}, "max_reject_fraction: must be from 0 to 1"),
+        ({"chunk_size": 0}, "chunk_size: must be at least 1"),
+        ({"max_in_flight": 0}, "max_in_flight: must be at least 1"),
+    ],
+)
+def test_what_no_run_can_mend_breaks_the_dag_file(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        imported(sql="SELECT 1", **arguments)
+
+
+@pytest.mark.parametrize(("on_empty", "state"), [("error", "failed"), ("skip", "skipped"), ("continue", "success")])
+def test_no_row_at_all(run: Run, emulator: Emulator, any_crm: SqlDatabase, on_empty: str, state: str) -> None:
+    people(any_crm)
+
+    done = run(lambda: imported(sql="SELECT * FROM people WHERE 1 = 0", on_empty=on_empty, retries=2))
+
+    assert done.state == state
+    assert done.tries == 1
+    assert requests(emulator) == 0
+    assert (done.returned is not None) == (state == "success")
+    if state == "success":
+        assert (done.returned["read"], done.returned["accepted"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("update_mode", "names"),
+    [
+        ("create_and_update", {"ada@example.com": "New", "bob@example.com": "New"}),
+        ("create_only", {"ada@example.com": "Old", "bob@example.com": "New"}),
+        ("update_only", {"ada@example.com": "New"}),
+    ],
+)
+def test_update_modes(run: Run, emulator: Emulator, crm: SqlDatabase, update_mode: str, names: dict[str, str]) -> None:
+    emulator.add_contact("ada@example.com", name="Old")
+    people(crm, [("ada@example.com", "New", None), ("bob@example.com", "New", None)])
+
+    done = run(lambda: imported(sql="SELECT email, name FROM people", update_mode=update_mode))
+
+    assert done.state == "success"
+    assert {contact["email"]: contact["name"] for contact in emulator.contacts()} == names
+
+
+def test_missing_values_can_be_named(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    people(crm, [("bob@example.com", None, "+1")])
+
+    assert run(lambda: imported(sql="SELECT * FROM people", null_value="unknown")).state == "success"
+
+    assert contacts(emulator) == {"bob@example.com": ("unknown", "+1")}
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("sqlite", "?"), ("postgres", "%s")])
+def test_parameters_reach_the_driver_and_not_the_log(
+    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], kind: str, mark: str
+) -> None:
+    people(make_database(kind, "crm"))
+
+    done = run(lambda: imported(sql=f"SELECT email FROM people WHERE name = {mark}", parameters=["Ada Lovelace"]))
+
+    assert done.state == "success"
+    assert list(contacts(emulator)) == ["ada@example.com"]
+    assert "Lovelace" not in done.log
+
+
+def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, crm: SqlDatabase, tmp_path: Path) -> None:
+    people(crm)
+    (tmp_path / "query.sql").write_text(
+        "SELECT email, name FROM {{ params.table }} WHERE name IS NOT NULL;  -- {{ ds_nodash }}\n"
+    )
+    with new_dag(template_searchpath=str(tmp_path), params={"table": "people", "list": "vip"}) as dag:
+
+        @task
+        def mapping() -> dict[str, str]:
+            return {"email": "email"}
+
+        imported(
+            sql="query.sql",
+            columns=mapping(),
+            list_name="{{ params.list }}",
+            update_mode="{{ 'create_only' }}",
+            sql_conn_id="{{ 'crm' }}",
+            mail_conn_id="{{ 'mail_default' }}",
+            rejects_table="rejected_{{ params.list }}",
+            max_reject_fraction=0.5,
+        )
+
+    done = run(dag)
+
+    assert done.state == "success", done.log
+    assert sorted(contacts(emulator, "vip")) == ["ada@example.com", "čeněk@example.com"]
+    assert crm.query("SELECT field, reason FROM rejected_vip") == [("email", "is empty")]
+
+
+def test_mapped_over_key_ranges(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, any_crm: SqlDatabase
+) -> None:
+    any_crm.execute("CREATE TABLE people (id INTEGER, email TEXT)")
+    any_crm.execute("INSERT INTO people", [(number, f"{number}@example.com") for number in range(30)])
+    with new_dag() as dag:
+        SqlToMailContactsOperator.partial(
+            task_id=TASK, sql_conn_id="crm", list_name="all", columns={"email": "email"}, chunk_size=4
+        ).expand(sql=[f"SELECT * FROM people WHERE id % 3 = {rest}" for rest in range(3)])
+
+    done = run(dag)
+
+    assert done.state == "success"
+    assert [done.result.xcom(TASK, map_index=index)["accepted"] for index in range(3)] == [10, 10, 10]
+    assert emulator.contact_count("all") == 30
+    assert requests(emulator) == 9
+
+
+def test_chunks_go_out_side_by_side_and_none_is_lost(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    emulator.settings.latency_seconds = 0.05
+    any_crm.execute("CREATE TABLE people (email TEXT)")
+    any_crm.execute("INSERT INTO people", [(f"{number}@example.com",) for number in range(1000)])
+
+    done = run(lambda: imported(sql="SELECT email FROM people", chunk_size=50, max_in_flight=5))
+
+    assert done.state == "success"
+    assert done.returned["requests"] == requests(emulator) == 20
+    assert emulator.contact_count("all") == 1000
+    assert 2 <= emulator.journal.most_in_flight() <= 5
+
+
+def test_lost_answers_are_asked_for_again(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    people(crm)
+    for kind in ("close_after", "http_error_before", "too_many_requests"):
+        emulator.faults.add(kind, "contacts/imports")
+
+    done = run(lambda: imported(sql="SELECT * FROM people"))
+
+    assert done.state == "success"
+    assert requests(emulator) == 4
+    assert emulator.contact_count("all") == len(PEOPLE)
+
+
+def test_a_refused_key_fails_at_once_and_names_the_connection(
+    run: Run, emulator: Emulator, crm: SqlDatabase, connect: Callable[..., None]
+) -> None:
+    connect("mail_team", password="not the key")
+    people(crm)
+
+    done = run(lambda: imported(sql="SELECT * FROM people", mail_conn_id="mail_team", retries=3))
+
+    assert done.state == "failed"
+    assert done.tries == 1
+    assert "connection 'mail_team'" in done.log
+    assert "the service refused the credentials" in done.log
+    assert "not the key" not in done.log
+
+
+@pytest.mark.parametrize("where", ["task", "connection"])
+def test_sandbox_changes_nothing(
+    run: Run, emulator: Emulator, crm: SqlDatabase, connect: Callable[..., None], where: str
+) -> None:
+    people(crm)
+    if where == "connection":
+        connect(sandbox=True)
+
+    done = run(lambda: imported(sql="SELECT * FROM people", sandbox_mode=where == "task"))
+
+    assert done.state == "success"
+    assert done.returned["sandbox"] is True
+    assert "sandbox: nothing was changed" in done.log
+    (entry,) = emulator.journal.entries("contacts/imports")
+    assert entry["body"]["sandboxMode"] is True
+    assert emulator.contacts() == []
+    assert emulator.lists() == []
+
+
+def test_progress_is_told(run: Run, emulator: Emulator, any_crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_mail.hooks.progress.SECONDS_BETWEEN", 0.0)
+    any_crm.execute("CREATE TABLE people (email TEXT)")
+    any_crm.execute("INSERT INTO people", [(f"{number}@example.com",) for number in range(1000)])
+
+    done = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250, max_in_flight=1))
+    uncounted = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250, count_first=False))
+
+    lines = [line for line in done.log.splitlines() if "rows done" in line]
+    assert re.search(r"\d+ rows done, 0 of them set aside, [\d,]+ rows/s, \d+% of 1,000, about \d+ s left", lines[0])
+    assert "100% of 1,000, about 0 s left" in lines[-1]
+    assert "1,000 rows done" in uncounted.log
+    assert "left" not in uncounted.log
+
+
+def test_a_query_that_cannot_be_counted_is_imported_all_the_same(
+    run: Run, emulator: Emulator, crm: SqlDatabase
+) -> None:
+    crm.execute("CREATE TABLE people (one TEXT, two TEXT)")
+
+    done = run(lambda: imported(sql="PRAGMA table_info(people)", columns={"name": "phoneNumber"}))
+
+    assert done.state == "success"
+    assert "could not be counted first" in done.log
+    assert {contact["phoneNumber"] for contact in emulator.contacts("all")} == {"one", "two"}

@@ -1,0 +1,173 @@
+"""Which days the loads of statistics ask for: whole days in UTC, both ends included."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from airflow.sdk import DAG
+from airflow.timetables.interval import CronDataIntervalTimetable
+from airflow.timetables.trigger import CronTriggerTimetable
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.transfers import mail_to_sql
+from airflow_provider_mail.transfers.mail_to_sql import (
+    MailCampaignStatsToSqlOperator,
+    MailTransactionalStatsToSqlOperator,
+    interval_days,
+)
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+
+BERLIN = ZoneInfo("Europe/Berlin")
+KIRITIMATI = ZoneInfo("Pacific/Kiritimati")  # UTC+14
+CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
+both = pytest.mark.parametrize(
+    ("operator", "path"),
+    [(MailCampaignStatsToSqlOperator, CAMPAIGNS), (MailTransactionalStatsToSqlOperator, TRANSACTIONAL)],
+    ids=["campaigns", "transactional"],
+)
+
+pytestmark = pytest.mark.usefixtures("warehouse")
+
+
+def utc(*parts: int) -> datetime.datetime:
+    return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[arg-type]
+
+
+def local(zone: ZoneInfo, *parts: int) -> datetime.datetime:
+    return datetime.datetime(*parts, tzinfo=zone)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "days"),
+    [
+        (utc(2026, 3, 1), utc(2026, 3, 2), ("2026-03-01", "2026-03-01")),
+        (utc(2026, 3, 1), utc(2026, 3, 8), ("2026-03-01", "2026-03-07")),
+        (utc(2026, 3, 1, 6), utc(2026, 3, 1, 12), ("2026-03-01", "2026-03-01")),
+        (utc(2026, 3, 1, 6), utc(2026, 3, 2, 6), ("2026-03-01", "2026-03-02")),
+        (utc(2024, 2, 29), utc(2024, 3, 1), ("2024-02-29", "2024-02-29")),
+        # A day in Berlin is parts of two days of the service; so is the one that has 23 hours.
+        (local(BERLIN, 2026, 2, 3), local(BERLIN, 2026, 2, 4), ("2026-02-02", "2026-02-03")),
+        (local(BERLIN, 2026, 3, 29), local(BERLIN, 2026, 3, 30), ("2026-03-28", "2026-03-29")),
+        (local(BERLIN, 2026, 10, 25), local(BERLIN, 2026, 10, 26), ("2026-10-24", "2026-10-25")),
+        # In UTC nothing lies between these two: the hour is there twice.
+        (local(BERLIN, 2026, 10, 25, 2), local(BERLIN, 2026, 10, 25, 3), ("2026-10-25", "2026-10-25")),
+        (local(KIRITIMATI, 2026, 5, 2), local(KIRITIMATI, 2026, 5, 3), ("2026-05-01", "2026-05-02")),
+        # An empty interval: the day before and the day itself, as far as it is.
+        (utc(2026, 3, 2), utc(2026, 3, 2), ("2026-03-01", "2026-03-02")),
+        (utc(2026, 3, 2, 13), utc(2026, 3, 2, 13), ("2026-03-01", "2026-03-02")),
+        (local(BERLIN, 2026, 3, 2), local(BERLIN, 2026, 3, 2), ("2026-02-28", "2026-03-01")),
+    ],
+)
+def test_days_of_an_interval(start: datetime.datetime, end: datetime.datetime, days: tuple[str, str]) -> None:
+    context: Any = {"data_interval_start": start, "data_interval_end": end}
+    assert tuple(day.isoformat() for day in interval_days(context)) == days
+
+
+@pytest.mark.parametrize("interval", [{}, {"data_interval_start": None, "data_interval_end": None}])
+def test_days_of_a_run_without_an_interval(interval: dict[str, Any]) -> None:
+    run = SimpleNamespace(run_after=utc(2026, 3, 2, 23, 59))
+    context: Any = {"dag_run": run, **interval}
+    assert tuple(day.isoformat() for day in interval_days(context)) == ("2026-03-01", "2026-03-02")
+
+
+def asked(emulator: Emulator, path: str) -> list[tuple[str, str]]:
+    return [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(path)]
+
+
+@both
+@pytest.mark.parametrize(
+    ("timetable", "when", "days"),
+    [
+        (CronDataIntervalTimetable("@daily", "UTC"), utc(2026, 3, 2), ("2026-03-01", "2026-03-01")),
+        (CronDataIntervalTimetable("@weekly", "UTC"), utc(2026, 3, 8), ("2026-03-01", "2026-03-07")),
+        (CronDataIntervalTimetable("@daily", "Europe/Berlin"), utc(2026, 3, 29, 23), ("2026-03-28", "2026-03-29")),
+        (CronTriggerTimetable("@daily", timezone="UTC"), utc(2026, 3, 2), ("2026-03-01", "2026-03-02")),
+    ],
+    ids=["day", "week", "Berlin", "moment"],
+)
+def test_the_window_of_a_run(
+    run: Run,
+    new_dag: Callable[..., DAG],
+    emulator: Emulator,
+    operator: Any,
+    path: str,
+    timetable: Any,
+    when: datetime.datetime,
+    days: tuple[str, str],
+) -> None:
+    with new_dag(schedule=timetable, start_date=utc(2026, 1, 1)) as dag:
+        operator(task_id="exact", sql_conn_id="warehouse", lookback_days=0)
+        operator(task_id="back", sql_conn_id="warehouse", lookback_days=3) >> dag.get_task("exact")
+
+    done = run(dag, logical_date=when)
+
+    assert done.state == "success", done.log
+    earlier = (datetime.date.fromisoformat(days[0]) - datetime.timedelta(days=3)).isoformat()
+    assert asked(emulator, path) == [(earlier, days[1]), days]
+    returned = done.result.xcom("exact")
+    assert (returned["start_day"], returned["end_day"]) == days
+
+
+@both
+def test_days_can_be_given(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, operator: Any, path: str
+) -> None:
+    with new_dag(params={"first": "2026-01-30"}) as dag:
+        operator(task_id=TASK, sql_conn_id="warehouse", start_day="{{ params.first }}", end_day="2026-02-02")
+
+    assert run(dag).result.task(TASK).state == "success"
+    assert asked(emulator, path) == [("2026-01-30", "2026-02-02")]
+
+
+@both
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        ({"start_day": "2026-02-02", "end_day": "2026-02-01"}, "end_day: 2026-02-01 lies before start_day 2026-02-02"),
+        ({"start_day": "2126-01-01", "end_day": "2126-01-02"}, "start_day: 2126-01-01 is in the future"),
+        ({"start_day": "2126-01-01"}, "lies before start_day 2126-01-01"),
+        ({"start_day": "01.02.2026"}, "start_day: '01.02.2026' is no day of the form YYYY-MM-DD"),
+        ({"end_day": "2026-02-30"}, "end_day: '2026-02-30' is no day of the form YYYY-MM-DD"),
+        ({"start_day": "2026-02-01T00:00:00"}, "start_day: '2026-02-01T00:00:00' is no day"),
+    ],
+)
+def test_days_that_cannot_be(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, operator: Any, path: str, days: dict[str, str], words: str
+) -> None:
+    done = run(lambda: operator(task_id=TASK, sql_conn_id="warehouse", retries=2, **days))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count() == 0
+    assert warehouse.tables() == set()
+
+
+def test_looking_forward_is_a_mistake_in_the_dag_file() -> None:
+    with pytest.raises(ValueError, match="lookback_days: must not be negative"):
+        MailCampaignStatsToSqlOperator(task_id="a", sql_conn_id="warehouse", lookback_days=-1)
+
+
+def test_a_campaign_that_is_asked_for_by_name_may_have_gone_out_after_midnight(
+    run: Run,
+    new_dag: Callable[..., DAG],
+    emulator: Emulator,
+    warehouse: SqlDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mail_to_sql, "_today", lambda: datetime.date(2026, 3, 5))
+    emulator.add_campaign("spring", send_date=utc(2026, 3, 4, 0, 10))
+    with new_dag(schedule=CronTriggerTimetable("50 23 * * *", timezone="UTC"), start_date=utc(2026, 1, 1)) as dag:
+        load = {"sql_conn_id": "warehouse", "lookback_days": 0}
+        MailCampaignStatsToSqlOperator(task_id="named", mail_name="spring", **load)
+        MailCampaignStatsToSqlOperator(task_id="ended", mail_name="spring", end_day="2026-03-03", **load)
+
+    done = run(dag, logical_date=utc(2026, 3, 3, 23, 50))
+
+    assert sorted(asked(emulator, CAMPAIGNS)) == [("2026-03-02", "2026-03-03"), ("2026-03-02", "2026-03-05")]
+    assert (done.result.xcom("named")["records"], done.result.xcom("ended")["records"]) == (1, 0)
+    assert warehouse.query("SELECT mail_name FROM mail_campaign_stats") == [("spring",)]

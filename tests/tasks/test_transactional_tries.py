@@ -1,0 +1,429 @@
+"""Transactional sends over several tries: what the task remembers, and what it does where it cannot know."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import ledger
+from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.processes import free_port
+from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.sending import (
+    HELLO,
+    SENDS,
+    address,
+    batch,
+    bodies,
+    change_retries,
+    clear_and_run,
+    everybody,
+    letters,
+    mailed,
+    records,
+)
+
+remembers = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
+
+AT_ONCE = {"retries": 2, "retry_delay": datetime.timedelta(0)}
+LOST = ["close_before", "close_after", "http_error_before", "http_error_after", "html_after", "cut_json"]
+
+
+def told(requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0) -> dict[str, Any]:
+    return {
+        "requests": requests,
+        "recipients": recipients,
+        "unknown_requests": unknown_requests,
+        "unknown_recipients": unknown_recipients,
+        "sandbox": False,
+    }
+
+
+@remembers
+@pytest.mark.slow
+def test_a_hundred_thousand_recipients_take_one_small_record(run: Run, emulator: Emulator) -> None:
+    people = [[address(20 * number + place) for place in range(20)] for number in range(5000)]
+
+    done = run(lambda: batch(messages=lambda: [{"to": to} for to in people], versions_per_request=100))
+
+    assert done.state == "success"
+    assert emulator.journal.count(SENDS) == 50
+    assert done.returned == told(50, 100_000)
+    ((record, expires),) = records(done.result)
+    assert len(record) < 500
+    assert json.loads(record)["recipients"] == 100_000
+    assert expires is None
+
+
+@remembers
+def test_what_was_refused_in_the_middle_goes_on_there(
+    run: Run, emulator: Emulator, new_dag: Callable[..., DAG]
+) -> None:
+    emulator.settings.email_credits = 25
+    with new_dag() as dag:
+        batch(messages=letters(55), **AT_ONCE)
+    done = run(dag)
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "insufficient email credits" in done.log
+    assert "20 recipients in 2 requests were accepted" in done.log
+    assert mailed(emulator) == everybody(range(20))
+
+    emulator.settings.email_credits = None
+    cleared = clear_and_run(dag, done.result)
+
+    assert (cleared.state, cleared.try_number) == ("success", 2)
+    assert mailed(emulator) == everybody(range(55))
+    ids = [body["uniqueMsgID"] for body in bodies(emulator)]
+    assert len(ids) == 7
+    assert len(set(ids)) == 6
+    assert ids[2] == ids[3]
+    assert done.result.xcom(TASK) == told(6, 55)
+
+
+@remembers
+def test_a_finished_mailing_is_not_sent_again(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
+    with new_dag() as dag:
+        batch(messages=letters(15))
+        MailSendOperator(task_id="single", to="ada@example.com", **HELLO)
+    done = run(dag)
+    assert emulator.journal.count(SENDS) == 3
+
+    for task_id in (TASK, "single"):
+        assert clear_and_run(dag, done.result, task_id).state == "success"
+
+    assert emulator.journal.count(SENDS) == 3
+    assert done.result.xcom(TASK) == told(2, 15)
+    assert done.result.xcom("single") == told(1, 1)
+    assert mailed(emulator) == everybody(range(15)) + Counter(["ada@example.com"])
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_an_unknown_outcome_stops_the_task_at_once(run: Run, emulator: Emulator, kind: str) -> None:
+    emulator.faults.add(kind, SENDS, skip=1)
+
+    done = run(lambda: batch(messages=letters(35), **AT_ONCE))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert emulator.journal.count(SENDS) == 2
+    lost = bodies(emulator)[1]["uniqueMsgID"]
+    assert f"request 1 (10 recipients, uniqueMsgID {lost}) got no clear answer" in done.log
+    assert "10 recipients in 1 requests were accepted" in done.log
+    assert "on_ambiguous='resend'" in done.log
+    processed = len(emulator.journal.processed(SENDS))
+    assert processed == (1 if kind.endswith("before") else 2)
+    assert mailed(emulator) == everybody(range(10 * processed))
+
+
+@remembers
+@pytest.mark.parametrize("kind", ["close_before", "close_after"])
+@pytest.mark.parametrize("choice", ["resend", "skip"])
+def test_after_an_unknown_outcome_the_user_decides(
+    run: Run,
+    emulator: Emulator,
+    new_dag: Callable[..., DAG],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    choice: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", "fail")
+    emulator.faults.add(kind, SENDS, skip=1)
+    with new_dag() as dag:
+        batch(messages=letters(35), on_ambiguous="{{ var.value.on_ambiguous }}")
+    done = run(dag)
+    assert done.state == "failed"
+    again = clear_and_run(dag, done.result)
+    assert again.state == "failed"
+    assert emulator.journal.count(SENDS) == 2
+
+    monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", choice)
+    assert clear_and_run(dag, done.result).state == "success"
+
+    sent = kind == "close_after"
+    if choice == "resend":
+        assert mailed(emulator) == everybody(range(35), *([range(10, 20)] if sent else []))
+        assert done.result.xcom(TASK) == told(4, 35)
+    else:
+        assert mailed(emulator) == everybody(range(10), *([range(10, 20)] if sent else []), range(20, 35))
+        assert done.result.xcom(TASK) == told(3, 25, 1, 10)
+
+
+@remembers
+@pytest.mark.parametrize("choice", ["fail", "resend", "skip"])
+def test_a_request_that_was_under_way_when_the_task_was_ended(run: Run, emulator: Emulator, choice: str) -> None:
+    emulator.faults.add("delay_answer", SENDS, skip=2, seconds=60)
+
+    done = run(
+        lambda: batch(
+            messages=letters(35), on_ambiguous=choice, execution_timeout=datetime.timedelta(seconds=3), **AT_ONCE
+        )
+    )
+
+    assert "AirflowTaskTimeout" in done.log
+    under_way = bodies(emulator)[2]["uniqueMsgID"]
+    if choice == "fail":
+        assert (done.state, done.tries) == ("failed", 2)
+        assert f"request 2 (10 recipients, uniqueMsgID {under_way}) was under way when an earlier try ended" in done.log
+        assert mailed(emulator) == everybody(range(30))
+    else:
+        assert (done.state, done.tries) == ("success", 2)
+        twice = [range(20, 30)] if choice == "resend" else []
+        assert mailed(emulator) == everybody(range(35), *twice)
+        assert done.returned == (told(4, 35) if choice == "resend" else told(3, 25, 1, 10))
+
+
+@remembers
+def test_resend_sends_only_that_request_again(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("close_after", SENDS, skip=1, count=2)
+
+    done = run(lambda: batch(messages=letters(35), on_ambiguous="resend", **AT_ONCE))
+
+    assert (done.state, done.tries) == ("success", 3)
+    assert mailed(emulator) == everybody(range(35), range(10, 20), range(10, 20))
+    assert len({body["uniqueMsgID"] for body in bodies(emulator)}) == 4
+
+
+def test_too_many_requests_are_waited_for(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("too_many_requests", SENDS, skip=1, count=2, retry_after=1)
+
+    done = run(lambda: batch(messages=letters(35), **AT_ONCE))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert [entry["code"] for entry in emulator.journal.entries(SENDS)] == [200, 429, 429, 200, 200, 200]
+    first, second = (entry["real_ms"] for entry in emulator.journal.entries(SENDS)[1:3])
+    assert second - first >= 1000
+    assert mailed(emulator) == everybody(range(35))
+
+
+@remembers
+def test_a_service_that_is_not_reached_costs_nobody_a_mail(
+    run: Run, emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_retries(monkeypatch, attempts=1)
+    nobody = json.dumps({"conn_type": "mail", "host": f"http://127.0.0.1:{free_port()}", "password": "key"})
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", nobody)
+    tries = []
+
+    def messages() -> Any:
+        if tries:
+            connect()
+        tries.append(1)
+        return letters(25)
+
+    done = run(lambda: batch(messages=messages, **AT_ONCE))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert "the service was not reached" in done.log
+    assert mailed(emulator) == everybody(range(25))
+
+
+class Changing:
+    """Messages that are others in the second try."""
+
+    def __init__(self, *tries: list[dict[str, Any]]) -> None:
+        self._tries = iter(tries)
+
+    def __call__(self) -> list[dict[str, Any]]:
+        return next(self._tries)
+
+
+@remembers
+@pytest.mark.parametrize(
+    "second",
+    [
+        letters(35, start=1),
+        [*letters(5), *letters(1, start=99), *letters(29, start=6)],
+        letters(9),
+        letters(10),
+        letters(15),
+        letters(35)[::-1],
+    ],
+    ids=["moved", "one other", "fewer than sent", "the open one gone", "the open one shorter", "reversed"],
+)
+@pytest.mark.parametrize("choice", ["resend", "skip"])
+def test_other_messages_than_those_of_an_earlier_try_are_refused(
+    run: Run, emulator: Emulator, second: list[dict[str, Any]], choice: str
+) -> None:
+    emulator.faults.add("delay", SENDS, skip=1, seconds=60)
+    changing = Changing(letters(35), second)
+
+    done = run(
+        lambda: batch(
+            messages=changing, on_ambiguous=choice, execution_timeout=datetime.timedelta(seconds=2), **AT_ONCE
+        )
+    )
+
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "messages: these are not what an earlier try began to send (10 recipients in 1 requests" in done.log
+    assert emulator.journal.count(SENDS) == 2
+
+
+@remembers
+def test_what_was_not_sent_yet_may_be_mended(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
+    emulator.faults.add("code_before", SENDS, skip=2, code=400, message="recipient 20 is not welcome")
+    changing = Changing(letters(35), [*letters(20), *letters(14, start=21), *letters(2, start=50)])
+    with new_dag() as dag:
+        batch(messages=changing)
+    done = run(dag)
+    assert done.state == "failed"
+
+    assert clear_and_run(dag, done.result).state == "success"
+
+    assert mailed(emulator) == everybody(range(20), range(21, 35), range(50, 52))
+
+
+class Meddled(MailSendBatchOperator):
+    """Finds its store as `meddle` has left it."""
+
+    def __init__(self, *, meddle: Callable[[Any], None], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.meddle = meddle
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        self.meddle(context)
+        return super().execute(context)
+
+
+def meddled(meddle: Callable[[Any], None], **arguments: Any) -> Meddled:
+    return Meddled(
+        **{"task_id": TASK, "versions_per_request": 10, "messages": letters(25), "meddle": meddle}
+        | {**HELLO, **AT_ONCE, **arguments}
+    )
+
+
+@remembers
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"version": 0, "done": 2},
+        {"version": 2, "requests": 1, "recipients": 10, "pages": []},
+        {"version": 1, "requests": 1},
+        {"version": 1, "requests": "1", "recipients": 10, "unknown_requests": 0, "unknown_recipients": 0}
+        | {"digest": "", "under_way": None},
+        {"version": 1, "requests": -1, "recipients": 0, "unknown_requests": 0, "unknown_recipients": 0}
+        | {"digest": "", "under_way": None},
+        {},
+        [1],
+        "sent",
+        7,
+    ],
+    ids=str,
+)
+def test_a_record_of_another_version_is_not_guessed_at(run: Run, emulator: Emulator, value: Any) -> None:
+    done = run(lambda: meddled(lambda context: context["task_state_store"].set(LEDGER_KEY, value)))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "task state: what an earlier try wrote down" in done.log
+    assert emulator.journal.count() == 0
+    assert [json.loads(record) for record, _ in records(done.result)] == [value]
+
+
+def test_without_a_state_store_a_first_try_sends_and_says_what_it_cannot_know(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None)))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert mailed(emulator) == everybody(range(25))
+    assert done.returned == told(3, 25)
+    assert "this Airflow has no task state store" in done.log
+
+
+@pytest.mark.parametrize("choice", ["fail", "skip"])
+def test_without_a_state_store_nothing_is_sent_in_a_second_try(run: Run, emulator: Emulator, choice: str) -> None:
+    emulator.faults.add("delay", SENDS, skip=1, seconds=60)
+
+    done = run(
+        lambda: meddled(
+            lambda context: context.pop("task_state_store", None),
+            on_ambiguous=choice,
+            execution_timeout=datetime.timedelta(seconds=3),
+        )
+    )
+
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "this is try 2, and nothing was sent in it" in done.log
+    assert emulator.journal.count(SENDS) == 2
+
+
+def test_without_a_state_store_a_failure_is_final(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_retries(monkeypatch, total_seconds=0.0)
+    emulator.faults.add("too_many_requests", SENDS, skip=1, retry_after=1)
+
+    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None)))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "too many requests" in done.log
+    assert "10 recipients in 1 requests were accepted" in done.log
+    assert mailed(emulator) == everybody(range(10))
+
+
+def test_without_a_state_store_resend_sends_everything(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("close_before", SENDS, skip=1)
+
+    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None), on_ambiguous="resend"))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert mailed(emulator) == everybody(range(25), range(10))
+
+
+class Failing:
+    """A task state store that cannot be written for a while, as when the API server is away."""
+
+    def __init__(self, store: Any, failures: list[bool]) -> None:
+        self._store = store
+        self._failures = failures
+
+    def get(self, *arguments: Any) -> Any:
+        return self._store.get(*arguments)
+
+    def set(self, *arguments: Any, **options: Any) -> None:
+        from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+        from airflow.sdk.execution_time.comms import ErrorResponse
+
+        if self._failures and self._failures.pop(0):
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "away"}))
+        self._store.set(*arguments, **options)
+
+
+@remembers
+def test_a_short_absence_of_the_state_store_is_waited_for(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "PAUSES", (0.01, 0.01))
+    failures = [False, True, True, False, True]
+
+    def meddle(context: Any) -> None:
+        context["task_state_store"] = Failing(context["task_state_store"], failures)
+
+    done = run(lambda: meddled(meddle))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert failures == []
+    assert mailed(emulator) == everybody(range(25))
+
+
+@remembers
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_nothing_is_sent_that_cannot_be_written_down(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setattr(ledger, "PAUSES", ())
+    failures = [False] * before + [True] * 10
+
+    def meddle(context: Any) -> None:
+        context["task_state_store"] = Failing(context["task_state_store"], failures)
+
+    done = run(lambda: meddled(meddle))
+
+    assert done.state == "failed"
+    assert emulator.journal.count(SENDS) == before
+    assert mailed(emulator) == everybody(range(min(25, 10 * before)))
+    assert done.tries == (3 if before == 0 else 2)
