@@ -1,0 +1,191 @@
+"""What the test button says: whether the connection works, and otherwise what is wrong and which field to mend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models import Connection
+
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from airflow_provider_mail.hooks import check
+from airflow_provider_mail.hooks.mail import MailHook
+from tests.hooks.conftest import API_KEY
+from tests.hooks.wire import Authority, Proxy, silent_server
+from tests.support.processes import free_port
+
+MakeHook = Callable[..., MailHook]
+
+
+def say(make_hook: MakeHook, **fields: Any) -> str:
+    """The words of a test that fails."""
+    works, words = make_hook(**fields).test_connection()
+    assert not works
+    assert str(fields.get("password")) not in words
+    return words
+
+
+def test_it_works(hook: MailHook, emulator: Emulator) -> None:
+    emulator.add_list("newsletter")
+    emulator.add_list("customers")
+
+    assert hook.test_connection() == (
+        True,
+        f"{emulator.base_url} accepts the password (API key); contact lists there: 2.",
+    )
+    (entry,) = emulator.journal.entries()
+    assert (entry["operation"], entry["body"]) == ("/v5/lists/get", {"pageSize": 1})
+
+
+def test_it_works_with_a_token_in_sandbox_mode(make_hook: MakeHook, emulator: Emulator) -> None:
+    extra = {"auth_type": "oauth", "access_token": emulator.issue_token(), "sandbox": True}
+
+    assert make_hook(host=emulator.base_url, extra=extra).test_connection() == (
+        True,
+        f"{emulator.base_url} accepts the access_token (OAuth access token); contact lists there: 0. "
+        "The connection is in sandbox mode: nothing is changed, nobody is mailed.",
+    )
+
+
+def test_no_such_host(make_hook: MakeHook) -> None:
+    words = say(make_hook, host="https://no-such-host.invalid", password=API_KEY)
+    assert words.startswith(
+        "https://no-such-host.invalid cannot be reached: there is no host of that name; check host (base URL). ("
+    )
+
+
+def test_nothing_listens(make_hook: MakeHook) -> None:
+    host = f"http://127.0.0.1:{free_port()}"
+    words = say(make_hook, host=host, password=API_KEY)
+    assert words.startswith(f"{host} cannot be reached: nothing listens there; check host (base URL) and port. (")
+
+
+def test_no_tls_where_tls_is_expected(make_hook: MakeHook, emulator: Emulator) -> None:
+    host = emulator.base_url.replace("http://", "https://")
+    words = say(make_hook, host=host, password=emulator.api_key)
+    assert words.startswith(f"{host} cannot be reached: no TLS is spoken there; is it http:// instead of https://")
+
+
+def test_tls_where_none_is_expected(make_hook: MakeHook, tmp_path: Path) -> None:
+    settings = EmulatorSettings(tls_certificate=str(Authority(tmp_path).issue()))
+    with Emulator(settings) as secure:
+        host = secure.base_url.replace("https://", "http://")
+        words = say(make_hook, host=host, password=secure.api_key, extra={"timeout": 2})
+    assert words == f"{host} hangs up or says nothing for 2 s; check host (base URL), port and timeout."
+
+
+def test_a_certificate_that_is_not_trusted(make_hook: MakeHook, tmp_path: Path) -> None:
+    settings = EmulatorSettings(tls_certificate=str(Authority(tmp_path).issue()))
+    with Emulator(settings) as secure:
+        words = say(make_hook, host=secure.base_url, password=secure.api_key)
+        assert words.startswith(f"{secure.base_url}: the service's certificate is not trusted: ")
+        assert words.endswith("Set ca_bundle on the connection if the certificate is your own")
+
+
+@pytest.mark.parametrize("proxy", [Proxy(refuses=True), None])
+def test_the_proxy_does_not_let_it_through(make_hook: MakeHook, proxy: Proxy | None) -> None:
+    host = "https://api.example.com"
+    if proxy is None:
+        url = f"http://127.0.0.1:{free_port()}"
+        words = say(make_hook, host=host, password=API_KEY, extra={"proxy": url})
+    else:
+        with proxy:
+            url = proxy.url
+            words = say(make_hook, host=host, password=API_KEY, extra={"proxy": url})
+        assert "the proxy does not let it through; check proxy" in words
+        assert proxy.seen == ["CONNECT api.example.com:443 HTTP/1.1"]
+    assert words.startswith(f"{host} cannot be reached through the proxy {url}: ")
+
+
+def test_nobody_answers(make_hook: MakeHook) -> None:
+    with silent_server() as host:
+        words = say(make_hook, host=host, password=API_KEY, extra={"timeout": 1})
+    assert words == f"{host} hangs up or says nothing for 1 s; check host (base URL), port and timeout."
+
+
+def test_whoever_pushed_the_button_is_not_kept_waiting(
+    monkeypatch: pytest.MonkeyPatch, make_hook: MakeHook, emulator: Emulator
+) -> None:
+    assert check.PATIENCE == 10
+    monkeypatch.setattr(check, "PATIENCE", 0.5)
+    emulator.faults.add("delay", seconds=2)
+    words = say(make_hook, host=emulator.base_url, password=emulator.api_key, extra={"timeout": 3600})
+    assert words.startswith(f"{emulator.base_url} hangs up or says nothing for 0.5 s")
+
+
+def test_a_refused_key(make_hook: MakeHook, emulator: Emulator) -> None:
+    assert say(make_hook, host=emulator.base_url, password=API_KEY) == (
+        f"{emulator.base_url} refuses the password (API key): missing or invalid ApiKey. "
+        "Check it, and that auth_type fits."
+    )
+    assert emulator.journal.count() == 1
+
+
+def test_a_refused_token(make_hook: MakeHook, emulator: Emulator) -> None:
+    extra = {"auth_type": "oauth", "access_token": "token-of-the-tests"}
+    words = say(make_hook, host=emulator.base_url, password=emulator.api_key, extra=extra)
+    assert words.startswith(f"{emulator.base_url} refuses the access_token (OAuth access token)")
+    assert "token-of-the-tests" not in words
+
+
+def test_a_key_refused_in_other_words(make_hook: MakeHook, emulator: Emulator) -> None:
+    # The document does not show what follows a wrong API key.
+    emulator.change_settings(bad_api_key_code=403, bad_api_key_http_status=403)
+    assert say(make_hook, host=emulator.base_url, password=API_KEY) == (
+        f"{emulator.base_url} refuses the request (code 403: refused: missing or invalid ApiKey); "
+        "check host (base URL) and password (API key)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "params", "words"),
+    [
+        ("html_before", {}, "does not answer as the service does: HTTP 200 with no JSON object"),
+        ("html_before", {"status": 404}, "refuses the request (HTTP 404: refused (no JSON: is the connection's host"),
+        ("no_code", {}, "does not answer as the service does: HTTP 200 with an object without a whole-number code"),
+        ("http_error_before", {"status": 503}, "has trouble of its own (HTTP 503: the service failed); try again"),
+        ("too_many_requests", {}, "has had too many requests; try again later."),
+        ("redirect", {}, ": the address answers with a redirect (HTTP 307), which is not followed: set the"),
+        ("close_before", {}, "hangs up or says nothing for 10 s; check host (base URL), port and timeout."),
+    ],
+)
+def test_other_answers(hook: MailHook, emulator: Emulator, fault: str, params: dict[str, Any], words: str) -> None:
+    emulator.faults.add(fault, **params, count=None)
+    works, said = hook.test_connection()
+    assert not works
+    assert said.startswith(f"{emulator.base_url}{'' if words.startswith(':') else ' '}{words}")
+    assert emulator.journal.count() == 1, "the button tries once"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"host": ""}, "host (base URL): is empty"),
+        ({"host": "api .example.com"}, "host (base URL): must be a URL such as https://api.example.com"),
+        ({"password": ""}, "password (API key): is empty, and auth_type is api_key"),
+        ({"extra": {"timeout": -1}}, "timeout: Input should be greater than 0"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named_and_nothing_else(
+    make_hook: MakeHook, fields: dict[str, Any], words: str
+) -> None:
+    hook = make_hook(**{"host": "https://api.example.com", "password": API_KEY, **fields})
+    assert hook.test_connection() == (False, words)
+
+
+def test_the_way_of_the_button(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
+    # As the API server does it: the form's values, untouched ones null, under a name made up for the occasion.
+    untouched = dict.fromkeys(["access_token", "client_id", "timeout", "max_in_flight", "proxy"])
+    connection = Connection(
+        conn_id="made_up",
+        conn_type="mail",
+        host=emulator.base_url,
+        password=emulator.api_key,
+        port=443,
+        extra=json.dumps({**untouched, "auth_type": "api_key"}),
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_MADE_UP", connection.get_uri())
+    assert MailHook("made_up").test_connection()[0]

@@ -1,0 +1,264 @@
+"""What is written in a connection is what the client gets, however the connection is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import certifi
+import pytest
+from airflow.models import Connection
+
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
+from airflow_provider_mail.hooks.mail import MailHook
+from tests.hooks.conftest import API_KEY
+
+MakeHook = Callable[..., MailHook]
+
+DEFAULTS = ClientConfig(base_url="https://api.example.com", api_key=API_KEY)
+
+
+@pytest.fixture
+def every_field(tmp_path: Path) -> dict[str, Any]:
+    """All of FIELDS, none at its default."""
+    bundle = tmp_path / "ca.pem"
+    bundle.write_bytes(Path(certifi.where()).read_bytes())
+    return {
+        "auth_type": "oauth",
+        "access_token": "token/with+odd=characters&more",
+        "client_id": "client",
+        "client_secret": "secret:of@the//client",
+        "redirect_uri": "https://example.com/callback?x=1",
+        "team_name": "Équipe nº 1",
+        "sandbox": True,
+        "timeout": 2.5,
+        "requests_per_second": 0.5,
+        "max_in_flight": 3,
+        "ca_bundle": str(bundle),
+        "proxy": "http://proxy.example.com:3128",
+    }
+
+
+def as_json(**fields: Any) -> str:
+    return json.dumps({"conn_type": "mail", **fields})
+
+
+def as_uri(extra: dict[str, Any], **fields: Any) -> str:
+    """The way of the test button and of `airflow connections get`."""
+    return str(Connection(conn_id="any", conn_type="mail", extra=json.dumps(extra), **fields).get_uri())
+
+
+def as_text_only_uri(extra: dict[str, Any], **fields: Any) -> str:
+    """Every value as a query parameter: numbers and truth values come as text, as from the forms of 3.0 and 3.1."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in extra.items()}
+    uri = as_uri(texts, **fields)
+    assert "__extra__" not in uri
+    return uri
+
+
+@pytest.mark.parametrize("written", [as_json, as_uri, as_text_only_uri])
+def test_every_field_reaches_the_client(
+    make_hook: MakeHook, every_field: dict[str, Any], written: Callable[..., str]
+) -> None:
+    assert every_field.keys() == FIELDS.keys()
+    hook = make_hook(written(extra=every_field, host="https://api.example.com/mail", port=8443, password=API_KEY))
+
+    assert hook.config.model_dump() == DEFAULTS.model_dump() | {
+        "base_url": "https://api.example.com:8443/mail",
+        "auth_type": "oauth",
+        "api_key": hook.config.api_key,
+        "access_token": hook.config.access_token,
+        "sandbox": True,
+        "timeout": 2.5,
+        "requests_per_second": 0.5,
+        "max_in_flight": 3,
+        "ca_bundle": Path(every_field["ca_bundle"]),
+        "proxy": "http://proxy.example.com:3128",
+    }
+    assert hook.config.credentials() == {"OAuth": every_field["access_token"]}
+    assert hook.team_name == "Équipe nº 1"
+    assert fields_of(hook.get_connection("mail_test"))["client_secret"] == every_field["client_secret"]
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, nothing: str | None) -> None:
+    hook = make_hook(host="https://api.example.com", password=API_KEY, extra=dict.fromkeys(FIELDS, nothing))
+
+    assert hook.config == DEFAULTS
+    assert hook.team_name is None
+
+
+def test_host_and_key_are_enough(make_hook: MakeHook) -> None:
+    hook = make_hook(host="https://api.example.com", password=API_KEY)
+
+    assert hook.config == DEFAULTS
+    assert hook.config.credentials() == {"ApiKey": API_KEY}
+    assert (hook.config.timeout, hook.config.max_in_flight, hook.config.requests_per_second) == (30, 16, None)
+    assert not hook.config.sandbox
+
+
+@pytest.mark.parametrize(
+    ("fields", "base_url"),
+    [
+        ({"host": "api.example.com"}, "https://api.example.com"),
+        ({"host": " https://api.example.com/ "}, "https://api.example.com"),
+        ({"host": "https://api.example.com/v5"}, "https://api.example.com"),
+        ({"host": "https://api.example.com/v5/"}, "https://api.example.com"),
+        ({"host": "https://api.example.com/mail/v5"}, "https://api.example.com/mail"),
+        ({"host": "https://v5"}, "https://v5"),
+        ({"host": "https://api.example.com", "port": 443}, "https://api.example.com"),
+        ({"host": "https://api.example.com", "port": 8443}, "https://api.example.com:8443"),
+        ({"host": "https://api.example.com/mail", "port": 8443}, "https://api.example.com:8443/mail"),
+        ({"host": "https://api.example.com:9000", "port": 443}, "https://api.example.com:9000"),
+        ({"host": "https://api.example.com", "port": 0}, "https://api.example.com"),
+        ({"host": "http://api.example.com", "port": 80}, "http://api.example.com"),
+        ({"host": "api.example.com", "schema": "http", "port": 8080}, "http://api.example.com:8080"),
+        ({"host": "https://api.example.com", "schema": "http"}, "https://api.example.com"),
+        ({"host": "127.0.0.1:8099", "schema": "http"}, "http://127.0.0.1:8099"),
+        ({"host": "http://[::1]", "port": 8099}, "http://[::1]:8099"),
+        ({"host": "http://[::1]:8099", "port": 443}, "http://[::1]:8099"),
+        ({"host": "https://bücher.example"}, "https://bücher.example"),
+    ],
+)
+def test_base_url(make_hook: MakeHook, fields: dict[str, Any], base_url: str) -> None:
+    assert make_hook(**fields, password=API_KEY).config.base_url == base_url
+
+
+@pytest.mark.parametrize(
+    ("uri", "base_url", "changed"),
+    [
+        (f"mail://:{API_KEY}@api.example.com", "https://api.example.com", {}),
+        (f"mail://:{API_KEY}@api.example.com:8443/https", "https://api.example.com:8443", {}),
+        (f"mail://:{API_KEY}@https%3A%2F%2Fapi.example.com", "https://api.example.com", {}),
+        (f"mail://https://:{API_KEY}@api.example.com", "https://api.example.com", {}),
+        (f"mail://:{API_KEY}@127.0.0.1:8099/http?sandbox=true", "http://127.0.0.1:8099", {"sandbox": True}),
+        (f"mail://:{API_KEY}@api.example.com/?sandbox=", "https://api.example.com", {}),
+        (f"mail://:{API_KEY}@api.example.com/?timeout=5&max_in_flight=2", "https://api.example.com",
+         {"timeout": 5.0, "max_in_flight": 2}),
+    ],
+)  # fmt: skip
+def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, changed: dict[str, Any]) -> None:
+    assert make_hook(uri).config == DEFAULTS.model_copy(update={"base_url": base_url, **changed})
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra", "complaint"),
+    [
+        ({"host": None}, {}, "host (base URL): is empty"),
+        ({"host": "  "}, {}, "host (base URL): is empty"),
+        ({"host": "ftp://api.example.com"}, {}, "host (base URL): must be a URL such as https://api.example.com"),
+        ({"host": "https://"}, {}, "host (base URL): must be a URL such as https://api.example.com"),
+        ({"host": "https://api.example.com:port"}, {}, "host (base URL): is not a URL"),
+        ({"host": "https://api example.com"}, {}, "host (base URL): must be a URL such as https://api.example.com"),
+        ({"host": f"https://{'a' * 64}.example.com"}, {}, "host (base URL): is not a URL"),
+        ({"host": "https://me:planted-secret@api.example.com"}, {}, "host (base URL): must be a plain URL"),
+        ({"host": "https://api.example.com?key=planted-secret"}, {}, "host (base URL): must be a plain URL"),
+        ({"password": None}, {}, "password (API key): is empty, and auth_type is api_key"),
+        ({"password": " \n"}, {}, "password (API key): is empty, and auth_type is api_key"),
+        ({"password": "planted\nsecret"}, {}, "password (API key): holds characters that cannot stand in a header"),
+        ({"password": "planted-sécret"}, {}, "password (API key): holds characters that cannot stand in a header"),
+        ({}, {"auth_type": "oauth"}, "access_token: is empty, and auth_type is oauth"),
+        ({}, {"auth_type": "basic"}, "auth_type: Input should be 'api_key' or 'oauth'"),
+        ({}, {"sandbox": "perhaps"}, "sandbox: Input should be a valid boolean"),
+        ({}, {"timeout": 0}, "timeout: Input should be greater than 0"),
+        ({}, {"timeout": 3601}, "timeout: Input should be less than or equal to 3600"),
+        ({}, {"timeout": "soon"}, "timeout: Input should be a valid number"),
+        ({}, {"timeout": "nan"}, "timeout: Input should be"),
+        ({}, {"requests_per_second": 0}, "requests_per_second: Input should be greater than 0"),
+        ({}, {"requests_per_second": "inf"}, "requests_per_second: Input should be a finite number"),
+        ({}, {"max_in_flight": 0}, "max_in_flight: Input should be greater than or equal to 1"),
+        ({}, {"max_in_flight": 1001}, "max_in_flight: Input should be less than or equal to 1000"),
+        ({}, {"max_in_flight": 1.5}, "max_in_flight: Input should be a valid integer"),
+        ({}, {"ca_bundle": "/no/such/file.pem"}, "ca_bundle: no such file: /no/such/file.pem"),
+        ({}, {"ca_bundle": __file__}, f"ca_bundle: {__file__} holds no certificates that can be read"),
+        ({}, {"proxy": "proxy.example.com:3128"}, "proxy: must be a URL such as http://proxy.example.com:3128"),
+        ({}, {"proxy": "socks5://127.0.0.1"}, "proxy: must be a URL such as http://proxy.example.com:3128"),
+        ({}, {"proxy": "http://me:planted-secret@proxy.example.com"}, "proxy: must be a plain URL, without user"),
+        ({}, {"sandBox": True}, "extra: unknown field sandBox; known are auth_type, sandbox, team_name,"),
+        ({}, {"base_url": "https://elsewhere.example.com"}, "extra: unknown field base_url"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(
+    make_hook: MakeHook, fields: dict[str, Any], extra: dict[str, Any], complaint: str
+) -> None:
+    hook = make_hook(**{"host": "https://api.example.com", "password": "planted-secret", "extra": extra, **fields})
+
+    with pytest.raises(MailConfigError) as caught:
+        hook.get_conn()
+    assert str(caught.value).startswith(f"connection 'mail_test': {complaint}")
+    assert "planted" not in repr(caught.value)
+
+    with pytest.raises(MailConfigError) as caught_async:
+        asyncio.run(hook.get_async_conn())
+    assert str(caught_async.value) == str(caught.value)
+
+
+def test_everything_that_is_wrong_is_named_at_once(make_hook: MakeHook) -> None:
+    hook = make_hook(host="", extra={"timeout": "soon", "max_in_flight": 0})
+
+    with pytest.raises(MailConfigError) as caught:
+        hook.get_conn()
+    for field in ("host (base URL)", "password (API key)", "timeout", "max_in_flight"):
+        assert f"{field}: " in str(caught.value)
+
+
+@pytest.mark.parametrize("extra", ["{", "[1]", '"text"', "planted-secret"])
+def test_extra_that_is_no_object(extra: str) -> None:
+    # Airflow refuses to store such a connection, but a secrets backend may hold one.
+    connection = SimpleNamespace(
+        conn_id="mail_test", host="https://api.example.com", port=None, schema=None, password=API_KEY, extra=extra
+    )
+    with pytest.raises(MailConfigError) as caught:
+        client_config(connection)
+    assert str(caught.value) == "connection 'mail_test': extra: is no JSON object"
+    assert caught.value.__context__ is None
+
+
+def test_a_key_with_a_line_break_at_its_end_works(make_hook: MakeHook, emulator: Emulator) -> None:
+    from airflow_provider_mail.api.lists import GetLists
+
+    make_hook(host=emulator.base_url, password=f"{emulator.api_key}\n").send(GetLists())
+    (entry,) = emulator.journal.entries()
+    assert entry["auth"] == "api_key"
+
+
+def test_the_access_token_is_sent_instead_of_the_key(make_hook: MakeHook, emulator: Emulator) -> None:
+    from airflow_provider_mail.api.lists import GetLists
+
+    extra = {"auth_type": "oauth", "access_token": emulator.issue_token()}
+    make_hook(host=emulator.base_url, password=emulator.api_key, extra=extra).send(GetLists())
+    (entry,) = emulator.journal.entries()
+    assert entry["auth"] == "oauth"
+    assert "apikey" not in entry["headers"]
+
+
+def test_the_async_client_gets_the_same_settings(make_hook: MakeHook, every_field: dict[str, Any]) -> None:
+    hook = make_hook(host="https://api.example.com", password=API_KEY, extra=every_field)
+
+    async def settings() -> ClientConfig:
+        client = await MailHook("mail_test").get_async_conn()
+        async with client:
+            return client.config
+
+    assert asyncio.run(settings()) == hook.config
+
+
+def test_one_hook_keeps_one_client_until_it_is_closed(make_hook: MakeHook) -> None:
+    hook = make_hook(host="https://api.example.com", password=API_KEY)
+
+    client = hook.get_conn()
+    assert hook.get_conn() is client
+    hook.close()
+    hook.close()
+    assert hook.get_conn() is not client
+
+
+def test_the_default_connection() -> None:
+    assert MailHook().mail_conn_id == "mail_default"

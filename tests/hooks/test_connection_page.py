@@ -1,0 +1,219 @@
+"""docs/connection.md: its tables are complete, its examples run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.exchange import transport_error
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from airflow_provider_mail.hooks.check import UNREACHED, in_words
+from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
+from airflow_provider_mail.hooks.mail import MailHook
+from tests.hooks.conftest import API_KEY
+from tests.hooks.wire import Authority
+from tests.support import env
+from tests.support.processes import free_port
+
+PAGE = (env.ROOT / "docs" / "connection.md").read_text()
+MakeHook = Callable[..., MailHook]
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table whose first cell is `heading`."""
+    lines = PAGE[PAGE.index(f"| {heading} |") :].split("\n\n", 1)[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def example(name: str) -> str:
+    """The code block under `<!-- run: name -->`."""
+    (code,) = re.findall(rf"<!-- run: {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    return str(code)
+
+
+def exported(name: str) -> tuple[str, str]:
+    """The variable that an example exports, with our API key in place of the reader's."""
+    export, assignment = shlex.split(example(name).replace("<API key>", API_KEY))
+    assert export == "export"
+    variable, _, value = assignment.partition("=")
+    return variable, value
+
+
+# --- the tables ---
+
+
+def test_every_field_is_in_the_table() -> None:
+    assert table("field in `extra`") == [
+        [f"`{name}`", field.label, field.description] for name, field in FIELDS.items()
+    ]
+
+
+def test_the_standard_fields_are_called_as_in_the_form() -> None:
+    assert [row[:2] for row in table("field")] == [
+        ["`host`", UI_FIELD_BEHAVIOUR["relabeling"]["host"]],
+        ["`password`", UI_FIELD_BEHAVIOUR["relabeling"]["password"]],
+        ["`port`", "Port"],
+    ]
+    assert f"Connection type **{HOOK_NAME}** (`{CONN_TYPE}`), default id `{MailHook.default_conn_name}`" in PAGE
+
+
+def test_pictures_are_there_and_small() -> None:
+    pictures = [env.ROOT / "docs" / path for path in re.findall(r"!\[[^]]+\]\((\S+)\)", PAGE)]
+    assert pictures
+    for picture in pictures:
+        assert 1_000 < picture.stat().st_size < 200_000, picture
+
+
+@pytest.fixture
+def said(make_hook: MakeHook, emulator: Emulator, tmp_path: Path) -> list[str]:
+    """What the test button says about everything that can be wrong, and about what is right."""
+    words: list[str] = []
+    secure = Emulator(EmulatorSettings(tls_certificate=str(Authority(tmp_path).issue())))
+
+    def say(host: str | None = None, password: str | None = None, **extra: Any) -> None:
+        hook = make_hook(host=emulator.base_url if host is None else host, password=password, extra=extra)
+        words.append(hook.test_connection()[1])
+
+    key = emulator.api_key
+    with secure:
+        say(password=key)
+        say(password=key, sandbox=True)
+        say(host="", password=key)
+        say()
+        say(password=key, sandBox=True)
+        say("http://no-such-host.invalid", key)
+        say(f"http://127.0.0.1:{free_port()}", key)
+        say(emulator.base_url.replace("http", "https"), key)
+        say("https://api.example.com", key, proxy=f"http://127.0.0.1:{free_port()}")
+        say(secure.base_url, key)
+        say(password=API_KEY)
+        say(auth_type="oauth", access_token="gone")
+    for fault, params in {
+        "code_before": {"code": 403},
+        "html_before": {},
+        "redirect": {},
+        "too_many_requests": {},
+        "http_error_before": {},
+    }.items():
+        emulator.faults.add(fault, **params)
+        say(password=key)
+    emulator.faults.add("html_before", status=404)
+    say(password=key)
+    config = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, timeout=10)
+    not_easily_made = (
+        httpx.ConnectTimeout("timed out"),
+        httpx.ConnectError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)"),
+        httpx.ReadTimeout("timed out"),
+    )
+    return words + [in_words(transport_error("/v5/lists/get", error), config) for error in not_easily_made]
+
+
+def test_whatever_the_button_says_is_in_the_table(said: list[str]) -> None:
+    rows = [row[0].strip("`") for row in table("it says")]
+    rows[rows.index("host (base URL): is empty` and others that begin with a field")] = "host (base URL): is empty"
+    patterns = {
+        row: re.compile(".*".join(map(re.escape, row.split("..."))).replace("lists\\ there:\\ 3", r"lists\ there:\ \d"))
+        for row in rows
+    }
+    unexplained = [words for words in said if not any(pattern.match(words) for pattern in patterns.values())]
+    assert not unexplained
+    never_said = [row for row, pattern in patterns.items() if not any(map(pattern.match, said))]
+    assert not never_said
+
+
+def test_every_reason_not_to_be_reached_is_explained() -> None:
+    for words in UNREACHED.values():
+        if "proxy does not" not in words:
+            assert words.split(";")[0] in PAGE, words
+
+
+# --- the examples ---
+
+THE_EXAMPLE = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, requests_per_second=20)
+
+
+@pytest.mark.parametrize("written", ["json", "uri"])
+def test_the_environment(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv(*exported(written))
+    assert MailHook().config == THE_EXAMPLE
+    assert MailHook().team_name == "Marketing"
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, airflow_home: Path) -> None:
+    from airflow.cli.cli_parser import get_parser
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, select
+
+    program, *arguments = shlex.split(example("command").replace("\\\n", " ").replace("<API key>", API_KEY))
+    assert program == "airflow"
+    parsed = get_parser().parse_args(arguments)
+    ours = Connection.conn_id == "mail_default"
+    with create_session() as session:
+        session.execute(delete(Connection).where(ours))
+    try:
+        parsed.func(parsed)
+        with create_session() as session:
+            stored = session.scalars(select(Connection).where(ours)).one()
+            assert stored.port == 443
+            # Tasks get it from the API server; here the environment stands in for that.
+            monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", stored.get_uri())
+    finally:
+        with create_session() as session:
+            session.execute(delete(Connection).where(ours))
+    assert MailHook().config == THE_EXAMPLE
+    assert MailHook().team_name == "Marketing"
+
+
+def test_the_emulator(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
+    variable, value = exported("emulator")
+    monkeypatch.setenv(variable, re.sub(r"http://127\.0\.0\.1:\d+", emulator.base_url, value))
+    assert MailHook().test_connection()[0]
+
+
+def test_obtaining_a_token(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], emulator: Emulator
+) -> None:
+    settings = emulator.settings
+    code = example("oauth")
+    for placeholder, value in {
+        "https://api.example.com": emulator.base_url,
+        "<client id>": settings.oauth_client_id,
+        "<client secret>": settings.oauth_client_secret,
+        "<redirect URI>": settings.oauth_redirect_uri,
+    }.items():
+        assert placeholder in code
+        code = code.replace(placeholder, value)
+
+    def approve(prompt: str) -> str:
+        """What the person does in the browser."""
+        page = urlsplit(re.findall(r"^Open (\S+)$", capsys.readouterr().out, re.MULTILINE)[0])
+        form = {name: value[0] for name, value in parse_qs(page.query).items()} | {"decision": "approve"}
+        answer = httpx.post(f"{page.scheme}://{page.netloc}{page.path}", data=form, trust_env=False)
+        return parse_qs(urlsplit(answer.headers["location"]).query)["code"][0]
+
+    monkeypatch.setattr("builtins.input", approve)
+    exec(compile(code, "docs/connection.md", "exec"), {})
+    token, words = capsys.readouterr().out.splitlines()[-1].split(" ", 1)
+    assert words == "expires in -1 s; -1 is never"
+
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_MAIL_TOKEN",
+        json.dumps(
+            {
+                "conn_type": "mail",
+                "host": emulator.base_url,
+                "extra": {"auth_type": "oauth", "access_token": token},
+            }
+        ),
+    )
+    assert MailHook("mail_token").test_connection()[0]

@@ -1,0 +1,66 @@
+"""The provider information names every module with something for a DAG author, and nothing that is not there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.triggers.base import BaseTrigger
+
+import airflow_provider_mail
+from airflow_provider_mail.get_provider_info import get_provider_info
+from airflow_provider_mail.hooks.mail import MailHook
+
+INFO = get_provider_info()
+
+
+def modules_with_something_public(package: str) -> set[str]:
+    """Modules below `airflow_provider_mail.<package>` that define an operator, sensor or trigger for users."""
+    folder = importlib.import_module(f"airflow_provider_mail.{package}")
+    found = set()
+    for info in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+        for name, kind in inspect.getmembers(importlib.import_module(info.name), inspect.isclass):
+            mine = kind.__module__ == info.name and not name.startswith(("Base", "_"))
+            if mine and issubclass(kind, BaseOperator | BaseTrigger):
+                found.add(info.name)
+    return found
+
+
+@pytest.mark.parametrize("package", ["operators", "sensors", "triggers"])
+def test_modules_are_listed(package: str) -> None:
+    (entry,) = INFO[package]
+    assert entry["integration-name"] == "Mail"
+    assert set(entry["python-modules"]) == modules_with_something_public(package)
+
+
+def test_transfers_are_listed() -> None:
+    listed = [entry["python-module"] for entry in INFO["transfers"]]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == modules_with_something_public("transfers")
+
+
+def test_what_is_listed_exists() -> None:
+    def paths(value: Any) -> set[str]:
+        if isinstance(value, str):
+            return {value} if value.startswith(f"{airflow_provider_mail.__name__}.") else set()
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return {path for item in items for path in paths(item)}
+
+    for path in paths(INFO):
+        module, _, last = path.rpartition(".")
+        if last[0].isupper():
+            assert hasattr(importlib.import_module(module), last), path
+        else:
+            importlib.import_module(path)
+
+
+def test_connection_type_and_hook_agree() -> None:
+    (entry,) = INFO["connection-types"]
+    assert entry["connection-type"] == MailHook.conn_type == "mail"
+    assert entry["hook-name"] == MailHook.hook_name
+    assert entry["hook-class-name"] == f"{MailHook.__module__}.{MailHook.__name__}"
+    assert MailHook.conn_name_attr in inspect.signature(MailHook.__init__).parameters
