@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.api.errors import MailConfigError, MailError, MailValidationError
+from airflow_provider_mail.api.errors import MailError, MailValidationError
 
 _ADDRESS = re.compile(r"[^\s@<>,;:\"'()\[\]]+@(?=[\w-])")
 
@@ -28,8 +28,9 @@ def airflow_errors(mail_conn_id: str) -> Iterator[None]:
         if error.temporary:
             error.add_note(f"{where} was used")
             raise
-        # These two speak of what the user wrote, and the first names its connection itself.
-        said = str(error) if isinstance(error, MailConfigError | MailValidationError) else f"{where}: {error}"
+        # What is wrong with a request is not the connection's fault; what is wrong with a connection may name it.
+        named = isinstance(error, MailValidationError) or str(error).startswith("connection ")
+        said = str(error) if named else f"{where}: {error}"
         raise AirflowFailException(said) from error
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseHook
-
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
@@ -15,6 +13,8 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
 
     :raises AirflowFailException: when the connection's type has none, or the provider of its hook is not installed.
     """
+    # Transfers import this module when a DAG file is parsed: on Airflow 3.0 all hooks would come along.
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseHook
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     connection = BaseHook.get_connection(sql_conn_id)

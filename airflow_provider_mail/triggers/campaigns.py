@@ -68,7 +68,7 @@ class MailCampaignTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
-        from airflow_provider_mail.triggers.campaign_watch import campaign_looks
+        from airflow_provider_mail.hooks.campaign_watch import campaign_looks
 
         async with campaign_looks(self.mail_conn_id, self.poke_interval, self.mail_name, self.not_before) as looks:
             final = await self._wait(looks)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import campaign_watch
 from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
-from airflow_provider_mail.triggers import campaign_watch
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.waiting import as_soon_as
@@ -24,8 +24,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "deferrable": {"deferrable": True},
 }
 every_way = pytest.mark.parametrize("way", WAYS)
-# `dag.test()` of Airflow 3.0 cannot go on after a reschedule, and forgets no deferral when it tries a task again; what a
-# real one does is in the end-to-end test.
+# `dag.test()` of Airflow 3.0 cannot go on after a reschedule, and forgets no deferral when it tries a task again; what
+# a real one does is in the end-to-end test.
 repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
 retrying = pytest.mark.parametrize("way", ["poke", "deferrable"] if AIRFLOW_VERSION >= (3, 1) else ["poke"])
 

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.triggers import campaign_watch
+from airflow_provider_mail.hooks import campaign_watch
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, mail_stats_of
 
 Event = dict[str, Any]
@@ -254,7 +254,7 @@ def test_nothing_blocks_the_loop(emulator: Emulator) -> None:
     for name in names:
         emulator.add_campaign(name, state="sending")
     # What is imported once in the life of a triggerer is not what is looked for here.
-    for module in ("triggers.campaign_watch", "hooks.mail", "api.client", "api.waiting"):
+    for module in ("hooks.campaign_watch", "hooks.mail", "api.client", "api.waiting"):
         importlib.import_module(f"airflow_provider_mail.{module}")
 
     async def beats_during_polls() -> tuple[int, int]:

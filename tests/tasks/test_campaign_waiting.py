@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import campaign_watch
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from airflow_provider_mail.triggers import campaign_watch
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.waiting import as_soon_as

@@ -16,7 +16,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
 
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
-DAY = datetime.date(2026, 3, 2)
+DAY = datetime.date(2024, 3, 2)
 COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
 DAY_COUNTS = ("sent_count", "open_count", "click_count", "bounce_count", "unsent_count", "unsubscribe_count")
 
@@ -63,7 +63,7 @@ def counts(done: Done) -> tuple[int, int, int]:
 @pytest.fixture
 def march(emulator: Emulator) -> Emulator:
     """Three campaigns on each of ten days, and the time a day after the last."""
-    emulator.clock.set(datetime.datetime(2026, 3, 12, tzinfo=datetime.UTC))
+    emulator.clock.set(datetime.datetime(2024, 3, 12, tzinfo=datetime.UTC))
     emulator.clock.freeze()
     emulator.add_campaigns(30, first_day=DAY, per_day=3)
     return emulator
@@ -74,7 +74,7 @@ def march(emulator: Emulator) -> Emulator:
 
 def test_a_campaign_s_row(run: Run, emulator: Emulator, any_warehouse: SqlDatabase, connect: Any) -> None:
     connect(team_name="Marketing")
-    sent_at = datetime.datetime(2026, 3, 2, 23, 59, 59, tzinfo=datetime.UTC)
+    sent_at = datetime.datetime(2024, 3, 2, 23, 59, 59, tzinfo=datetime.UTC)
     emulator.add_campaign("Frühling 春", send_date=sent_at)
     emulator.set_campaign_stats(
         "Frühling 春", sentCount=200, openCount=50, clickCount=5, hardBounce=3, softBounce=7, unsentCount=11,
@@ -96,8 +96,8 @@ def test_a_campaign_s_row(run: Run, emulator: Emulator, any_warehouse: SqlDataba
     assert before <= observed <= datetime.datetime.now(datetime.UTC)
     assert done.returned == {
         "table": "mail_campaign_stats",
-        "start_day": "2026-03-02",
-        "end_day": "2026-03-02",
+        "start_day": "2024-03-02",
+        "end_day": "2024-03-02",
         "records": 1,
         "inserted": 1,
         "changed": 0,
@@ -106,7 +106,7 @@ def test_a_campaign_s_row(run: Run, emulator: Emulator, any_warehouse: SqlDataba
 
 
 def test_nothing_sent_has_no_rates(run: Run, emulator: Emulator, any_warehouse: SqlDatabase) -> None:
-    emulator.add_campaign("empty", send_date=datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC), sent=0)
+    emulator.add_campaign("empty", send_date=datetime.datetime(2024, 3, 2, tzinfo=datetime.UTC), sent=0)
 
     assert run(campaigns()).state == "success"
 
@@ -124,9 +124,9 @@ def test_a_day_of_transactional_mail(run: Run, emulator: Emulator, any_warehouse
     rates = ("open_rate", "click_rate", "unsubscribe_rate")
     rows = any_warehouse.query(f"SELECT stats_date, {', '.join((*DAY_COUNTS, *rates))} FROM days ORDER BY stats_date")
     assert [(str(day), *rest) for day, *rest in rows] == [
-        ("2026-03-01", 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0),
-        ("2026-03-02", 40, 10, 2, 1, 3, 4, 25.0, 5.0, 10.0),
-        ("2026-03-03", 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0),
+        ("2024-03-01", 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0),
+        ("2024-03-02", 40, 10, 2, 1, 3, 4, 25.0, 5.0, 10.0),
+        ("2024-03-03", 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0),
     ]
     assert (done.returned["table"], done.returned["records"]) == ("days", 3)
 
@@ -141,7 +141,7 @@ def test_a_window_holds_both_of_its_ends_and_no_more(run: Run, march: Emulator, 
 
 
 def test_filters_are_the_service_s(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
-    moment = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC)
+    moment = datetime.datetime(2024, 3, 2, tzinfo=datetime.UTC)
     emulator.add_campaign("spring", send_date=moment)
     emulator.add_campaign("spring test", send_date=moment, type="ABTest")
     emulator.add_campaign("summer test", send_date=moment, type="ABTest")
@@ -253,7 +253,7 @@ def test_a_day_that_stays_short_is_not_loaded(run: Run, march: Emulator, any_war
     done = run(campaigns(DAY, after(9)))
 
     assert done.state == "failed"
-    assert "2 records came for 2026-03-02, the service says there are 3" in done.log
+    assert "2 records came for 2024-03-02, the service says there are 3" in done.log
     assert stored(any_warehouse) == rows
 
 

@@ -83,10 +83,10 @@ def asked(emulator: Emulator, path: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("timetable", "when", "days"),
     [
-        (CronDataIntervalTimetable("@daily", "UTC"), utc(2026, 3, 2), ("2026-03-01", "2026-03-01")),
-        (CronDataIntervalTimetable("@weekly", "UTC"), utc(2026, 3, 8), ("2026-03-01", "2026-03-07")),
-        (CronDataIntervalTimetable("@daily", "Europe/Berlin"), utc(2026, 3, 29, 23), ("2026-03-28", "2026-03-29")),
-        (CronTriggerTimetable("@daily", timezone="UTC"), utc(2026, 3, 2), ("2026-03-01", "2026-03-02")),
+        (CronDataIntervalTimetable("@daily", "UTC"), utc(2024, 3, 2), ("2024-03-01", "2024-03-01")),
+        (CronDataIntervalTimetable("@weekly", "UTC"), utc(2024, 3, 10), ("2024-03-03", "2024-03-09")),
+        (CronDataIntervalTimetable("@daily", "Europe/Berlin"), utc(2024, 3, 31, 22), ("2024-03-30", "2024-03-31")),
+        (CronTriggerTimetable("@daily", timezone="UTC"), utc(2024, 3, 2), ("2024-03-01", "2024-03-02")),
     ],
     ids=["day", "week", "Berlin", "moment"],
 )
@@ -100,7 +100,7 @@ def test_the_window_of_a_run(
     when: datetime.datetime,
     days: tuple[str, str],
 ) -> None:
-    with new_dag(schedule=timetable, start_date=utc(2026, 1, 1)) as dag:
+    with new_dag(schedule=timetable, start_date=utc(2024, 1, 1)) as dag:
         operator(task_id="exact", sql_conn_id="warehouse", lookback_days=0)
         operator(task_id="back", sql_conn_id="warehouse", lookback_days=3) >> dag.get_task("exact")
 
@@ -117,23 +117,23 @@ def test_the_window_of_a_run(
 def test_days_can_be_given(
     run: Run, new_dag: Callable[..., DAG], emulator: Emulator, operator: Any, path: str
 ) -> None:
-    with new_dag(params={"first": "2026-01-30"}) as dag:
-        operator(task_id=TASK, sql_conn_id="warehouse", start_day="{{ params.first }}", end_day="2026-02-02")
+    with new_dag(params={"first": "2024-01-30"}) as dag:
+        operator(task_id=TASK, sql_conn_id="warehouse", start_day="{{ params.first }}", end_day="2024-02-02")
 
     assert run(dag).result.task(TASK).state == "success"
-    assert asked(emulator, path) == [("2026-01-30", "2026-02-02")]
+    assert asked(emulator, path) == [("2024-01-30", "2024-02-02")]
 
 
 @both
 @pytest.mark.parametrize(
     ("days", "words"),
     [
-        ({"start_day": "2026-02-02", "end_day": "2026-02-01"}, "end_day: 2026-02-01 lies before start_day 2026-02-02"),
+        ({"start_day": "2024-02-02", "end_day": "2024-02-01"}, "end_day: 2024-02-01 lies before start_day 2024-02-02"),
         ({"start_day": "2126-01-01", "end_day": "2126-01-02"}, "start_day: 2126-01-01 is in the future"),
         ({"start_day": "2126-01-01"}, "lies before start_day 2126-01-01"),
-        ({"start_day": "01.02.2026"}, "start_day: '01.02.2026' is no day of the form YYYY-MM-DD"),
-        ({"end_day": "2026-02-30"}, "end_day: '2026-02-30' is no day of the form YYYY-MM-DD"),
-        ({"start_day": "2026-02-01T00:00:00"}, "start_day: '2026-02-01T00:00:00' is no day"),
+        ({"start_day": "01.02.2024"}, "start_day: '01.02.2024' is no day of the form YYYY-MM-DD"),
+        ({"end_day": "2024-02-30"}, "end_day: '2024-02-30' is no day of the form YYYY-MM-DD"),
+        ({"start_day": "2024-02-01T00:00:00"}, "start_day: '2024-02-01T00:00:00' is no day"),
     ],
 )
 def test_days_that_cannot_be(
@@ -159,15 +159,15 @@ def test_a_campaign_that_is_asked_for_by_name_may_have_gone_out_after_midnight(
     warehouse: SqlDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mail_to_sql, "_today", lambda: datetime.date(2026, 3, 5))
-    emulator.add_campaign("spring", send_date=utc(2026, 3, 4, 0, 10))
-    with new_dag(schedule=CronTriggerTimetable("50 23 * * *", timezone="UTC"), start_date=utc(2026, 1, 1)) as dag:
+    monkeypatch.setattr(mail_to_sql, "_today", lambda: datetime.date(2024, 3, 5))
+    emulator.add_campaign("spring", send_date=utc(2024, 3, 4, 0, 10))
+    with new_dag(schedule=CronTriggerTimetable("50 23 * * *", timezone="UTC"), start_date=utc(2024, 1, 1)) as dag:
         load = {"sql_conn_id": "warehouse", "lookback_days": 0}
         MailCampaignStatsToSqlOperator(task_id="named", mail_name="spring", **load)
-        MailCampaignStatsToSqlOperator(task_id="ended", mail_name="spring", end_day="2026-03-03", **load)
+        MailCampaignStatsToSqlOperator(task_id="ended", mail_name="spring", end_day="2024-03-03", **load)
 
-    done = run(dag, logical_date=utc(2026, 3, 3, 23, 50))
+    done = run(dag, logical_date=utc(2024, 3, 3, 23, 50))
 
-    assert sorted(asked(emulator, CAMPAIGNS)) == [("2026-03-02", "2026-03-03"), ("2026-03-02", "2026-03-05")]
+    assert sorted(asked(emulator, CAMPAIGNS)) == [("2024-03-02", "2024-03-03"), ("2024-03-02", "2024-03-05")]
     assert (done.result.xcom("named")["records"], done.result.xcom("ended")["records"]) == (1, 0)
     assert warehouse.query("SELECT mail_name FROM mail_campaign_stats") == [("spring",)]
