@@ -69,7 +69,7 @@ class ClientConfig(BaseModel):
     max_in_flight: int = Field(default=16, ge=1, le=1000)
     ca_bundle: Path | None = None
     proxy: Annotated[str, AfterValidator(_proxy)] | None = None
-    max_answer_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    max_answer_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     retry: RetryRule = RetryRule()
 
     def __init__(self, **fields: Any) -> None:

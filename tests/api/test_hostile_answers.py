@@ -204,14 +204,14 @@ def test_silence_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> Non
 
 
 def test_waiting_for_a_free_connection_is_not_the_answers_time(wire: Wire, connect: Callable[..., Driver]) -> None:
-    """Ten requests over one connection: the last waits far longer than its own answer may take."""
+    """Ten requests over one connection: the last waits longer for its turn than for anything that may time out."""
 
     def slowly(connection: socket.socket) -> None:
         time.sleep(0.08)
         connection.sendall(http())
 
     wire.answer = slowly
-    config = ClientConfig(base_url=wire.base_url, api_key="k", retry=ONCE, timeout=0.15, max_in_flight=1)
+    config = ClientConfig(base_url=wire.base_url, api_key="k", retry=ONCE, timeout=0.4, max_in_flight=1)
     client = driver("sync", config)
     with ThreadPoolExecutor(10) as pool:
         assert len(list(pool.map(client.send, [READ] * 10))) == 10
