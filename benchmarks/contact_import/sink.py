@@ -1,0 +1,139 @@
+"""The service of the benchmark: reads contact imports, throws them away and says yes after a while.
+
+    python -m benchmarks.contact_import.sink LATENCY_MS
+
+Prints its port and serves on loopback until its standard input ends; then it prints what it got, as JSON.
+It must never be what is waited for, so bodies are only counted: every contact of the benchmark has exactly one ``@``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSWER_BODY = b'{"code":200,"message":""}'
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(ANSWER_BODY),
+    ANSWER_BODY,
+)
+
+
+@dataclass
+class Received:
+    """What a sink has got: requests, contacts, bytes of bodies, and how many requests were there at once at most."""
+
+    requests: int = 0
+    contacts: int = 0
+    body_bytes: int = 0
+    most_in_flight: int = 0
+
+
+class _Counters:
+    def __init__(self, latency: float) -> None:
+        self.latency = latency
+        self.received = Received()
+        self.in_flight = 0
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One kept-alive connection: head, body, answer, and again."""
+
+    def __init__(self, counters: _Counters) -> None:
+        self._counters = counters
+        self._buffer = bytearray(1 << 20)
+        self._view = memoryview(self._buffer)
+        self._head = b""
+        self._body_left = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        start = 0
+        if not self._body_left:
+            self._head += self._view[:nbytes]
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            # The head may have come in pieces: the body begins where this piece has the rest of it.
+            start = end + 4 - (len(self._head) - nbytes)
+            self._body_left = _content_length(self._head[:end])
+            self._head = b""
+            self._counters.in_flight += 1
+            self._counters.received.most_in_flight = max(
+                self._counters.received.most_in_flight, self._counters.in_flight
+            )
+        received = self._counters.received
+        received.contacts += self._buffer.count(b"@", start, nbytes)
+        received.body_bytes += nbytes - start
+        self._body_left -= nbytes - start
+        if not self._body_left:
+            received.requests += 1
+            if self._counters.latency:
+                asyncio.get_running_loop().call_later(self._counters.latency, self._answer)
+            else:
+                self._answer()
+
+    def _answer(self) -> None:
+        self._counters.in_flight -= 1
+        self._transport.write(ANSWER)
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise ValueError("the sink wants a Content-Length")
+
+
+async def _serve(latency: float) -> None:
+    counters = _Counters(latency)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(counters), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    print(json.dumps(asdict(counters.received)), flush=True)
+
+
+class Sink:
+    """A running sink.
+
+    :param port: on loopback.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.received: Received | None = None
+        """What it got, once the ``with`` has ended."""
+
+
+@contextmanager
+def running(latency_ms: int) -> Iterator[Sink]:
+    """A sink in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.contact_import.sink", str(latency_ms)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        sink = Sink(int(process.stdout.readline()))
+        try:
+            yield sink
+        finally:
+            process.stdin.close()
+            said = process.stdout.read()
+    sink.received = Received(**json.loads(said))
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1]) / 1000))
