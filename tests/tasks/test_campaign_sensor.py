@@ -168,9 +168,7 @@ def test_soft_fail_skips(run: Run, emulator: Emulator, way: str, state: str) -> 
 
 
 @every_way
-def test_a_refused_key_fails_at_once(
-    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
-) -> None:
+def test_a_refused_key_fails_at_once(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
     connect("mail_team", password="wrong")
 
     done = run(lambda: wait(way, mail_conn_id="mail_team"))
@@ -182,9 +180,7 @@ def test_a_refused_key_fails_at_once(
 
 
 @every_way
-def test_a_connection_without_a_host_fails_at_once(
-    run: Run, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_a_connection_without_a_host_fails_at_once(run: Run, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", '{"conn_type": "mail", "password": "x"}')
 
     done = run(lambda: wait(way))
@@ -194,9 +190,7 @@ def test_a_connection_without_a_host_fails_at_once(
 
 
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_key_may_be_exchanged_meanwhile(
-    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
-) -> None:
+def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
     emulator.settings.sending_seconds = 1000
     emulator.add_campaign("spring", state="sending")
 

@@ -421,9 +421,7 @@ def test_cancelling_leaves_nothing_behind(emulator: Emulator, closed: list[Async
     assert len(closed) == 1
 
 
-def test_the_last_to_leave_ends_it_and_the_next_begins_anew(
-    emulator: Emulator, closed: list[AsyncMailClient]
-) -> None:
+def test_the_last_to_leave_ends_it_and_the_next_begins_anew(emulator: Emulator, closed: list[AsyncMailClient]) -> None:
     emulator.add_campaign("spring")
 
     async def one_after_the_other() -> list[str]:

@@ -104,9 +104,7 @@ def test_of_a_mapped_task_each_has_its_own(run: Run, emulator: Emulator, deferra
 )
 def test_will_not_go_out(run: Run, emulator: Emulator, deferrable: bool, state: str, words: str) -> None:
     # One look before creating, one after, and then the wait.
-    with as_soon_as(
-        lambda: emulator.journal.count(GETS) >= 3, lambda: emulator.set_campaign_state("spring", state)
-    ):
+    with as_soon_as(lambda: emulator.journal.count(GETS) >= 3, lambda: emulator.set_campaign_state("spring", state)):
         done = run(lambda: create(deferrable=deferrable, retries=2))
 
     # Another try would adopt the same campaign, which will not go out either.
@@ -119,9 +117,7 @@ def test_will_not_go_out(run: Run, emulator: Emulator, deferrable: bool, state: 
 def test_cancelled_before_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
 
-    with as_soon_as(
-        lambda: emulator.journal.count(GETS) >= 2, lambda: emulator.set_campaign_state("spring", "draft")
-    ):
+    with as_soon_as(lambda: emulator.journal.count(GETS) >= 2, lambda: emulator.set_campaign_state("spring", "draft")):
         done = run(lambda: create(deferrable=deferrable, send_date=soon, retries=2))
 
     assert (done.state, done.tries) == ("failed", 1)

@@ -1,11 +1,11 @@
-"""The example DAGs, run against the emulator."""
+"""The example DAGs: they parse without a warning, and do what they say."""
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import campaign_watch
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
 
@@ -37,13 +38,25 @@ def test_parsing_warns_of_nothing(path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_campaign(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase) -> None:
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_each_howto_has_a_beginning_and_an_end(path: Path) -> None:
+    marks = [line.strip().strip("# []").split() for line in path.read_text().splitlines() if "howto_" in line]
+    assert marks
+    for start, end in zip(marks[::2], marks[1::2], strict=True):
+        assert (start[0], end[0]) == ("START", "END")
+        assert start[1] == end[1]
+
+
+def test_the_campaign(
+    run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
     emulator.settings.sending_seconds = 1.0
     crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, phone TEXT, subscribed INTEGER)")
     people: list[tuple[Any, ...]] = [(f"user{number}@example.com", f"User {number}", None, 1) for number in range(200)]
     crm.execute("INSERT INTO customers", [*people, ("nobody", "Nobody", None, 1), ("off@example.com", "Off", None, 0)])
     dag = example("mail_campaign")
-    dag.get_task("wait_until_sent").poke_interval = 1.0  # type: ignore[attr-defined]
+    dag.get_task("wait_until_sent").poke_interval = 0.3  # type: ignore[attr-defined]
 
     done = run(dag)
 
@@ -51,6 +64,8 @@ def test_the_campaign(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse:
     assert emulator.contact_count("newsletter") == 200
     (campaign,) = emulator.campaigns()
     assert campaign["mailName"] == done.result.xcom("send_newsletter", "mail_name")
+    assert len(emulator.campaign_recipients(campaign["mailName"])) == 200
+    assert done.result.xcom("wait_until_sent")["sent_count"] == 200
     assert warehouse.query("SELECT mail_name, sent_count FROM mail_campaign_stats") == [(campaign["mailName"], 200)]
     (rejected,) = crm.query("SELECT row_number, field, reason FROM newsletter_rejects")
     assert rejected == (201, "email", "is not an email address")
@@ -59,12 +74,31 @@ def test_the_campaign(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse:
 
 
 def test_the_daily_statistics(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
-    emulator.add_list("hundred", count=100)
-    emulator.add_campaigns(3, first_day="2026-03-08")
-    emulator.set_transactional_day("2026-03-09", sentCount=40)
+    day = datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC)
+    emulator.clock.set(day)
+    emulator.clock.freeze()
+    emulator.add_campaigns(18, first_day="2026-01-01", per_day=2)
+    emulator.set_transactional_day("2026-01-09", sentCount=40)
+    dag = example("mail_daily_statistics")
 
-    done = run(example("mail_daily_statistics"), logical_date=datetime(2026, 3, 11, tzinfo=UTC))
+    def loaded() -> list[tuple[Any, ...]]:
+        return warehouse.query("SELECT mail_name, sent_count, open_count FROM mail_campaign_stats ORDER BY mail_name")
 
-    assert done.result.state == "success"
-    assert warehouse.query("SELECT count(*) FROM mail_campaign_stats") == [(3,)]
-    assert (40,) in warehouse.query("SELECT sent_count FROM mail_transactional_stats")
+    def counted() -> list[tuple[Any, ...]]:
+        shown = [(campaign["mailName"], campaign["mailStats"]) for campaign in emulator.campaigns()]
+        return [(name, stats["sentCount"], stats["openCount"]) for name, stats in shown]
+
+    assert run(dag, logical_date=day).state == "success"
+
+    # The day before and seven days before that: the first day's two campaigns are out of the window.
+    assert loaded() == counted()[2:]
+    assert warehouse.query("SELECT sent_count FROM mail_transactional_stats WHERE stats_date = '2026-01-09'") == [(40,)]
+
+    assert run(dag, logical_date=day).state == "success"
+    assert loaded() == counted()[2:]
+
+    yesterday = loaded()
+    emulator.clock.advance(days=1)
+    assert run(dag, logical_date=day + datetime.timedelta(days=1)).state == "success"
+    assert loaded() == yesterday[:2] + counted()[4:]
+    assert loaded() != yesterday

@@ -1,17 +1,23 @@
-"""What holds for every task that this package offers."""
+"""What holds for every task that this package offers: arguments, template fields, the way through Airflow's database."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import os
 import pkgutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator
+from airflow.providers.common.compat.sdk import BaseHook
+from airflow.sdk import DAG, BaseOperator, XComArg, task
+from airflow.serialization import serialized_objects
 
 import airflow_provider_mail
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
@@ -23,6 +29,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from tests.support.env import ROOT
 
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailCampaignSensor: {"mail_name": "a"},
@@ -36,10 +43,14 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
 }
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
-    *("chunk_size", "count_first", "deferrable", "editor_type", "ignore_differences", "lookback_days", "max_in_flight"),
-    *("max_reject_fraction", "null_value", "on_empty", "only_save", "poke_interval", "sandbox_mode", "timeout"),
-    *("track_click", "track_open", "update_mode", "versions_per_request", "wait_for_completion"),
+    *("chunk_size", "count_first", "deferrable", "ignore_differences", "lookback_days", "max_in_flight"),
+    *("max_reject_fraction", "on_empty", "only_save", "poke_interval", "sandbox_mode", "timeout", "track_click"),
+    *("track_open", "versions_per_request", "wait_for_completion"),
 }
+# Under one name from Airflow 3.2 on, under another before.
+SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
+
+every_kind = pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.__name__)
 
 
 def offered() -> Iterator[type[BaseOperator]]:
@@ -52,39 +63,33 @@ def offered() -> Iterator[type[BaseOperator]]:
                     yield kind
 
 
-def arguments(kind: type[BaseOperator]) -> set[str]:
+def arguments(kind: type[BaseOperator]) -> dict[str, inspect.Parameter]:
     """Every argument of ours that the operator takes."""
     return {
-        name
+        name: parameter
         for base in kind.__mro__
         if base.__module__.startswith(airflow_provider_mail.__name__) and "__init__" in vars(base)
         for name, parameter in inspect.signature(base.__init__).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
+        if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     }
+
+
+def made(kind: type[BaseOperator], **given: Any) -> BaseOperator:
+    return kind(**{"task_id": kind.__name__} | NEEDED[kind] | given)
 
 
 def test_all_of_them_are_tested_here() -> None:
     assert set(offered()) == set(NEEDED)
 
 
-@pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.__name__)
-def test_each_template_field_is_an_argument_and_the_other_way_round(kind: type[BaseOperator]) -> None:
-    operator = kind(task_id="a", **NEEDED[kind])
-    assert len(set(kind.template_fields)) == len(kind.template_fields)
-    for name in kind.template_fields:
-        assert hasattr(operator, name), name
-    assert arguments(kind) - set(kind.template_fields) <= UNTEMPLATED
-    assert set(kind.template_fields) <= arguments(kind)
-
-
-@pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.__name__)
+@every_kind
 def test_arguments_are_keywords_and_the_connection_has_a_default(kind: type[BaseOperator]) -> None:
-    with pytest.raises(TypeError):
-        kind("a", "b")  # type: ignore[call-arg, arg-type]
-    assert kind(task_id="a", **NEEDED[kind]).mail_conn_id == "mail_default"
+    parameters = arguments(kind)
+    assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert parameters["mail_conn_id"].default == "mail_default"
 
 
-@pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.__name__)
+@every_kind
 def test_each_argument_is_documented(kind: type[BaseOperator]) -> None:
     documented = "".join(
         base.__doc__ or "" for base in kind.__mro__ if base.__module__.startswith("airflow_provider_mail")
@@ -92,14 +97,91 @@ def test_each_argument_is_documented(kind: type[BaseOperator]) -> None:
     assert [name for name in sorted(arguments(kind)) if f":param {name}:" not in documented] == []
 
 
-def test_a_dag_of_all_of_them_is_serialised_without_a_warning(new_dag: Callable[..., DAG]) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
+@every_kind
+def test_each_template_field_is_an_argument_and_the_other_way_round(kind: type[BaseOperator]) -> None:
+    assert len(set(kind.template_fields)) == len(kind.template_fields)
+    assert set(arguments(kind)) - set(kind.template_fields) <= UNTEMPLATED
+    assert set(kind.template_fields) <= set(arguments(kind))
 
+
+@every_kind
+def test_template_fields_are_assigned_under_their_names_and_left_alone(kind: type[BaseOperator]) -> None:
+    for name in kind.template_fields:
+        value = f"{{{{ params.{name} }}}}"
+        assert getattr(made(kind, **{name: value}), name) == value, name
+
+
+@every_kind
+def test_the_output_of_another_task_may_stand_for_each_template_field(kind: type[BaseOperator]) -> None:
+    with DAG("outputs", schedule=None):
+
+        @task
+        def something() -> str:
+            return "something"
+
+        for name in kind.template_fields:
+            output = something()
+            operator = made(kind, **{name: output, "task_id": name})
+            assert isinstance(getattr(operator, name), XComArg)
+            assert operator.upstream_task_ids == {output.operator.task_id}, name
+
+
+@every_kind
+def test_making_one_asks_nobody(kind: type[BaseOperator], monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: Any, **__: Any) -> None:
+        raise AssertionError("a connection was looked up while a DAG was parsed")
+
+    monkeypatch.setattr(BaseHook, "get_connection", ask)
+    made(kind)
+
+
+def test_a_dag_of_all_of_them_is_serialised_without_a_warning(new_dag: Callable[..., DAG]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
-        with new_dag(start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        with new_dag() as dag:
             for kind, needed in NEEDED.items():
-                kind(task_id=kind.__name__, **needed)
-    data = DagSerialization.to_dict(dag)
-    assert {task["__var"]["task_type"] for task in data["dag"]["tasks"]} == {kind.__name__ for kind in NEEDED}
-    DagSerialization.from_dict(data)
+                made(kind)
+                kind.partial(task_id=f"{kind.__name__}_mapped", **needed).expand(mail_conn_id=["one", "two"])
+        stored = json.loads(json.dumps(SERIALIZATION.to_dict(dag)))
+        again = SERIALIZATION.from_dict(stored)
+
+    for kind in NEEDED:
+        for task_id in (kind.__name__, f"{kind.__name__}_mapped"):
+            operator = again.get_task(task_id)
+            assert operator.task_type == kind.__name__
+            assert tuple(operator.template_fields) == tuple(kind.template_fields)
+
+
+FUNCTIONS = """
+import json
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.sdk import DAG
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from tests.tasks.test_operators import SERIALIZATION
+
+def people():
+    yield {"email": "planted@example.com"}
+
+with DAG("functions", schedule=None) as dag:
+    MailImportContactsOperator(task_id="function", contacts=people)
+    MailImportContactsOperator(task_id="lambda", contacts=lambda: [])
+    MailImportContactsOperator(task_id="generator", contacts=people())
+stored = SERIALIZATION.to_dict(dag)
+assert "planted" not in json.dumps(stored)
+print("hash", SerializedDagModel.hash(stored))
+"""
+
+
+def test_a_dag_with_functions_in_it_is_the_same_every_time_it_is_parsed(airflow_home: Path) -> None:
+    def parsed(padding: int) -> str:
+        # What lies in memory lies elsewhere each time.
+        done = subprocess.run(
+            [sys.executable, "-c", f"padding = 'x' * {padding}\n{FUNCTIONS}"],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": str(padding)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return next(line for line in done.stdout.splitlines() if line.startswith("hash "))
+
+    assert parsed(0) == parsed(100_000)

@@ -114,9 +114,7 @@ def test_the_window_of_a_run(
 
 
 @both
-def test_days_can_be_given(
-    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, operator: Any, path: str
-) -> None:
+def test_days_can_be_given(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, operator: Any, path: str) -> None:
     with new_dag(params={"first": "2024-01-30"}) as dag:
         operator(task_id=TASK, sql_conn_id="warehouse", start_day="{{ params.first }}", end_day="2024-02-02")
 

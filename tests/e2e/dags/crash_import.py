@@ -1,0 +1,25 @@
+"""An import of 200,000 rows from Postgres by a task that is killed."""
+
+from __future__ import annotations
+
+import datetime
+
+from airflow.sdk import DAG
+
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from tests.e2e.crashing import Mortal
+
+
+class MortalImport(Mortal, SqlToMailContactsOperator):
+    """One that is killed."""
+
+
+with DAG("crash_import", schedule=None, max_active_runs=300, max_active_tasks=300):
+    MortalImport(
+        task_id="task",
+        sql_conn_id="crm",
+        sql="SELECT email, name FROM people ORDER BY id",
+        list_name="{{ dag_run.conf['case'] }}",
+        retries=4,
+        retry_delay=datetime.timedelta(seconds=1),
+    )
