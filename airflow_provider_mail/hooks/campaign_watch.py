@@ -18,6 +18,7 @@ from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStat
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.waiting import Look
+from airflow_provider_mail.hooks.mail import MailHook
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +148,6 @@ class _Looker:
             await client.close()
 
     async def _connected(self) -> AsyncMailClient:
-        from airflow_provider_mail.hooks.mail import MailHook
-
         return await MailHook(self._mail_conn_id).get_async_conn()
 
     async def _sending(self, client: AsyncMailClient, names: Collection[str]) -> dict[str, Look]:

@@ -119,20 +119,22 @@ class Mailing:
             )
 
     def _send(self, chunk: Chunk) -> None:
+        digest = _digest(self.sent.digest, chunk)
+        in_doubt = self.sent.under_way == digest
         # This also writes down that the request before this one was accepted.
-        self._write(under_way=_digest(self.sent.digest, chunk))
+        self._write(under_way=digest)
         try:
             self._hook.send(chunk.request)
         except MailError as error:
             if error.may_have_taken_effect:
                 self._unknown(chunk, "got no clear answer", error)
                 return
-            # It provably was not carried out: the next try may send it.
-            self._write(under_way=None)
+            # It provably was not carried out, so the next try may send it: unless an earlier one is in doubt still.
+            self._write(under_way=digest if in_doubt else None)
             raise
         self.sent.requests += 1
         self.sent.recipients += chunk.recipients
-        self.sent.digest = _digest(self.sent.digest, chunk)
+        self.sent.digest = digest
 
     def _unknown(self, chunk: Chunk, what: str, error: MailError | None = None) -> None:
         """Deal with a request that may have gone out, as the user wants it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
@@ -68,9 +69,11 @@ class MailCampaignTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
-        from airflow_provider_mail.hooks.campaign_watch import campaign_looks
-
-        async with campaign_looks(self.mail_conn_id, self.poke_interval, self.mail_name, self.not_before) as looks:
+        # In a thread: importing what makes requests takes long enough to hold up every other trigger.
+        watch = await asyncio.to_thread(import_module, "airflow_provider_mail.hooks.campaign_watch")
+        async with watch.campaign_looks(
+            self.mail_conn_id, self.poke_interval, self.mail_name, self.not_before
+        ) as looks:
             final = await self._wait(looks)
         yield TriggerEvent(event_of(self.mail_conn_id, self.mail_name, final))
 

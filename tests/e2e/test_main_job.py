@@ -114,13 +114,13 @@ def statistics(warehouse: Database) -> dict[str, dict[str, Any]]:
 def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
     """No address of a customer in logs, XComs and rendered fields."""
     path = f"/dags/mail_campaign/dagRuns/{run_id}/taskInstances"
-    for task_id, tries in {
-        task: found["try_number"] for (task, _), found in airflow.tasks("mail_campaign", run_id).items()
-    }.items():
+    for (task_id, _), found in airflow.tasks("mail_campaign", run_id).items():
+        tries = range(1, found["try_number"] + 1)
         pushed = airflow.api.request("GET", f"{path}/{task_id}/xcomEntries").json()["xcom_entries"]
         xcoms = [airflow.xcom("mail_campaign", run_id, task_id, key=entry["key"]) for entry in pushed]
+        logs = [airflow.log("mail_campaign", run_id, task_id, number) for number in tries]
+        # Airflow 3.0 tells the rendered fields of a single task instance only.
         rendered = airflow.api.request("GET", f"{path}/{task_id}").json()["rendered_fields"]
-        logs = [airflow.log("mail_campaign", run_id, task_id, try_number) for try_number in range(1, tries + 1)]
         assert rendered
         assert all(logs)
         assert "planted" not in json.dumps([xcoms, rendered, logs])
@@ -225,9 +225,8 @@ def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow
     airflow.wait_for_task("mail_reschedule", run_id, "wait", "up_for_reschedule")
     assert airflow.slots()["occupied"] == 0
     looks = emulator.journal.count("campaign/mail/get")
-    wait_until(lambda: emulator.journal.count("campaign/mail/get") >= looks + 2, what="two more looks", timeout=60)
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="another look", timeout=60)
     emulator.set_campaign_state("rescheduled", "done")
 
     assert airflow.wait_for_run("mail_reschedule", run_id) == "success"
-    assert airflow.task("mail_reschedule", run_id, "wait")["try_number"] == 1
     assert airflow.xcom("mail_reschedule", run_id, "wait")["sent_count"] == 10

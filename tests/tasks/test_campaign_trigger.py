@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,6 +280,38 @@ def test_nothing_blocks_the_loop(emulator: Emulator) -> None:
 
     # 0.2 s from poll to poll: about twenty beats, and on a machine that is busy elsewhere still some.
     assert beats / polls > 4
+
+
+FRESH_TRIGGERER = """
+import asyncio, sys, threading
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+
+class Noting:
+    imported = {}
+
+    def find_spec(self, name, path, target=None):
+        if name.startswith("airflow_provider_mail."):
+            self.imported[name] = threading.current_thread() is threading.main_thread()
+
+async def wait():
+    async for event in MailCampaignTrigger(mail_conn_id="mail_default", mail_name="spring", poke_interval=0.1).run():
+        print(event.payload["status"])
+
+sys.meta_path.insert(0, Noting())
+asyncio.run(wait())
+print(sorted(name for name, in_loop in Noting.imported.items() if in_loop))
+print(Noting.imported["airflow_provider_mail.api.client"])
+"""
+
+
+def test_the_first_wait_of_a_triggerer_imports_beside_the_loop(emulator: Emulator, airflow_home: Path) -> None:
+    emulator.add_campaign("spring")
+
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_TRIGGERER], env=os.environ, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-3:] == ["complete", "[]", "False"]
 
 
 # --- what goes wrong ---

@@ -1,4 +1,4 @@
-"""What holds for every task that this package offers: arguments, template fields, the way through Airflow's database."""
+"""What holds for every task that this package offers: arguments, template fields, a way through the database."""
 
 from __future__ import annotations
 

@@ -156,6 +156,26 @@ def test_after_an_unknown_outcome_the_user_decides(
 
 
 @remembers
+def test_what_is_in_doubt_stays_so_when_sending_it_again_is_refused(
+    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", "resend")
+    emulator.faults.add("close_after", SENDS, skip=1)
+    emulator.faults.add("code_before", SENDS, skip=1, code=403, message="no credits")
+    with new_dag() as dag:
+        batch(messages=letters(35), on_ambiguous="{{ var.value.on_ambiguous }}", **AT_ONCE)
+    done = run(dag)
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "no credits" in done.log
+
+    monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", "skip")
+    assert clear_and_run(dag, done.result).state == "success"
+
+    assert mailed(emulator) == everybody(range(35))
+    assert done.result.xcom(TASK) == told(3, 25, 1, 10)
+
+
+@remembers
 @pytest.mark.parametrize("choice", ["fail", "resend", "skip"])
 def test_a_request_that_was_under_way_when_the_task_was_ended(run: Run, emulator: Emulator, choice: str) -> None:
     emulator.faults.add("delay_answer", SENDS, skip=2, seconds=60)
