@@ -95,7 +95,9 @@ def test_of_a_mapped_task_each_has_its_own(run: Run, emulator: Emulator, deferra
     assert done.state == "success"
     found = [done.result.xcom(TASK, map_index=index) for index in (0, 1)]
     assert [one["mail_stats"]["sent_count"] for one in found] == [100, 7]
-    assert [one["guid"] for one in found] == [campaign["guid"] for campaign in emulator.campaigns()]
+    created = {campaign["mailName"]: campaign["guid"] for campaign in emulator.campaigns()}
+    assert {one["mail_name"]: one["guid"] for one in found} == created
+    assert len(created) == 2
 
 
 @both_ways
