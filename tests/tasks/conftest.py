@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import traceback
@@ -16,7 +17,7 @@ from airflow.providers.common.sql.hooks.sql import DbApiHook
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
-from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time import supervisor, task_runner
 
 from airflow_provider_mail.emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
@@ -83,6 +84,12 @@ class Done:
 
 
 Run = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_api_server() -> None:
+    """Airflow 3.0 makes a new API server in this process for each task, a second each time; later ones keep it."""
+    supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
 
 
 @pytest.fixture

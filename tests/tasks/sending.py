@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,29 @@ from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator
-from tests.support.dags import RunResult, TaskResult
+from tests.support.dags import AIRFLOW_VERSION, RunResult, TaskResult
 from tests.tasks.conftest import TASK
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 SENDS = "transactional/mail/sends_customised"
+AT_ONCE = {"retries": 2, "retry_delay": datetime.timedelta(0)}
+
+remembers = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
+
 HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "{% raw %}<p>Hello {{name}}</p>{% endraw %}"}
+
+
+def told(requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0) -> dict[str, Any]:
+    """What a task returns."""
+    return {
+        "requests": requests,
+        "recipients": recipients,
+        "unknown_requests": unknown_requests,
+        "unknown_recipients": unknown_recipients,
+        "sandbox": False,
+    }
 
 
 def address(number: int) -> str:

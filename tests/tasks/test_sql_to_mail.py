@@ -299,7 +299,7 @@ def test_progress_is_told(run: Run, emulator: Emulator, any_crm: SqlDatabase, mo
     any_crm.execute("CREATE TABLE people (email TEXT)")
     any_crm.execute("INSERT INTO people", [(f"{number}@example.com",) for number in range(1000)])
 
-    done = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250, max_in_flight=1))
+    done = run(lambda: imported(sql="SELECT email FROM people -- everybody", chunk_size=250, max_in_flight=1))
     uncounted = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250, count_first=False))
 
     lines = [line for line in done.log.splitlines() if "rows done" in line]

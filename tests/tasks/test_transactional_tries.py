@@ -12,12 +12,11 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import ledger
-from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
-from tests.support.dags import AIRFLOW_VERSION
+from airflow_provider_mail.operators.transactional import MailSendOperator
 from tests.support.processes import free_port
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (
+    AT_ONCE,
     HELLO,
     SENDS,
     address,
@@ -29,22 +28,11 @@ from tests.tasks.sending import (
     letters,
     mailed,
     records,
+    remembers,
+    told,
 )
 
-remembers = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
-
-AT_ONCE = {"retries": 2, "retry_delay": datetime.timedelta(0)}
 LOST = ["close_before", "close_after", "http_error_before", "http_error_after", "html_after", "cut_json"]
-
-
-def told(requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0) -> dict[str, Any]:
-    return {
-        "requests": requests,
-        "recipients": recipients,
-        "unknown_requests": unknown_requests,
-        "unknown_recipients": unknown_recipients,
-        "sandbox": False,
-    }
 
 
 @remembers
@@ -297,153 +285,3 @@ def test_what_was_not_sent_yet_may_be_mended(run: Run, emulator: Emulator, new_d
     assert clear_and_run(dag, done.result).state == "success"
 
     assert mailed(emulator) == everybody(range(20), range(21, 35), range(50, 52))
-
-
-class Meddled(MailSendBatchOperator):
-    """Finds its store as `meddle` has left it."""
-
-    def __init__(self, *, meddle: Callable[[Any], None], **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.meddle = meddle
-
-    def execute(self, context: Any) -> dict[str, Any]:
-        self.meddle(context)
-        return super().execute(context)
-
-
-def meddled(meddle: Callable[[Any], None], **arguments: Any) -> Meddled:
-    return Meddled(
-        **{"task_id": TASK, "versions_per_request": 10, "messages": letters(25), "meddle": meddle}
-        | {**HELLO, **AT_ONCE, **arguments}
-    )
-
-
-@remembers
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"version": 0, "done": 2},
-        {"version": 2, "requests": 1, "recipients": 10, "pages": []},
-        {"version": 1, "requests": 1},
-        {"version": 1, "requests": "1", "recipients": 10, "unknown_requests": 0, "unknown_recipients": 0}
-        | {"digest": "", "under_way": None},
-        {"version": 1, "requests": -1, "recipients": 0, "unknown_requests": 0, "unknown_recipients": 0}
-        | {"digest": "", "under_way": None},
-        {},
-        [1],
-        "sent",
-        7,
-    ],
-    ids=str,
-)
-def test_a_record_of_another_version_is_not_guessed_at(run: Run, emulator: Emulator, value: Any) -> None:
-    done = run(lambda: meddled(lambda context: context["task_state_store"].set(LEDGER_KEY, value)))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "task state: what an earlier try wrote down" in done.log
-    assert emulator.journal.count() == 0
-    assert [json.loads(record) for record, _ in records(done.result)] == [value]
-
-
-def test_without_a_state_store_a_first_try_sends_and_says_what_it_cannot_know(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None)))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert mailed(emulator) == everybody(range(25))
-    assert done.returned == told(3, 25)
-    assert "this Airflow has no task state store" in done.log
-
-
-@pytest.mark.parametrize("choice", ["fail", "skip"])
-def test_without_a_state_store_nothing_is_sent_in_a_second_try(run: Run, emulator: Emulator, choice: str) -> None:
-    emulator.faults.add("delay", SENDS, skip=1, seconds=60)
-
-    done = run(
-        lambda: meddled(
-            lambda context: context.pop("task_state_store", None),
-            on_ambiguous=choice,
-            execution_timeout=datetime.timedelta(seconds=3),
-        )
-    )
-
-    assert (done.state, done.tries) == ("failed", 2)
-    assert "this is try 2, and nothing was sent in it" in done.log
-    assert emulator.journal.count(SENDS) == 2
-
-
-def test_without_a_state_store_a_failure_is_final(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change_retries(monkeypatch, total_seconds=0.0)
-    emulator.faults.add("too_many_requests", SENDS, skip=1, retry_after=1)
-
-    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None)))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "too many requests" in done.log
-    assert "10 recipients in 1 requests were accepted" in done.log
-    assert mailed(emulator) == everybody(range(10))
-
-
-def test_without_a_state_store_resend_sends_everything(run: Run, emulator: Emulator) -> None:
-    emulator.faults.add("close_before", SENDS, skip=1)
-
-    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None), on_ambiguous="resend"))
-
-    assert (done.state, done.tries) == ("success", 2)
-    assert mailed(emulator) == everybody(range(25), range(10))
-
-
-class Failing:
-    """A task state store that cannot be written for a while, as when the API server is away."""
-
-    def __init__(self, store: Any, failures: list[bool]) -> None:
-        self._store = store
-        self._failures = failures
-
-    def get(self, *arguments: Any) -> Any:
-        return self._store.get(*arguments)
-
-    def set(self, *arguments: Any, **options: Any) -> None:
-        from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-        from airflow.sdk.execution_time.comms import ErrorResponse
-
-        if self._failures and self._failures.pop(0):
-            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "away"}))
-        self._store.set(*arguments, **options)
-
-
-@remembers
-def test_a_short_absence_of_the_state_store_is_waited_for(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ledger, "PAUSES", (0.01, 0.01))
-    failures = [False, True, True, False, True]
-
-    def meddle(context: Any) -> None:
-        context["task_state_store"] = Failing(context["task_state_store"], failures)
-
-    done = run(lambda: meddled(meddle))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert failures == []
-    assert mailed(emulator) == everybody(range(25))
-
-
-@remembers
-@pytest.mark.parametrize("before", [0, 1, 2, 3])
-def test_nothing_is_sent_that_cannot_be_written_down(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, before: int
-) -> None:
-    monkeypatch.setattr(ledger, "PAUSES", ())
-    failures = [False] * before + [True] * 10
-
-    def meddle(context: Any) -> None:
-        context["task_state_store"] = Failing(context["task_state_store"], failures)
-
-    done = run(lambda: meddled(meddle))
-
-    assert done.state == "failed"
-    assert emulator.journal.count(SENDS) == before
-    assert mailed(emulator) == everybody(range(min(25, 10 * before)))
-    assert done.tries == (3 if before == 0 else 2)
