@@ -28,6 +28,9 @@ LIST_FROM = 4
 SETTLE_SECONDS = 5.0
 """A trigger that fires before the scheduler has noted the deferral can fail the task: nothing is looked at earlier."""
 
+SHORTEST_INTERVAL = 0.1
+"""Nobody may poll without a pause, whatever a sensor's `poke_interval` says."""
+
 
 @asynccontextmanager
 async def campaign_looks(
@@ -38,6 +41,7 @@ async def campaign_looks(
     :param interval: seconds from one poll to the next; waits with different intervals have different polls.
     :param not_before: Unix time before which there is nothing to see, such as the send time.
     """
+    interval = max(interval, SHORTEST_INTERVAL)
     watches = _watches.setdefault(asyncio.get_running_loop(), {})
     watch = watches.setdefault((mail_conn_id, interval), CampaignWatch(mail_conn_id, interval))
     wait = Wait(mail_name, max(not_before, time.time() + min(interval, SETTLE_SECONDS)))

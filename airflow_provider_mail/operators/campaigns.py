@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, conf
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator, conf
 
 from airflow_provider_mail.hooks.task import MailTask, task_instance_name
+from airflow_provider_mail.operators.hidden import revealed
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if poke_interval <= 0:
+            raise ValueError("poke_interval: must be more than 0")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.sender_mail = sender_mail
@@ -194,7 +197,10 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
             "editor_type": self.editor_type,
             "sandbox_mode": self.sandbox_mode or None,
         }
-        return CreateCampaign(**given)
+        unknown = set(self.ignore_differences) - given.keys()
+        if unknown:
+            raise AirflowFailException(f"ignore_differences: there is no field {', '.join(sorted(unknown))}")
+        return CreateCampaign(**{name: revealed(self, value, context) for name, value in given.items()})
 
     def _wait(self, request: CreateCampaign) -> dict[str, Any]:
         """Look until it is over, or once and then let the triggerer look."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
     AirflowSensorTimeout,
     BaseSensorOperator,
     PokeReturnValue,
@@ -66,6 +67,8 @@ class MailCampaignSensor(MailTask, BaseSensorOperator):
         """Look once; when it is deferrable and there is something to wait for, go on in the triggerer."""
         from airflow_provider_mail.api.waiting import CampaignWait, Outcome
 
+        if not self.mail_name:
+            raise AirflowFailException("mail_name: is empty")
         if self._wait is None:
             self._wait = CampaignWait(self.mail_name)
         look = self.look_at(self.mail_name)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
+
 from airflow_provider_mail.hooks.sql import sql_hook
 from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
 
@@ -67,8 +69,15 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
         """The query's rows, by a server-side cursor where the database has one."""
+        from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.read import stream_rows
+        from airflow_provider_mail.warehouse.table import TableName
 
+        if self.rejects_table:
+            try:
+                TableName.parse(self.rejects_table)
+            except WarehouseError as error:
+                raise AirflowFailException(f"rejects_table: {error}") from None
         with stream_rows(self.sql_hook, self.sql, self.parameters, self.chunk_size) as (columns, batches):
             yield Source(columns, batches, self._total())
 

@@ -43,6 +43,7 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         ({"repel_list_names": "staff"}, "repel_list_names: "),
         ({"sender_mail": "news"}, "sender_mail: is not an email address"),
         ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
+        ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
         ({"attachment": {"file_name": "a.pdf"}}, "attachment.file_data: "),
         ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
         ({"attachment": {"file_name": "a.pdf", "file_data": "QUJD", "size": "3"}}, "attachment.size: "),
@@ -55,6 +56,11 @@ def test_is_an_error(run: Run, emulator: Emulator, arguments: dict[str, Any], wo
     assert (done.state, done.tries) == ("failed", 1)
     assert words in done.log
     assert emulator.journal.count() == 0
+
+
+def test_a_wait_without_a_pause_breaks_the_dag_file() -> None:
+    with pytest.raises(ValueError, match="poke_interval: must be more than 0"):
+        create(poke_interval=0)
 
 
 def test_several_errors_are_told_at_once(run: Run, emulator: Emulator) -> None:

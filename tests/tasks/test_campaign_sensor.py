@@ -208,6 +208,15 @@ def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect:
 
 
 @every_way
+def test_a_name_that_is_empty_is_nobody_s(run: Run, emulator: Emulator, way: str) -> None:
+    done = run(lambda: wait(way, mail_name=""))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "mail_name: is empty" in done.log
+    assert emulator.journal.count() == 0
+
+
+@every_way
 def test_looks_that_fail_are_borne(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring")
     # One look is up to five requests.

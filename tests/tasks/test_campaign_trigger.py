@@ -177,6 +177,15 @@ def test_who_waits_for_tomorrow_holds_nobody_up(emulator: Emulator) -> None:
     assert [entry["body"]["mailName"] for entry in emulator.journal.entries(GETS)] == ["now"]
 
 
+def test_there_is_always_a_pause(emulator: Emulator) -> None:
+    emulator.add_campaign("slow", state="sending")
+    emulator.settings.sending_seconds = 1000
+
+    run(event(trigger("slow", poke_interval=0.0, end_time=time.time() + 1)))
+
+    assert 1 <= emulator.journal.count(GETS) <= 12
+
+
 # --- many waits ---
 
 

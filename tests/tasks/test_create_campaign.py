@@ -138,6 +138,26 @@ def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) ->
     }
 
 
+def test_nothing_from_another_task_is_nothing(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
+    with new_dag() as dag:
+
+        @task
+        def nobody() -> list[str]:
+            return []
+
+        @task
+        def nothing() -> str:
+            return ""
+
+        create(mail_name="plain", repel_list_names=nobody(), subject=nothing())
+
+    done = run(dag)
+
+    assert done.state == "success", done.log
+    (body,) = sends(emulator)
+    assert (body["repelListNames"], body["subject"]) == ([], "")
+
+
 # --- the name ---
 
 

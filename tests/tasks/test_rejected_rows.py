@@ -167,8 +167,9 @@ def test_kept_also_when_the_import_fails_midway(
 def test_the_errors_do_not_hide_each_other(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
     emulator.faults.add("code_before", "contacts/imports", count=None, code=401)
     customers(crm)
+    crm.execute("CREATE TABLE rejects (import_id TEXT)")
 
-    done = run(lambda: imported(rejects_table="no table!", retries=2))
+    done = run(lambda: imported(rejects_table="rejects", retries=2))
 
     assert done.state == "failed"
     assert done.tries == 1

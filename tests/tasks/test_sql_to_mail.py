@@ -98,6 +98,7 @@ def test_columns_are_mapped_and_others_left_out(run: Run, emulator: Emulator, an
         ({"sql_conn_id": "odd"}, "sql_conn_id: connection 'odd' of type 'odd' has no hook"),
         ({"sql_conn_id": "nowhere"}, "nowhere"),
         ({"mail_conn_id": "nowhere"}, "nowhere"),
+        ({"rejects_table": "no table!"}, "rejects_table: `table` must be a name such as"),
         ({"list_name": ""}, "list_name"),
         ({"list_name": None, "list_description": "Lost"}, "list_description is used only when list_name is given"),
     ],
