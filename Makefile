@@ -60,4 +60,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@echo "Installing Airflow $(AIRFLOW) and the tools into $(VENV) (once)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check uv
 	@$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --editable . --group dev
+	@$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --group mysql 2>/dev/null || \
+	  echo "MySQL's driver cannot be compiled here, so its tests will be skipped. On Debian and Ubuntu: apt-get install" \
+	    "mariadb-server libmariadb-dev pkg-config gcc python3-dev, then make clean"
 	@touch $@

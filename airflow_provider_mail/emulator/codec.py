@@ -11,4 +11,7 @@ encode = msgspec.json.encode
 
 def decode(data: bytes | str) -> Any:
     """The decoded value; ``ValueError`` when the text is not JSON."""
-    return msgspec.json.decode(data)
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError as error:  # a ValueError of its own only since msgspec 0.20
+        raise ValueError(str(error)) from None

@@ -100,7 +100,7 @@ def test_disappears(run: Run, emulator: Emulator, way: str) -> None:
     assert "campaign 'spring' has disappeared: deleted or cancelled at the service" in done.log
 
 
-@every_way
+@repeating
 def test_cancelled_while_it_waits(run: Run, emulator: Emulator, way: str) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
     emulator.add_campaign("spring", state="scheduled", send_date=soon)
