@@ -1,0 +1,258 @@
+"""What could be wrong with a campaign, found out before it is created. Everything here reads; nothing changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from airflow_provider_mail.api.base import Flow
+from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
+from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
+from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, MailServerError, MailValidationError
+from airflow_provider_mail.api.lists import find_list
+from airflow_provider_mail.api.paging import Pager, next_page
+from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, Sender
+from airflow_provider_mail.api.tags import tags_of
+
+MARKETING = 1
+
+Level = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    :param check: its name.
+    :param level: ``ok``, ``warning`` (somebody should look) or ``error`` (it should not go out).
+    :param text: for a person.
+    """
+
+    check: str
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightRules:
+    """What is checked beyond what the service itself demands.
+
+    :param max_recipients: more contacts in the target lists than this are an error.
+    :param max_growth: more than so many times the contacts that the last campaign went to are an error.
+    :param compare_with: part of the names of the campaigns of which the last one counts, for ``max_growth``.
+    :param known_tags: the tags that the service can fill in; others are an error. ``None``: tags are not checked.
+    :param unsubscribe_pattern: regular expression that the content must match, else it is an error: there is no way
+        out of the list. ``None``: not checked.
+    :param max_content_bytes: a larger content is a warning; large mail programs cut off what is longer.
+    :raises MailValidationError: naming what is wrong.
+    """
+
+    max_recipients: int | None = None
+    max_growth: float | None = None
+    compare_with: str | None = None
+    known_tags: Collection[str] | None = None
+    unsubscribe_pattern: str | None = "(?i)unsubscri"
+    max_content_bytes: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_recipients", "max_growth", "max_content_bytes"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise MailValidationError(f"{name}: must be more than 0")
+        if self.max_growth is not None and not self.compare_with:
+            raise MailValidationError("compare_with: needed beside max_growth: part of the earlier campaigns' names")
+        try:
+            re.compile(self.unsubscribe_pattern or "")
+        except re.error as error:
+            raise MailValidationError(f"unsubscribe_pattern: {error}") from None
+
+
+@dataclass(slots=True)
+class Report:
+    """What all checks found.
+
+    :param findings: in the order of the checks.
+    :param recipients: contacts in the target lists together; who is in two of them counts twice, who is excluded too.
+        ``None`` where the service does not say.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    recipients: int | None = 0
+
+    def note(self, check: str, level: Level, text: str) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(check, level, text))
+
+    def count(self, level: Level) -> int:
+        """How many findings have that level."""
+        return sum(finding.level == level for finding in self.findings)
+
+    def table(self) -> str:
+        """The findings as a Markdown table, the worst first."""
+        worst_first = sorted(self.findings, key=lambda finding: ("error", "warning", "ok").index(finding.level))
+        rows = [("", "check", "finding"), ("---",) * 3, *((each.level, each.check, each.text) for each in worst_first)]
+        return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+
+
+def preflight(request: CreateCampaign, rules: PreflightRules | None = None) -> Flow[Report]:
+    """Check a campaign as far as that can be done without creating it.
+
+    :param request: the campaign.
+    :param rules: further rules.
+    :raises MailError: when the service cannot be asked; a refusal of the campaign is a finding.
+    """
+    rules = rules or PreflightRules()
+    report = Report()
+    yield from _sender(request, report)
+    yield from _lists(request, report)
+    yield from _growth(request, rules, report)
+    for finding in _content(request, rules):
+        report.findings.append(finding)
+    yield from _service(request, report)
+    return report
+
+
+def _sender(request: CreateCampaign, report: Report) -> Flow[None]:
+    answer: GetSendersResponse = yield GetSenders()
+    address = request.sender_mail.casefold()
+    entries = [
+        each
+        for each in answer.mail_from_domains or []
+        if each.from_domain.casefold() in (address, address.rpartition("@")[2])
+    ]
+    usable = [each for each in entries if each.sender_type in (None, MARKETING)]
+    if not entries:
+        report.note("sender", "error", f"{request.sender_mail} is no sender of the account")
+    elif not usable:
+        report.note("sender", "error", f"{request.sender_mail} may send transactional mail only")
+    elif not any(each.is_validate == 1 for each in usable):
+        report.note("sender", "error", f"{request.sender_mail} is not verified: {_bad_checks(usable[0])}")
+    else:
+        report.note("sender", "ok", f"{request.sender_mail} is verified")
+
+
+def _bad_checks(sender: Sender) -> str:
+    checks = {
+        "MX": sender.mx_status,
+        "SPF": sender.spf_status,
+        "DKIM": sender.dkim_status,
+        "DMARC": sender.dmarc_status,
+    }
+    bad = [name for name, status in checks.items() if status != 1]
+    return f"look at its DNS entries for {', '.join(bad)}" if bad else "the service does not say why"
+
+
+def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
+    for name in request.send_list_names or []:
+        if (yield from find_list(name)) is None:
+            report.note("lists", "error", f"there is no list {name!r}")
+            continue
+        page: ContactsPage = yield GetListContacts(list_name=name, page_size=1)
+        total = page.total_records
+        if total is None or report.recipients is None:
+            report.recipients = None
+            report.note("lists", "warning", f"the service does not say how many contacts {name!r} has")
+            continue
+        report.recipients += total
+        if total:
+            report.note("lists", "ok", f"{name!r} has {total:,} contacts")
+        else:
+            report.note("lists", "error", f"{name!r} is empty")
+    for name in request.repel_list_names or []:
+        exists = (yield from find_list(name)) is not None
+        report.note(
+            "excluded lists",
+            "ok" if exists else "error",
+            f"{name!r} exists" if exists else f"there is no list {name!r}: nobody would be excluded",
+        )
+
+
+def _growth(request: CreateCampaign, rules: PreflightRules, report: Report) -> Flow[None]:
+    recipients = report.recipients
+    if rules.max_recipients is not None:
+        _bound(report, "recipients", recipients, rules.max_recipients, f"max_recipients is {rules.max_recipients:,}")
+    if rules.max_growth is None:
+        return
+    last = yield from _last_sent(rules.compare_with or "", request.mail_name)
+    if last is None or last.mail_stats is None or not last.mail_stats.sent_count:
+        report.note("growth", "warning", f"no campaign has gone out with {rules.compare_with!r} in its name")
+        return
+    sent = last.mail_stats.sent_count
+    most = int(sent * rules.max_growth)
+    _bound(report, "growth", recipients, most, f"{rules.max_growth:g} times the {sent:,} of {last.mail_name!r}")
+
+
+def _bound(report: Report, check: str, recipients: int | None, most: int, words: str) -> None:
+    if recipients is None:
+        report.note(check, "error", f"the number of contacts is not known; {words}")
+    else:
+        over = recipients > most
+        report.note(check, "error" if over else "ok", f"{recipients:,} contacts in the target lists; {words}")
+
+
+def _last_sent(part: str, but: str) -> Flow[Campaign | None]:
+    pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=part, mail_status=[MailStatus.COMPLETE], page_size=100))
+    last: Campaign | None = None
+    while pager.next_request is not None:
+        page: Sequence[Campaign] = yield from next_page(pager)
+        for each in page:
+            sent_at = each.send_by_date_time
+            if each.mail_name == but or sent_at is None or part not in each.mail_name:
+                continue
+            if last is None or last.send_by_date_time is None or sent_at > last.send_by_date_time:
+                last = each
+    return last
+
+
+def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding]:
+    content = request.content or ""
+    if not request.subject:
+        yield Finding("subject", "warning", "there is none")
+    if not content:
+        yield Finding("content", "error", "there is none")
+        return
+    size = len(content.encode())
+    large = size > rules.max_content_bytes
+    yield Finding(
+        "size",
+        "warning" if large else "ok",
+        f"the content has {size:,} bytes" + (f", more than {rules.max_content_bytes:,}" if large else ""),
+    )
+    if rules.unsubscribe_pattern is not None:
+        found = re.search(rules.unsubscribe_pattern, content) is not None
+        yield Finding(
+            "unsubscribe",
+            "ok" if found else "error",
+            "the content has a way out" if found else f"nothing in the content matches {rules.unsubscribe_pattern!r}",
+        )
+    if rules.known_tags is not None:
+        tags = tags_of(request.subject, content)
+        unknown = [tag for tag in tags if tag not in rules.known_tags]
+        yield Finding(
+            "tags",
+            "error" if unknown else "ok",
+            f"nothing is known to fill in {', '.join(unknown)}" if unknown else f"{len(tags)} tags, all known",
+        )
+
+
+def _service(request: CreateCampaign, report: Report) -> Flow[None]:
+    existing = yield from find_campaign(request.mail_name)
+    if existing is not None:
+        report.note(
+            "name", "warning", f"{request.mail_name!r} exists (mailStatus {existing.mail_status}): it would be adopted"
+        )
+        return
+    try:
+        yield request.model_copy(update={"sandbox_mode": True})
+    except MailAuthError:
+        raise
+    except (MailRejectedError, MailServerError) as refusal:
+        if not isinstance(refusal, MailRejectedError) and refusal.code != 500:
+            raise
+        # Code 500 is the document's "task check failed", too.
+        said = refusal.service_message or f"code {refusal.code}"
+        report.note("service's own check", "error", said)
+    else:
+        report.note("service's own check", "ok", "the service would create it")

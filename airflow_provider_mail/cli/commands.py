@@ -1,0 +1,174 @@
+"""What the commands do. They end with 0, or with 1 and a sentence on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+from airflow_provider_mail.hooks.errors import without_addresses
+from airflow_provider_mail.hooks.mail import MailHook
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.waiting import Look
+
+Command = Callable[[Namespace], None]
+
+
+def command(function: Command) -> Command:
+    """A failure is one sentence, not a traceback: somebody reads it at two in the morning."""
+
+    @wraps(function)
+    def run(args: Namespace) -> None:
+        from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+
+        # Airflow may log to standard output, which a program may read; what came of retries is said in the end.
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            function(args)
+        except (MailError, AirflowException, AirflowNotFoundException) as error:
+            fail(without_addresses(str(error)))
+        finally:
+            logging.disable(before)
+
+    return run
+
+
+def fail(sentence: str) -> None:
+    """Say why and end with 1."""
+    print(sentence, file=sys.stderr)
+    raise SystemExit(1)
+
+
+def show(rows: Sequence[dict[str, Any]], output: str) -> None:
+    """Print rows as Airflow's own commands do."""
+    from airflow.cli.simple_table import AirflowConsole
+
+    AirflowConsole().print_as(data=list(rows), output=output)
+
+
+@command
+def check(args: Namespace) -> None:
+    """``airflow mail check``."""
+    works, words = MailHook(args.conn_id).test_connection()
+    if not works:
+        fail(words)
+    print(words)
+
+
+@command
+def campaigns(args: Namespace) -> None:
+    """``airflow mail campaigns``."""
+    if args.limit < 1:
+        fail("--limit: must be at least 1")
+    request = GetCampaigns(
+        mail_name=args.name,
+        mail_status=[MailStatus[args.status.upper()]] if args.status else None,
+        all_team=args.all_team or None,
+        page_size=100,
+    )
+    hook = MailHook(args.conn_id)
+    found = [_row(each, args.all_team) for page in hook.get_conn().pages(request) for each in page]
+    found.sort(key=lambda row: row["send time"], reverse=True)
+    show(found[: args.limit], args.output)
+    if len(found) > args.limit:
+        print(f"The newest {args.limit} of {len(found)}; --limit shows more.", file=sys.stderr)
+
+
+@command
+def campaign(args: Namespace) -> None:
+    """``airflow mail campaign NAME``."""
+    if args.interval <= 0:
+        fail("--interval: must be more than 0")
+    hook = MailHook(args.conn_id)
+    found = hook.find_campaign(args.name)
+    if found is None:
+        fail(f"There is no campaign {args.name!r}.")
+    if args.watch:
+        found = _watched(hook, args.name, args.interval)
+    assert found is not None
+    row = {"name": found.mail_name, **_row(found, team=True)}
+    row |= {name: value for name, value in _details(found).items() if value}
+    show(
+        [row] if args.output != "table" else [{"field": key, "value": value} for key, value in row.items()], args.output
+    )
+
+
+@command
+def emulator(args: Namespace) -> None:
+    """``airflow mail emulator``."""
+    from airflow_provider_mail.emulator.__main__ import main
+
+    given = {"--host": args.host, "--port": args.port, "--file": args.file, "--api-key": args.api_key}
+    arguments = [word for name, value in given.items() if value for word in (name, value)]
+    arguments += [word for setting in args.setting for word in ("--setting", setting)]
+    raise SystemExit(main([*arguments, *(["--demo-data"] if args.demo_data else [])]))
+
+
+def _watched(hook: MailHook, mail_name: str, interval: float) -> Campaign:
+    """Look until it is over; fails when it did not go out."""
+    wait, said = CampaignWait(mail_name, seen=True, looked=True), ""
+    while True:
+        look = _look(hook, mail_name)
+        verdict = wait.judge(look)
+        if verdict.message != said:
+            said = verdict.message
+            print(f"{time.strftime('%H:%M:%S')}  {said}", file=sys.stderr, flush=True)
+        if verdict.outcome is Outcome.COMPLETE:
+            assert isinstance(look, Campaign)
+            return look
+        if verdict.outcome is not Outcome.WAITING:
+            raise SystemExit(1)
+        time.sleep(interval)
+
+
+def _look(hook: MailHook, mail_name: str) -> Look:
+    try:
+        return hook.find_campaign(mail_name)
+    except MailError as error:
+        return error
+
+
+def _row(campaign: Campaign, team: bool) -> dict[str, Any]:
+    stats = campaign.mail_stats
+    send_time = campaign.send_by_date_time
+    return {
+        "name": campaign.mail_name,
+        **({"team": campaign.team_name or ""} if team else {}),
+        "status": _status(campaign.mail_status),
+        "send time": send_time.strftime("%Y-%m-%d %H:%M:%S UTC") if send_time else "",
+        "sent": "" if stats is None or stats.sent_count is None else stats.sent_count,
+        "delivered": "" if stats is None or stats.delivered_count is None else stats.delivered_count,
+        "opened": "" if stats is None or stats.open_count is None else stats.open_count,
+        "clicked": "" if stats is None or stats.click_count is None else stats.click_count,
+    }
+
+
+def _status(number: int) -> str:
+    known = {status.value: status.name.lower() for status in MailStatus}
+    return f"{known[number]} ({number})" if number in known else str(number)
+
+
+def _details(campaign: Campaign) -> dict[str, Any]:
+    stats = campaign.mail_stats or MailStats()
+    return {
+        "hard bounces": stats.hard_bounce,
+        "soft bounces": stats.soft_bounce,
+        "not sent": stats.unsent_count,
+        "unsubscribed": stats.unsubscribe_count,
+        "subject": campaign.subject,
+        "sender": campaign.sender_mail,
+        "lists": ", ".join(campaign.rcpt_list_names or []),
+        "excluded lists": ", ".join(campaign.repel_list_names or []),
+        "type": campaign.task_type,
+        "guid": campaign.guid,
+        "reviewer": campaign.reviewer_name,
+    }

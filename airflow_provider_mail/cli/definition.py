@@ -1,0 +1,58 @@
+"""The commands and their arguments, declared once. Imported by every Airflow command: keep it light."""
+
+from __future__ import annotations
+
+from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
+
+COMMANDS = "airflow_provider_mail.cli.commands"
+
+CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
+NAME = Arg(("name",), help="the campaign's exact name")
+PART = Arg(("--name",), help="only campaigns whose name contains this")
+STATUS = Arg(("--status",), help="only those with this mailStatus", choices=("draft", "sending", "complete", "failed"))
+LIMIT = Arg(("--limit",), help="at most so many, the newest first (50)", type=int, default=50)
+ALL_TEAM = Arg(("--all-team",), help="of all teams (a permission of the account)", action="store_true")
+WATCH = Arg(("-w", "--watch"), help="look again until it has gone out or failed", action="store_true")
+INTERVAL = Arg(("--interval",), help="seconds from one look to the next (10)", type=float, default=10.0)
+HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
+PORT = Arg(("--port",), help="port to listen on, 0 for a free one (8025)", default="8025")
+FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memory")
+API_KEY = Arg(("--api-key",), help="API key to accept")
+SETTING = Arg(("--setting",), help="NAME=VALUE, see docs/emulator.md; may be repeated", action="append", default=[])
+DEMO_DATA = Arg(("--demo-data",), help="begin with senders, lists, templates and campaigns", action="store_true")
+
+
+def get_cli_commands() -> list[CLICommand]:
+    """What Airflow is told (``cli`` of the provider information, read since 3.2)."""
+    return [
+        GroupCommand(
+            name="mail",
+            help="The email service of a connection",
+            subcommands=(
+                ActionCommand(
+                    name="check",
+                    help="Say in words whether a connection works",
+                    func=lazy_load_command(f"{COMMANDS}.check"),
+                    args=(CONN_ID,),
+                ),
+                ActionCommand(
+                    name="campaigns",
+                    help="List campaigns",
+                    func=lazy_load_command(f"{COMMANDS}.campaigns"),
+                    args=(CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
+                ),
+                ActionCommand(
+                    name="campaign",
+                    help="Show one campaign, or watch it until it has gone out",
+                    func=lazy_load_command(f"{COMMANDS}.campaign"),
+                    args=(NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
+                ),
+                ActionCommand(
+                    name="emulator",
+                    help="Serve the emulator of the service",
+                    func=lazy_load_command(f"{COMMANDS}.emulator"),
+                    args=(HOST, PORT, FILE, API_KEY, SETTING, DEMO_DATA),
+                ),
+            ),
+        )
+    ]

@@ -1,0 +1,77 @@
+"""The webhook configuration is brought to what is wanted, and to nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
+from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook, configure_webhook
+from airflow_provider_mail.emulator import Emulator
+from tests.api.driving import Driver
+
+SAVE = "webhook/save"
+A, B = "https://a.example/hook", "https://b.example/hook"
+
+
+def configure(client: Driver, **fields: Any) -> list[str]:
+    return client.run(configure_webhook(SaveWebhook(**fields)))
+
+
+def test_only_what_differs_is_sent(emulator: Emulator, client: Driver) -> None:
+    wanted: dict[str, Any] = {"trans_event": {"opened": True}, "trans_callback_url": A, "trans_enable": True}
+    assert configure(client, **wanted) == ["trans_event.opened", "trans_callback_url", "trans_enable"]
+    assert configure(client, **wanted) == []
+    assert configure(client, **wanted | {"trans_callback_url": B}) == ["trans_callback_url"]
+    bodies = [entry["body"] for entry in emulator.journal.entries(SAVE)]
+    assert bodies == [
+        {"transEvent": {"opened": True}, "transCallbackUrl": A, "transEnable": True},
+        {"transCallbackUrl": B},
+    ]
+
+
+def test_false_is_a_wish_and_absent_is_none(emulator: Emulator, client: Driver) -> None:
+    configure(client, trans_enable=True, trans_callback_url=A)
+    assert configure(client, trans_enable=False) == ["trans_enable"]
+    saved = client.send(GetWebhook())
+    assert (saved.trans_enable, saved.trans_callback_url) == (False, A)
+
+
+SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(before=SENDERS, wanted=SENDERS, mode=st.sampled_from(["save", "replace"]))
+def test_callbacks_of_senders(
+    before: dict[str, str], wanted: dict[str, str], mode: str, emulator: Emulator, client: Driver
+) -> None:
+    def extra(by_sender: dict[str, str]) -> list[dict[str, str]]:
+        return [{"sender": sender, "url": url} for sender, url in by_sender.items()]
+
+    client.send(SaveWebhook(trans_callback_url_extra=extra(before), trans_callback_url_extra_update_mode="replace"))
+    there = {sender: url for sender, url in before.items() if url}
+    saves = emulator.journal.count(SAVE)
+
+    configure(client, trans_callback_url_extra=extra(wanted), trans_callback_url_extra_update_mode=mode)
+
+    expected = {**(there if mode == "save" else {}), **wanted}
+    expected = {sender: url for sender, url in expected.items() if url}
+    assert {each.sender: each.url for each in client.send(GetWebhook()).callbacks} == expected
+    assert emulator.journal.count(SAVE) - saves == (expected != there)
+
+
+def test_what_was_not_saved_after_all_is_noticed(emulator: Emulator, client: Driver) -> None:
+    configure(client, trans_callback_url=A, trans_enable=True)
+    # The service says yes and does nothing.
+    emulator.faults.add("code_before", SAVE, code=200, message="", http_status=200)
+    with pytest.raises(MailConflictError, match="reads back is not what was saved: trans_callback_url") as raised:
+        configure(client, trans_callback_url=B)
+    assert B not in str(raised.value)
+
+
+def test_an_empty_wish_is_a_mistake(client: Driver) -> None:
+    with pytest.raises(MailValidationError, match="nothing to save"):
+        configure(client)

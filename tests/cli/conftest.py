@@ -1,0 +1,57 @@
+"""The commands, at the emulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.__main__ import main
+from airflow_provider_mail.emulator import Emulator
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], airflow_home: Path
+) -> Command:
+    """Runs ``python -m airflow_provider_mail`` with these arguments."""
+
+    def connect(conn_id: str = "mail_default", **changed: Any) -> None:
+        connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key, **changed}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
+
+    connect()
+    connect("mail_bad", password="not-the-key")
+
+    def command(*arguments: str) -> Said:
+        capsys.readouterr()
+        try:
+            main(arguments)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+        else:
+            status = 0
+        printed = capsys.readouterr()
+        return Said(status, printed.out, printed.err)
+
+    return command
