@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from argparse import Namespace
@@ -29,6 +30,8 @@ def command(function: Command) -> Command:
     def run(args: Namespace) -> None:
         from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
+        # Else the connections in Airflow's database are not looked up (3.1 and later; its own commands do the same).
+        os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
         # Airflow may log to standard output, which a program may read; what came of retries is said in the end.
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)

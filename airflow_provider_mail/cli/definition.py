@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
 
 COMMANDS = "airflow_provider_mail.cli.commands"
+OAUTH = "airflow_provider_mail.cli.oauth"
 
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
 NAME = Arg(("name",), help="the campaign's exact name")
@@ -20,6 +21,13 @@ FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memo
 API_KEY = Arg(("--api-key",), help="API key to accept")
 SETTING = Arg(("--setting",), help="NAME=VALUE, see docs/emulator.md; may be repeated", action="append", default=[])
 DEMO_DATA = Arg(("--demo-data",), help="begin with senders, lists, templates and campaigns", action="store_true")
+PASTE = Arg(
+    ("--paste",),
+    help="do not listen for the redirect: paste the address that the browser was sent to",
+    action="store_true",
+)
+WAIT = Arg(("--wait",), help="seconds to wait for the redirect (300)", type=float, default=300.0)
+TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file, not in the connection")
 
 
 def get_cli_commands() -> list[CLICommand]:
@@ -46,6 +54,24 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Show one campaign, or watch it until it has gone out",
                     func=lazy_load_command(f"{COMMANDS}.campaign"),
                     args=(NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
+                ),
+                GroupCommand(
+                    name="oauth",
+                    help="OAuth 2.0: obtain an access token, see how long it lasts",
+                    subcommands=(
+                        ActionCommand(
+                            name="login",
+                            help="Obtain an access token and store it in the connection",
+                            func=lazy_load_command(f"{OAUTH}.login"),
+                            args=(CONN_ID, PASTE, WAIT, TOKEN_FILE),
+                        ),
+                        ActionCommand(
+                            name="status",
+                            help="Show kind, age and remaining life of the token",
+                            func=lazy_load_command(f"{OAUTH}.status"),
+                            args=(CONN_ID, ARG_OUTPUT),
+                        ),
+                    ),
                 ),
                 ActionCommand(
                     name="emulator",

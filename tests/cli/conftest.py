@@ -32,7 +32,7 @@ Command = Callable[..., Said]
 
 @pytest.fixture
 def command(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], airflow_home: Path
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], airflow_home: Path
 ) -> Command:
     """Runs ``python -m airflow_provider_mail`` with these arguments."""
 
@@ -40,18 +40,20 @@ def command(
         connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key, **changed}
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
 
+    # The commands set it for good, which is right for a process that ends with them.
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     connect()
     connect("mail_bad", password="not-the-key")
 
     def command(*arguments: str) -> Said:
-        capsys.readouterr()
+        capfd.readouterr()
         try:
             main(arguments)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
         else:
             status = 0
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         return Said(status, printed.out, printed.err)
 
     return command

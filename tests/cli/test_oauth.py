@@ -1,0 +1,324 @@
+"""`airflow mail oauth`: the token gets into the connection, once, and only from the page that was opened."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.mail import MailHook
+from tests.cli.conftest import Command, Said
+
+CONN = "mail_oauth"
+TOKEN = "auth/oauth/token"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def stored(emulator: Emulator, airflow_home: Path) -> Iterator[Callable[..., None]]:
+    """A function that stores the connection in Airflow's database, ready for a login."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    def remove() -> None:
+        with create_session() as session:
+            session.execute(delete(Connection).where(Connection.conn_id == CONN))
+
+    def store(**extra: Any) -> None:
+        settings = emulator.settings
+        fields = {
+            "client_id": settings.oauth_client_id,
+            "client_secret": settings.oauth_client_secret,
+            "redirect_uri": settings.oauth_redirect_uri,
+            "requests_per_second": 50,
+            **extra,
+        }
+        remove()
+        with create_session() as session:
+            session.add(Connection(conn_id=CONN, conn_type="mail", host=emulator.base_url, extra=json.dumps(fields)))
+
+    emulator.change_settings(oauth_redirect_uri=f"http://127.0.0.1:{free_port()}/callback", oauth_echo_state=True)
+    store()
+    yield store
+    remove()
+
+
+def extra() -> dict[str, Any]:
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        return json.loads(session.scalars(select(Connection).where(Connection.conn_id == CONN)).one().extra)
+
+
+Visit = Callable[[str], str]
+
+
+def approving(url: str) -> str:
+    """What a person does with the consent page; returns the address that the browser is sent to."""
+    return deciding(url, "approve")
+
+
+def deciding(url: str, decision: str) -> str:
+    page = httpx.get(url)
+    assert page.status_code == 200, page.text
+    form = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text)) | {"decision": decision}
+    answer = httpx.post(str(httpx.URL(url).join("/v5/auth/oauth/authorize")), data=form)
+    return answer.headers["location"]
+
+
+@pytest.fixture
+def login(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """Runs the command while a browser opens its page and comes back; `visit` turns the one address into the other."""
+    from airflow_provider_mail.cli import oauth
+
+    def login(visit: Visit | None, *arguments: str) -> Said:
+        opened: list[str] = []
+        original = oauth.authorize_url
+
+        def noted(*given: Any, **named: Any) -> str:
+            opened.append(original(*given, **named))
+            return opened[-1]
+
+        monkeypatch.setattr(oauth, "authorize_url", noted)
+
+        def browse() -> None:
+            end = time.monotonic() + 20
+            while not opened and time.monotonic() < end:
+                time.sleep(0.02)
+            if visit is None or not opened:
+                return
+            address = visit(opened[0])
+            while time.monotonic() < end:
+                try:
+                    httpx.get(address, trust_env=False)
+                    return
+                except httpx.ConnectError:
+                    time.sleep(0.02)  # it listens in a moment
+
+        browser = threading.Thread(target=browse)
+        browser.start()
+        try:
+            return command("oauth", "login", "--conn-id", CONN, *arguments)
+        finally:
+            browser.join()
+
+    return login
+
+
+def test_the_token_is_stored_and_works(
+    stored: Callable[..., None], login: Callable[..., Said], command: Command, emulator: Emulator
+) -> None:
+    said = login(approving)
+    assert said.status == 0, said.err
+    assert "is permanent" in said.out
+    saved = extra()
+    assert saved["auth_type"] == "oauth"
+    assert saved["requests_per_second"] == 50
+    assert saved["access_token"] not in said.out + said.err
+    assert command("check", "-c", CONN).status == 0
+    assert emulator.journal.entries("lists/get")[-1]["auth"] == "oauth"
+
+    (row,) = command("oauth", "status", "-c", CONN, "-o", "json").rows
+    assert row["authentication"] == "oauth"
+    assert row["token"] == "stored"
+    assert row["life"] == "is permanent"
+    assert re.fullmatch(r"\d+ seconds ago", row["obtained"])
+
+
+def test_pasting_the_address(
+    stored: Callable[..., None], command: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def paste(_: str) -> str:
+        (url,) = re.findall(r"http\S+", capfd.readouterr().out)
+        return f" {approving(url)} "
+
+    monkeypatch.setattr("builtins.input", paste)
+    assert command("oauth", "login", "-c", CONN, "--paste").status == 0
+    assert extra()["access_token"]
+
+
+def forged(url: str) -> str:
+    return approving(url.replace("state=", "state=x"))
+
+
+def denied(url: str) -> str:
+    return deciding(url, "deny")
+
+
+@pytest.mark.parametrize(
+    ("visit", "settings", "words"),
+    [
+        (forged, {}, "did not come from the page that was opened"),
+        (denied, {}, "access was not granted (access_denied)"),
+        (denied, {"oauth_denial": "redirect_bare"}, "came back without a code"),
+    ],
+)
+def test_nothing_is_stored(
+    stored: Callable[..., None],
+    login: Callable[..., Said],
+    emulator: Emulator,
+    visit: Visit,
+    settings: dict[str, Any],
+    words: str,
+) -> None:
+    emulator.change_settings(**settings)
+    said = login(visit)
+    assert said.status == 1
+    assert words in said.err
+    assert emulator.journal.count(TOKEN) == 0
+    assert "access_token" not in extra()
+
+
+def test_a_service_that_returns_no_state(
+    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
+) -> None:
+    emulator.change_settings(oauth_echo_state=False)
+    said = login(approving)
+    assert said.status == 0
+    assert "did not return the state" in said.out
+
+
+def test_a_code_works_once(stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator) -> None:
+    def spent(url: str) -> str:
+        address = approving(url)
+        (code,) = parse_qs(urlsplit(address).query)["code"]
+        settings = emulator.settings
+        exchanged = httpx.get(
+            f"{emulator.base_url}/v5/{TOKEN}",
+            params={
+                "grant_type": "authorization_code",
+                "client_id": settings.oauth_client_id,
+                "client_secret": settings.oauth_client_secret,
+                "code": code,
+            },
+        )
+        assert exchanged.json()["code"] == 200
+        return address
+
+    said = login(spent)
+    assert said.status == 1
+    assert "code is unknown, used or expired" in said.err
+    assert "access_token" not in extra()
+
+
+def test_a_code_lives_five_minutes(stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator) -> None:
+    def slow(url: str) -> str:
+        address = approving(url)
+        emulator.clock.advance(minutes=5, seconds=1)
+        return address
+
+    said = login(slow)
+    assert said.status == 1
+    assert "expired" in said.err
+
+
+def test_an_answer_that_is_lost_is_not_asked_for_again(
+    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
+) -> None:
+    emulator.faults.add("close_after", TOKEN)
+    said = login(approving)
+    assert said.status == 1
+    assert emulator.journal.count(TOKEN) == 1
+
+
+def test_nobody_comes_back(stored: Callable[..., None], login: Callable[..., Said]) -> None:
+    said = login(None, "--wait", "0.2")
+    assert said.status == 1
+    assert "did not come back" in said.err
+
+
+def test_a_port_that_is_taken(stored: Callable[..., None], command: Command, emulator: Emulator) -> None:
+    target = urlsplit(emulator.settings.oauth_redirect_uri)
+    with socket.create_server((target.hostname or "", target.port or 0)):
+        said = command("oauth", "login", "-c", CONN)
+    assert said.status == 1
+    assert "redirect_uri: cannot listen" in said.err
+
+
+def test_what_is_missing_is_named_before_anything_is_opened(stored: Callable[..., None], command: Command) -> None:
+    stored(client_id=None, client_secret="")
+    said = command("oauth", "login", "-c", CONN)
+    assert (said.status, said.out) == (1, "")
+    assert "client_id, client_secret: needed" in said.err
+
+
+def test_a_connection_that_is_not_in_the_database(
+    command: Command,
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    login: Callable[..., Said],
+) -> None:
+    emulator.change_settings(oauth_redirect_uri=f"http://127.0.0.1:{free_port()}/callback")
+    settings = emulator.settings
+    fields = {
+        "client_id": settings.oauth_client_id,
+        "client_secret": settings.oauth_client_secret,
+        "redirect_uri": settings.oauth_redirect_uri,
+    }
+    connection = {"conn_type": "mail", "host": emulator.base_url, "extra": fields}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection))
+    assert "give --token-file" in command("oauth", "login", "-c", CONN).err
+
+    file = tmp_path / "token.json"
+    said = login(approving, "--token-file", str(file))
+    assert said.status == 0, said.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    fields |= json.loads(file.read_text())
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection | {"extra": fields}))
+    assert command("check", "-c", CONN).status == 0
+    assert "exists" in command("oauth", "login", "-c", CONN, "--token-file", str(file)).err
+
+
+@pytest.mark.parametrize(("left", "words"), [(299, "ends in 29"), (-5, "has ended")])
+def test_the_hook_warns_before_the_token_ends(
+    stored: Callable[..., None],
+    emulator: Emulator,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    left: int,
+    words: str,
+) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=left)
+    stored(auth_type="oauth", access_token=emulator.issue_token(), oauth_expires_at=ends.isoformat())
+    assert MailHook(CONN).config.auth_type == "oauth"
+    logged = "".join(capfd.readouterr())
+    assert words in logged
+    assert f"airflow mail oauth login --conn-id {CONN}" in logged
+
+
+def test_the_hook_does_not_warn_of_a_long_life(
+    stored: Callable[..., None],
+    emulator: Emulator,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=3)
+    stored(auth_type="oauth", access_token=emulator.issue_token(), oauth_expires_at=ends.isoformat())
+    assert MailHook(CONN).config.auth_type == "oauth"
+    assert "oauth login" not in "".join(capfd.readouterr())
+    (row,) = command("oauth", "status", "-c", CONN, "-o", "json").rows
+    assert row["life"] == "is good for another 3 hours"
