@@ -151,10 +151,13 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
     def exists(self) -> Flow[bool]:
         """Ask the service whether the campaign still waits for its send time.
 
-        What a cancelled campaign looks like is not shown: it counts as cancelled when it is gone or a draft again.
+        What a cancelled campaign looks like is not shown: it counts as cancelled when it is gone, a draft again, or has
+        failed.
         """
+        if self.sandbox_mode:
+            return True  # nothing was changed
         found = yield from find_campaign(self.mail_name)
-        return found is not None and found.mail_status != MailStatus.DRAFT
+        return found is not None and found.mail_status not in (MailStatus.DRAFT, MailStatus.FAILED)
 
 
 class CampaignsPage(PageResponse[Campaign]):

@@ -7,17 +7,19 @@ worker that died between the request and its answer. Nothing is ever created wit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from airflow_provider_mail.api.base import Flow, Pause
 from airflow_provider_mail.api.campaigns import (
     Campaign,
     CreateCampaign,
     CreateCampaignResponse,
+    MailStatus,
     find_campaign,
 )
+from airflow_provider_mail.api.cancelling import cancel_campaign, is_scheduled
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
@@ -27,6 +29,10 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 
+OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
+"""What to do with a campaign that the service kept although creating it failed: cancel it and fail; go on with it as
+it is, if it goes out; or leave it and fail."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
@@ -35,6 +41,7 @@ class Creation:
     :param id: the service's number; known only to the try that got the answer.
     :param guid: the service's unique identifier.
     :param adopted: whether it was there already, equal to what was asked for.
+    :param incomplete: whether it was kept by the service although creating it failed, so its attachment may be missing.
     :param found: the campaign as it was found, when it was adopted.
     """
 
@@ -42,30 +49,58 @@ class Creation:
     id: int | None
     guid: str | None
     adopted: bool
+    incomplete: bool = False
     found: Campaign | None = None
 
 
+class Memory:
+    """Whether creating the campaign has been answered with code 500, so that what is found may be incomplete.
+
+    What is found does not tell. This one forgets when the process ends; who outlives it overrides both methods.
+    """
+
+    incomplete = False
+
+    def remember(self) -> None:
+        """Code 500 has come; called before anything else is done."""
+        self.incomplete = True
+
+    def forget(self) -> None:
+        """There is a whole one now."""
+        self.incomplete = False
+
+
 def create_campaign(
-    request: CreateCampaign, *, ignore: Collection[str] = (), tries: int = 3, looks: int = 3, pause: float = 2.0
+    request: CreateCampaign,
+    *,
+    ignore: Collection[str] = (),
+    on_incomplete: OnIncomplete = "fail",
+    memory: Memory | None = None,
+    tries: int = 3,
+    looks: int = 3,
+    pause: float = 2.0,
 ) -> Flow[Creation]:
     """Find the campaign of exactly this name and adopt it if it is equal; create it if there is none.
 
     :param request: what is wanted.
     :param ignore: request fields that need not agree when a campaign is adopted.
+    :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
+    :param memory: what is known of earlier tries.
     :param tries: how often to create, each time after having looked.
     :param looks: how often to look after a creation that did not succeed, since the campaign may appear late.
     :param pause: seconds between these looks.
     :raises MailConflictError: a campaign of that name exists and differs; the fields are named.
-    :raises MailIncompleteCampaignError: code 500, and the service kept the campaign.
+    :raises MailIncompleteCampaignError: code 500, the service kept the campaign, and it is not gone on with.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
-    found = yield from _look(request, 1, looks, pause)
-    if found is not None:
-        return adopt(request, found, ignore)
-    failed: MailError | None = None
+    memory = Memory() if memory is None else memory
+    answered: MailError | None = None
+    found = yield from _look(request, looks if memory.incomplete else 1, looks, pause)
     for attempt in range(1, tries + 1):
+        if found is not None:
+            break
         try:
             answer: CreateCampaignResponse = yield request
         except MailAuthError:
@@ -74,18 +109,78 @@ def create_campaign(
             # A refusal may mean that the name has been taken meanwhile; a lost answer may hide a success.
             if not error.may_have_taken_effect and not isinstance(error, MailRejectedError):
                 raise
-            # Remembered: the kept campaign may show only after another try was refused because of its name.
-            failed = error if error.code == 500 else failed
+            if _is_code_500(error):
+                # Remembered: the kept campaign may show only after another try was refused because of its name.
+                memory.remember()
+                answered = error
             found = yield from _look(request, looks, looks, pause)
-            if found is not None:
-                if failed is not None:
-                    raise _incomplete(found, failed) from None
-                return adopt(request, found, ignore)
-            if attempt == tries or not error.may_have_taken_effect:
+            if found is None and (attempt == tries or not error.may_have_taken_effect):
                 raise
         else:
+            memory.forget()
             return Creation(mail_name=request.mail_name, id=answer.id, guid=answer.guid, adopted=False)
-    raise AssertionError("unreachable")
+    assert found is not None
+    if memory.incomplete:
+        return (yield from _kept(request, found, ignore, on_incomplete, answered, pause))
+    return (yield from _adopted(request, found, ignore, pause))
+
+
+def _is_code_500(error: MailError) -> bool:
+    return 500 in (error.code, error.status if error.code is None else None)
+
+
+def _adopted(request: CreateCampaign, found: Campaign, ignore: Collection[str], pause: float) -> Flow[Creation]:
+    """Adopt it; a draft with its send time ahead only when the service says that it is scheduled."""
+    creation = adopt(request, found, ignore)
+    if found.mail_status != MailStatus.DRAFT or request.only_save or "only_save" in ignore:
+        return creation
+    if (yield from is_scheduled(found.mail_name)):
+        return creation
+    # Its send time may just have come.
+    yield Pause(pause)
+    found_again: Campaign | None = yield from find_campaign(found.mail_name)
+    if found_again is None or found_again.mail_status == MailStatus.DRAFT:
+        raise MailConflictError(
+            f"mail_name: a campaign named {found.mail_name!r} exists (mailStatus {found.mail_status}) and is not "
+            "scheduled: it was cancelled, or only saved. Choose another mail_name, or delete that campaign",
+            operation=request.path,
+        )
+    return adopt(request, found_again, ignore)
+
+
+def _kept(
+    request: CreateCampaign,
+    found: Campaign,
+    ignore: Collection[str],
+    choice: OnIncomplete,
+    error: MailError | None,
+    pause: float,
+) -> Flow[Creation]:
+    """Deal with a campaign that was kept although creating it failed, in the way that was chosen."""
+    left = "Cancel or delete it at the service, mend the cause, and run again"
+    if choice == "keep":
+        if not found.is_idle_draft or request.only_save:
+            creation = yield from _adopted(request, found, ignore, pause)
+            return replace(creation, incomplete=True)
+        left = f"It is a draft and does not go out, so it is not gone on with. {left}"
+    elif choice == "cancel":
+        cancellation = yield from cancel_campaign(found.mail_name)
+        left = (
+            f"It {cancellation.text}. Delete it (its name may still be taken) or choose another mail_name, mend the "
+            "cause, and run again"
+            if cancellation.done
+            else f"It {cancellation.text}. {left}"
+        )
+    why = "the task check failed" if request.attachment is None else "adding the attachment or the task check failed"
+    said = "an earlier try was answered with code 500" if error is None else str(error)
+    raise MailIncompleteCampaignError(
+        f"the service kept the campaign {found.mail_name!r} (mailStatus {found.mail_status}) although its creation "
+        f"failed: {said} (that is: {why}). {left}",
+        operation=request.path,
+        status=None if error is None else error.status,
+        code=500,
+        service_message=None if error is None else error.service_message,
+    )
 
 
 def adopt(request: CreateCampaign, found: Campaign, ignore: Collection[str] = ()) -> Creation:
@@ -173,14 +268,3 @@ def _look(request: CreateCampaign, for_it: int, for_its_start: int, pause: float
             return found
         look += 1
         yield Pause(pause)
-
-
-def _incomplete(found: Campaign, error: MailError) -> MailIncompleteCampaignError:
-    return MailIncompleteCampaignError(
-        f"the service kept the campaign {found.mail_name!r} (mailStatus {found.mail_status}) although its creation "
-        f"failed: {error}. Cancel or delete it at the service, mend the cause, and run again",
-        operation=error.operation,
-        status=error.status,
-        code=error.code,
-        service_message=error.service_message,
-    )

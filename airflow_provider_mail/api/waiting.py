@@ -16,7 +16,7 @@ Look: TypeAlias = Campaign | MailError | None
 MAX_POLL_ERRORS = 10
 """So many failed looks in a row are borne."""
 
-PATIENCE = 3
+MISSED_LOOKS = 3
 """So many looks in a row may miss a campaign that was there before, or see a draft: a new one may appear late, and the
 document does not show the status it has until it is sent."""
 
@@ -40,12 +40,43 @@ class Verdict:
     """What a look means.
 
     :param message: for a person: what is waited for, or why the wait is over.
-    :param mail_stats: the document's counts, when it is complete.
+    :param mail_stats: what was waited for, when it is complete: a campaign's counts, a sender's checks.
     """
 
     outcome: Outcome
     message: str
     mail_stats: dict[str, Any] = field(default_factory=dict)
+
+
+class Patience:
+    """How many failed looks in a row are borne.
+
+    :param looked: whether looking has worked before. A refusal then counts as one failed look, since a key may be
+        exchanged while we wait; the first look of all ends the wait at once.
+    :param max_poll_errors: so many failed looks in a row are borne.
+    """
+
+    def __init__(self, *, looked: bool = False, max_poll_errors: int = MAX_POLL_ERRORS) -> None:
+        self._looked = looked
+        self._max_poll_errors = max_poll_errors
+        self._errors = 0
+
+    def worked(self) -> None:
+        """A look has worked."""
+        self._errors = 0
+        self._looked = True
+
+    def failed(self, error: MailError) -> Verdict:
+        """What a failed look means, after those before it."""
+        self._errors += 1
+        if not error.temporary and not self._looked:
+            return Verdict(Outcome.REFUSED, str(error))
+        if self._errors > self._max_poll_errors:
+            outcome = Outcome.ERROR if error.temporary else Outcome.REFUSED
+            return Verdict(outcome, f"{self._errors} looks in a row failed, the last with: {error}")
+        return Verdict(
+            Outcome.WAITING, f"look failed ({self._errors} in a row, {self._max_poll_errors} are borne): {error}"
+        )
 
 
 class CampaignWait:
@@ -56,9 +87,8 @@ class CampaignWait:
 
     :param mail_name: the campaign's exact name.
     :param seen: whether it has been there before.
-    :param looked: whether looking has worked before. A refusal then counts as one failed look, since a key may be
-        exchanged while we wait; the first look of all ends the wait at once.
-    :param max_poll_errors: so many failed looks in a row are borne.
+    :param looked: see :class:`Patience`.
+    :param max_poll_errors: see :class:`Patience`.
     """
 
     def __init__(
@@ -67,9 +97,7 @@ class CampaignWait:
         self.mail_name = mail_name
         self.seen = seen
         self.not_before = 0.0
-        self._looked = looked
-        self._max_poll_errors = max_poll_errors
-        self._errors = 0
+        self._patience = Patience(looked=looked, max_poll_errors=max_poll_errors)
         self._missing = 0
         self._drafts = 0
 
@@ -81,14 +109,13 @@ class CampaignWait:
     def judge(self, look: Look) -> Verdict:
         """What this look means, after those before it."""
         if isinstance(look, MailError):
-            return self._failed(look)
-        self._errors = 0
-        self._looked = True
+            return self._patience.failed(look)
+        self._patience.worked()
         self.not_before = _send_time_ahead(look)
         if look is None:
             self._missing += 1
             self._drafts = 0
-            if self.seen and self._missing >= PATIENCE:
+            if self.seen and self._missing >= MISSED_LOOKS:
                 return Verdict(
                     Outcome.FAILED, f"campaign {self.mail_name!r} has disappeared: deleted or cancelled at the service"
                 )
@@ -96,20 +123,9 @@ class CampaignWait:
         self._missing = 0
         self.seen = True
         self._drafts = self._drafts + 1 if look.is_idle_draft else 0
-        if look.mail_status == MailStatus.DRAFT and self._drafts < PATIENCE:
+        if look.mail_status == MailStatus.DRAFT and self._drafts < MISSED_LOOKS:
             return Verdict(Outcome.WAITING, f"campaign {self.mail_name!r} shows as a draft (mailStatus -1)")
         return _status(look)
-
-    def _failed(self, error: MailError) -> Verdict:
-        self._errors += 1
-        if not error.temporary and not self._looked:
-            return Verdict(Outcome.REFUSED, str(error))
-        if self._errors > self._max_poll_errors:
-            outcome = Outcome.ERROR if error.temporary else Outcome.REFUSED
-            return Verdict(outcome, f"{self._errors} looks in a row failed, the last with: {error}")
-        return Verdict(
-            Outcome.WAITING, f"look failed ({self._errors} in a row, {self._max_poll_errors} are borne): {error}"
-        )
 
 
 def _send_time_ahead(campaign: Campaign | None) -> float:

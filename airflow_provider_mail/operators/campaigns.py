@@ -5,23 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator, conf
 
 from airflow_provider_mail.hooks.task import MailTask, task_instance_name
 from airflow_provider_mail.operators.hidden import revealed
+from airflow_provider_mail.operators.killing import CancelsOnKill
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_mail.api.campaigns import CreateCampaign
+    from airflow_provider_mail.api.creation import Creation, OnIncomplete
 
 MAX_NAME_BYTES = 200
 
+ON_INCOMPLETE = ("cancel", "keep", "fail")
 
-class MailCreateCampaignOperator(MailTask, BaseOperator):
+
+class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
     """Creates a campaign to contact lists, exactly once however often the task is tried.
 
     ``mailName`` is unique within a team and known before the first request. Every try looks for it first: a campaign
@@ -29,8 +33,8 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
     differences; only when there is none is one created. So clearing the task does not send again: sending again takes
     a new name.
 
-    Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``sandbox`` and,
-    after having waited, ``mail_stats``.
+    Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
+    ``sandbox`` and, after having waited, ``mail_stats``.
 
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.
@@ -55,10 +59,17 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
     :param sandbox_mode: let the service check and create nothing.
     :param ignore_differences: fields that need not agree when an existing campaign is adopted, for instance
         ``["content"]`` where the service rewrites it.
+    :param on_incomplete: what to do when the service answers with code 500 and keeps the campaign (adding the
+        attachment or the service's check failed): ``fail`` (default) says what is left behind, ``cancel`` cancels it
+        and fails, ``keep`` goes on with it and succeeds if it goes out (needs ``wait_for_completion`` or
+        ``only_save``).
     :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2).
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
     :param poke_interval: seconds from one look to the next.
     :param timeout: seconds to wait for completion after creation or, when it is later, after ``send_date``.
+    :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
+        failed or successful; not when it is cleared, tried again, or goes on elsewhere. While the task is deferred this
+        needs Airflow 3.3.
     """
 
     template_fields: Sequence[str] = (
@@ -104,15 +115,26 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         editor_type: str | None = None,
         sandbox_mode: bool = False,
         ignore_differences: Collection[str] = (),
+        on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float = 60.0,
         timeout: float = 24 * 60 * 60.0,
+        cancel_on_kill: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if poke_interval <= 0:
             raise ValueError("poke_interval: must be more than 0")
+        if on_incomplete not in ON_INCOMPLETE:
+            raise ValueError(f"on_incomplete: {on_incomplete!r} is none of {', '.join(ON_INCOMPLETE)}")
+        if on_incomplete == "keep" and not (wait_for_completion or only_save):
+            raise ValueError(
+                "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
+                "an incomplete campaign goes out"
+            )
+        if cancel_on_kill and not wait_for_completion:
+            raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.sender_mail = sender_mail
@@ -132,20 +154,22 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         self.editor_type = editor_type
         self.sandbox_mode = sandbox_mode
         self.ignore_differences = ignore_differences
+        self.on_incomplete = on_incomplete
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.poke_interval = poke_interval
         self.timeout = timeout
+        self.cancel_on_kill = cancel_on_kill
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait, if that is wanted."""
-        from airflow_provider_mail.api.creation import create_campaign
-
         with self.mail_errors():
             request = self._request(context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
-            creation = self.hook.run(create_campaign(request, ignore=self.ignore_differences))
-        if creation.adopted:
+            creation = self._create(request, sandbox, context)
+        if creation.incomplete:
+            self.log.warning("Campaign %r is incomplete and gone on with (guid %s).", creation.mail_name, creation.guid)
+        elif creation.adopted:
             self.log.info("Campaign %r exists and is equal: adopted (guid %s).", creation.mail_name, creation.guid)
         elif sandbox:
             self.log.info("Sandbox: the service would create campaign %r; nothing was created.", creation.mail_name)
@@ -156,14 +180,16 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
             "id": creation.id,
             "guid": creation.guid,
             "adopted": creation.adopted,
+            "incomplete": creation.incomplete,
         }
         for key, value in result.items():
             if value is not None:  # Airflow 3.0 cannot push nothing
                 context["ti"].xcom_push(key=key, value=value)
+        self._complain_if_failed(creation)
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
             return result
-        return {**result, "mail_stats": self._wait(request)}
+        return {**result, "mail_stats": self._wait(request, context)}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event; what was created comes from XCom."""
@@ -171,9 +197,40 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
         ti = context["ti"]
         pushed = {
             key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index)
-            for key in ("mail_name", "id", "guid", "adopted")
+            for key in ("mail_name", "id", "guid", "adopted", "incomplete")
         }
-        return {**pushed, "sandbox": False, "mail_stats": stats}
+        return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
+
+    def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
+        from airflow_provider_mail.api.creation import Memory, create_campaign
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.hooks.campaign_memory import NO_MEMORY, CampaignMemory, task_memory
+
+        # In the sandbox nothing is created, so there is nothing to remember.
+        memory = Memory() if sandbox else task_memory(context, request.mail_name)
+        creating = create_campaign(
+            request, ignore=self.ignore_differences, on_incomplete=self.on_incomplete, memory=memory
+        )
+        try:
+            return self.hook.run(self.unless_killed(creating, request.mail_name, context))
+        except MailError as error:
+            forgetful = isinstance(memory, CampaignMemory) and not memory.durable
+            if forgetful and memory.incomplete and error.temporary and error.operation != request.path:
+                raise AirflowFailException(
+                    f"creating campaign {request.mail_name!r} was answered with code 500, and then it could not be "
+                    f"looked for: {error}. It may have been kept incomplete: look at the service. {NO_MEMORY}"
+                ) from error
+            raise
+
+    def _complain_if_failed(self, creation: Creation) -> None:
+        """A campaign that was found and will not go out is no success, although it was created."""
+        from airflow_provider_mail.api.campaigns import MailStatus
+
+        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
+            raise AirflowFailException(
+                f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4): it "
+                "does not go out. Delete it, or choose another mail_name"
+            )
 
     def _request(self, context: Context) -> CreateCampaign:
         from airflow_provider_mail.api.campaigns import CreateCampaign
@@ -202,37 +259,53 @@ class MailCreateCampaignOperator(MailTask, BaseOperator):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(sorted(unknown))}")
         return CreateCampaign(**{name: revealed(self, value, context) for name, value in given.items()})
 
-    def _wait(self, request: CreateCampaign) -> dict[str, Any]:
+    def _wait(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
         """Look until it is over, or once and then let the triggerer look."""
         from airflow_provider_mail.api.waiting import CampaignWait, Outcome
 
+        mail_name = request.mail_name
         send_time = request.send_date.timestamp() if request.send_date else 0.0
         end_time = max(time.time(), send_time) + self.timeout
-        wait = CampaignWait(request.mail_name, seen=True, looked=True)
+        wait = CampaignWait(mail_name, seen=True, looked=True)
         while True:
-            verdict = wait.judge(self.look_at(request.mail_name))
+            verdict = wait.judge(self.look_at(mail_name))
             self.log.info("%s", verdict.message)
             if verdict.outcome is not Outcome.WAITING:
-                event = event_of(self.mail_conn_id, request.mail_name, verdict)
+                event = event_of(self.mail_conn_id, mail_name, verdict)
                 return mail_stats_of(event, time_up=AirflowException)
-            left = end_time - time.time()
             if self.deferrable:
-                self.defer(
-                    trigger=MailCampaignTrigger(
-                        mail_conn_id=self.mail_conn_id,
-                        mail_name=request.mail_name,
-                        poke_interval=self.poke_interval,
-                        end_time=end_time,
-                        not_before=wait.not_before or send_time,
-                        seen=True,
-                    ),
-                    method_name="execute_complete",
-                    # The trigger keeps the time itself; this one is for a triggerer that is not there.
-                    timeout=timedelta(seconds=left + self.poke_interval + 60),
-                )
+                self._defer(mail_name, end_time, wait.not_before or send_time, context)
+            left = end_time - time.time()
             if left <= 0:
                 raise AirflowException(f"the time is up: {verdict.message}")
-            time.sleep(min(self.poke_interval, left))
+            self.rest(min(self.poke_interval, left))
+            self.hook.run(self.heed_kill(mail_name, context))
+
+    def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
+        from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
+
+        if self.cancel_on_kill:
+            # Airflow tells a process that its task was ended only after a while, and it may be gone by then.
+            self.hook.run(self.end_if_ended(mail_name, context))
+            if not AIRFLOW_V_3_3_PLUS:
+                self.log.warning(
+                    "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
+                    "campaign will not be cancelled then. With deferrable=False it will."
+                )
+        self.defer(
+            trigger=MailCampaignTrigger(
+                mail_conn_id=self.mail_conn_id,
+                mail_name=mail_name,
+                poke_interval=self.poke_interval,
+                end_time=end_time,
+                not_before=not_before,
+                seen=True,
+                cancel_on_kill=self.cancel_on_kill,
+            ),
+            method_name="execute_complete",
+            # The trigger keeps the time itself; this one is for a triggerer that is not there.
+            timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
+        )
 
 
 def default_mail_name(context: Context) -> str:

@@ -30,6 +30,8 @@ class MailCampaignTrigger(BaseTrigger):
     :param not_before: Unix time before which there is nothing to see, such as the send time.
     :param seen: whether the campaign has been there before.
     :param max_poll_errors: so many failed polls in a row are borne.
+    :param cancel_on_kill: cancel the campaign when the task that waits is marked failed or successful. Needs Airflow
+        3.3; earlier ones do not tell a trigger.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class MailCampaignTrigger(BaseTrigger):
         not_before: float = 0.0,
         seen: bool = False,
         max_poll_errors: int = 10,
+        cancel_on_kill: bool = False,
     ) -> None:
         super().__init__()
         self.mail_conn_id = mail_conn_id
@@ -51,6 +54,7 @@ class MailCampaignTrigger(BaseTrigger):
         self.not_before = not_before
         self.seen = seen
         self.max_poll_errors = max_poll_errors
+        self.cancel_on_kill = cancel_on_kill
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
@@ -64,6 +68,8 @@ class MailCampaignTrigger(BaseTrigger):
                 "not_before": self.not_before,
                 "seen": self.seen,
                 "max_poll_errors": self.max_poll_errors,
+                # Only when it is wanted: a triggerer that is not upgraded yet does not know it.
+                **({"cancel_on_kill": True} if self.cancel_on_kill else {}),
             },
         )
 
@@ -77,7 +83,17 @@ class MailCampaignTrigger(BaseTrigger):
             final = await self._wait(looks)
         yield TriggerEvent(event_of(self.mail_conn_id, self.mail_name, final))
 
-    async def _wait(self, looks: asyncio.Queue[Look]) -> Verdict:
+    async def on_kill(self) -> None:
+        """Airflow's word for a task that was ended while it was deferred; it also comes when it was not."""
+        if not self.cancel_on_kill:
+            return
+        # What it imports was imported to wait.
+        from airflow_provider_mail.hooks.killing import cancel_if_ended
+
+        came_of_it = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
+        self.log.info("campaign %r %s", self.mail_name, came_of_it)
+
+    async def _wait(self, looks: asyncio.Queue[tuple[Look, float]]) -> Verdict:
         from airflow_provider_mail.api.waiting import CampaignWait, Outcome, Verdict
 
         # The task looked before it deferred, so a refusal is news and may pass.
@@ -87,7 +103,7 @@ class MailCampaignTrigger(BaseTrigger):
             left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
             try:
                 async with asyncio.timeout(left):
-                    look = await looks.get()
+                    look, _ = await looks.get()
             except TimeoutError:
                 return Verdict(Outcome.TIMEOUT, f"the time is up: {verdict.message}")
             verdict = wait.judge(look)

@@ -63,6 +63,26 @@ def test_a_wait_without_a_pause_breaks_the_dag_file() -> None:
         create(poke_interval=0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"on_incomplete": "delete"}, "on_incomplete: 'delete' is none of cancel, keep, fail"),
+        ({"on_incomplete": None}, "on_incomplete: None is none of"),
+        ({"on_incomplete": "keep"}, r"on_incomplete: 'keep' needs wait_for_completion=True \(or only_save=True\)"),
+        ({"cancel_on_kill": True}, "cancel_on_kill: needs wait_for_completion=True"),
+    ],
+)
+def test_a_choice_that_cannot_be_breaks_the_dag_file(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        create(**arguments)
+
+
+def test_choices_that_can_be() -> None:
+    create(on_incomplete="keep", wait_for_completion=True, cancel_on_kill=True)
+    create(on_incomplete="keep", only_save=True)
+    create(on_incomplete="cancel")
+
+
 def test_several_errors_are_told_at_once(run: Run, emulator: Emulator) -> None:
     done = run(lambda: create(language_code="xx", reply_to="nobody", mail_name="x" * 300))
 

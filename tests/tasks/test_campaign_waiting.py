@@ -54,6 +54,7 @@ def test_gone_out_at_last(run: Run, emulator: Emulator, deferrable: bool) -> Non
         "id": campaign["id"],
         "guid": campaign["guid"],
         "adopted": False,
+        "incomplete": False,
         "sandbox": False,
         "mail_stats": done.returned["mail_stats"],
     }

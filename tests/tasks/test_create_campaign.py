@@ -87,6 +87,7 @@ def test_what_was_not_given_is_not_sent(run: Run, emulator: Emulator) -> None:
         "id": campaign["id"],
         "guid": campaign["guid"],
         "adopted": False,
+        "incomplete": False,
         "sandbox": False,
     }
     assert [done.result.xcom(TASK, key) for key in ("mail_name", "id", "guid", "adopted")] == [

@@ -1,0 +1,316 @@
+"""`cancel_on_kill`: what a task does about the signal that Airflow sends to its process, and what a trigger does.
+
+The signal is real, and so is the state that Airflow's API tells; that a triggerer calls, and when, is seen end to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import campaign_watch, killing
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from tests.support.dags import AIRFLOW_VERSION
+from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.waiting import as_soon_as
+
+SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
+IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    emulator.add_list("newsletter", count=10)
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """A task takes the process's handler, which is that of the tests here."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def create(**arguments: Any) -> MailCreateCampaignOperator:
+    given = {
+        "task_id": TASK,
+        "mail_name": "spring",
+        "sender_mail": "news@example.com",
+        "send_date": IN_AN_HOUR,
+        "send_list_names": ["newsletter"],
+        "wait_for_completion": True,
+        "cancel_on_kill": True,
+        "poke_interval": 1,
+    }
+    return MailCreateCampaignOperator(**given | arguments)
+
+
+def mark(state: str | None) -> None:
+    """Change the state of the task that runs, as Airflow's API does."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        mine = select(TaskInstance).where(TaskInstance.task_id == TASK).order_by(TaskInstance.start_date.desc())
+        ti = session.scalars(mine).first()
+        assert ti is not None
+        assert ti.state == "running"
+        ti.state = state
+
+
+def kill(state: str | None) -> None:
+    """What Airflow does when somebody marks a task: its state first, then the signal; "running" is a signal alone."""
+    mark(state)
+    handler = signal.getsignal(signal.SIGTERM)
+    assert callable(handler)  # else it would end the tests
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def waits(emulator: Emulator) -> Callable[[], bool]:
+    """Whether the task has created its campaign and looked at it."""
+    return lambda: emulator.journal.count(SENDS) == 1 and emulator.journal.count(GETS) >= 2
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "skipped"])
+def test_who_ends_the_task_cancels_its_campaign(run: Run, emulator: Emulator, state: str) -> None:
+    began = time.monotonic()
+
+    with as_soon_as(waits(emulator), lambda: kill(state)):
+        done = run(lambda: create(poke_interval=60, timeout=600))
+
+    (campaign,) = emulator.campaigns()
+    assert campaign["cancelled"]
+    assert "the task was ended while it ran: campaign 'spring' was cancelled: it does not go out" in done.log
+    assert emulator.journal.count(CANCELS) == 1
+    assert time.monotonic() - began < 30  # and not the minute to the next look
+
+
+@pytest.mark.parametrize("state", ["running", "restarting", "up_for_retry", None])
+def test_when_only_the_process_ends_somebody_else_goes_on_with_it(
+    run: Run, emulator: Emulator, state: str | None
+) -> None:
+    """A worker is drained, a task is cleared: another process looks after the same campaign."""
+
+    def change() -> None:
+        kill(state)
+        time.sleep(2)
+        emulator.set_campaign_state("spring", "done")
+
+    with as_soon_as(waits(emulator), change):
+        done = run(create)
+
+    assert emulator.journal.count(CANCELS) == 0
+    assert "This process is to end, but not the task: campaign 'spring' is not cancelled" in done.log
+    if state == "running":
+        assert done.state == "success"
+
+
+def test_by_default_nothing_is_cancelled(run: Run, emulator: Emulator) -> None:
+    def change() -> None:
+        kill("failed")
+        time.sleep(1)
+        emulator.set_campaign_state("spring", "done")
+
+    with as_soon_as(waits(emulator), change):
+        run(lambda: create(cancel_on_kill=False))
+
+    assert emulator.journal.count(CANCELS) == 0
+
+
+def test_what_has_gone_out_cannot_be_cancelled_and_that_is_said(run: Run, emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 1000
+
+    with as_soon_as(waits(emulator), lambda: kill("failed")):
+        done = run(lambda: create(send_date=None))
+
+    (campaign,) = emulator.campaigns()
+    assert (campaign["state"], campaign["cancelled"]) == ("sending", False)
+    assert "campaign 'spring' could not be cancelled: " in done.log
+    assert "it shows mailStatus 1" in done.log
+
+
+def test_killed_before_it_creates_anything(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("delay", GETS, seconds=1)
+
+    with as_soon_as(lambda: emulator.journal.count(GETS), lambda: kill("failed")):
+        done = run(create)
+
+    assert emulator.journal.count(SENDS) == 0
+    assert emulator.campaigns() == []
+    assert "there is none of that name" in done.log
+
+
+def test_killed_while_it_creates(run: Run, emulator: Emulator) -> None:
+    """The answer is waited for: else the campaign could come to be after it was cancelled in vain."""
+    emulator.faults.add("delay", SENDS, seconds=1)
+
+    with as_soon_as(lambda: emulator.journal.count(SENDS), lambda: kill("failed")):
+        run(create)
+
+    (campaign,) = emulator.campaigns()
+    assert campaign["cancelled"]
+
+
+def test_of_a_mapped_task_the_one_that_was_ended(run: Run, emulator: Emulator) -> None:
+    names = ["spring", "summer"]
+
+    def kill_the_first() -> None:
+        kill("failed")
+        emulator.plan_campaign("summer", seconds=0)
+
+    with as_soon_as(waits(emulator), kill_the_first):
+        run(
+            lambda: MailCreateCampaignOperator.partial(
+                task_id=TASK,
+                sender_mail="news@example.com",
+                send_list_names=["newsletter"],
+                wait_for_completion=True,
+                cancel_on_kill=True,
+                poke_interval=0.5,
+                timeout=1,
+            ).expand_kwargs([{"mail_name": names[0], "send_date": IN_AN_HOUR}, {"mail_name": names[1]}])
+        )
+
+    assert [(each["mailName"], each["cancelled"]) for each in emulator.campaigns()] == [
+        ("spring", True),
+        ("summer", False),
+    ]
+
+
+def test_ended_before_it_defers(run: Run, emulator: Emulator) -> None:
+    """No signal comes in time for a task that is about to leave its process."""
+
+    done = run(lambda: create(deferrable=True, pre_execute=lambda context: mark("failed")))
+
+    assert emulator.campaigns()[0]["cancelled"]
+    assert "the task was ended while it ran" in done.log
+
+
+def test_where_a_deferred_task_cannot_know_it_is_said(run: Run, emulator: Emulator) -> None:
+    with as_soon_as(waits(emulator), lambda: emulator.set_campaign_state("spring", "done")):
+        done = run(lambda: create(deferrable=True, send_date=None))
+
+    assert done.state == "success"
+    said = "this Airflow (below 3.3) does not tell a deferred task that it was ended" in done.log
+    assert said == (AIRFLOW_VERSION < (3, 3))
+
+
+# --- the trigger ---
+
+THIS_TASK: Any = SimpleNamespace(dag_id="dag", run_id="run", task_id=TASK, map_index=-1)
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    """What was logged, which one Airflow prints and another does not."""
+    caplog.set_level("INFO")
+    return lambda: capfd.readouterr().out + caplog.text
+
+
+def trigger(**arguments: Any) -> MailCampaignTrigger:
+    return MailCampaignTrigger(**{"mail_conn_id": "mail_default", "mail_name": "spring"} | arguments)
+
+
+def killed(waiting: MailCampaignTrigger) -> None:
+    waiting.task_instance = THIS_TASK
+    asyncio.run(waiting.on_kill())
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_trigger_cancels_only_for_a_task_that_was_ended(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
+    monkeypatch.setattr(killing, "was_ended", lambda ti: ended)
+
+    killed(trigger(cancel_on_kill=True))
+
+    assert emulator.campaigns()[0]["cancelled"] is ended
+
+
+def test_the_trigger_goes_on_although_it_is_cancelled_again_and_again(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the triggerer of Airflow 3.3.2 does every second."""
+    emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
+    emulator.settings.latency_seconds = 0.5
+
+    def slow(ti: Any) -> bool:
+        time.sleep(0.5)
+        return True
+
+    monkeypatch.setattr(killing, "was_ended", slow)
+
+    async def killed_impatiently() -> None:
+        waiting = trigger(cancel_on_kill=True)
+        waiting.task_instance = THIS_TASK
+        task = asyncio.create_task(waiting.on_kill())
+        while not task.done():
+            await asyncio.sleep(0.1)
+            task.cancel()
+
+    asyncio.run(killed_impatiently())
+
+    assert emulator.campaigns()[0]["cancelled"]
+
+
+def test_the_trigger_does_not_take_for_ever(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, said: Callable[[], str]
+) -> None:
+    emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
+    emulator.faults.add("delay", CANCELS, seconds=3)
+    monkeypatch.setattr(killing, "was_ended", lambda ti: True)
+    monkeypatch.setenv("AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT", "1")
+
+    killed(trigger(cancel_on_kill=True))
+
+    assert "campaign 'spring' may not have been cancelled: it was not done in 0.8 s" in said()
+
+
+def test_the_trigger_cancels_nothing_unless_told(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
+    monkeypatch.setattr(killing, "was_ended", lambda ti: True)
+
+    killed(trigger())
+
+    assert emulator.journal.count() == 0
+
+
+def test_the_trigger_cancels_nothing_when_it_cannot_know(emulator: Emulator) -> None:
+    """As when a DAG is tried out, and no task instance comes with the trigger."""
+    emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
+
+    asyncio.run(trigger(cancel_on_kill=True).on_kill())
+
+    assert emulator.journal.count() == 0
+
+
+def test_the_trigger_says_that_it_could_not(
+    emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch, said: Callable[[], str]
+) -> None:
+    connect(password="wrong")
+    monkeypatch.setattr(killing, "was_ended", lambda ti: True)
+
+    killed(trigger(cancel_on_kill=True))
+
+    assert "campaign 'spring' could not be cancelled: " in said()
+
+
+def test_the_argument_is_stored_only_when_it_is_wanted() -> None:
+    """A triggerer that is not upgraded yet does not know it."""
+    assert "cancel_on_kill" not in trigger().serialize()[1]
+    path, stored = trigger(cancel_on_kill=True).serialize()
+    assert stored["cancel_on_kill"] is True
+    assert MailCampaignTrigger(**stored).serialize() == (path, stored)
