@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 from pydantic import Field
 
 from airflow_provider_mail.api.base import MailRequest, MailResponse, Sandboxed
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.contact_rows import Reject, Row, RowChecker
+from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row, RowChecker
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailRejectedError, MailValidationError
 
@@ -82,6 +83,7 @@ class Progress:
 
     :param read: rows taken from the source.
     :param accepted: rows in requests that the service accepted.
+    :param accepted_earlier: those among them that were not sent, because an earlier try had them accepted.
     :param rejected: rows set aside.
     :param requests: import requests that were answered.
     :param seconds: since the import began.
@@ -89,9 +91,43 @@ class Progress:
 
     read: int = 0
     accepted: int = 0
+    accepted_earlier: int = 0
     rejected: int = 0
     requests: int = 0
     seconds: float = 0.0
+
+
+class Memory(Protocol):
+    """Knows which chunks earlier tries of an import had accepted, and is told of those of this one.
+
+    It is used in the thread that calls :func:`import_contacts`, and only there.
+    """
+
+    def recall(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
+        """Whether the service has accepted this very chunk already.
+
+        :param chunk: its place in the source, from 0.
+        :param first_number: of its rows, good or bad.
+        :param checked: its rows.
+        :returns: the numbers of the rows that it had refused; ``None`` when all good rows are to be sent.
+        """
+
+    def accepted(self, chunk: int, refused: Sequence[int]) -> None:
+        """Note that the service has taken a chunk.
+
+        :param chunk: its place in the source, from 0.
+        :param refused: the numbers of the rows that it does not want.
+        """
+
+
+class _NoMemory:
+    """Every try is the first."""
+
+    def recall(self, chunk: int, first_number: int, checked: CheckedRows) -> None:
+        return None
+
+    def accepted(self, chunk: int, refused: Sequence[int]) -> None:
+        pass
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
@@ -109,6 +145,7 @@ def import_contacts(
     on_reject: Callable[[Reject], None],
     on_progress: Callable[[Progress], None] = lambda progress: None,
     progress: Progress | None = None,
+    memory: Memory | None = None,
 ) -> Progress:
     """Import all rows of a source.
 
@@ -118,26 +155,48 @@ def import_contacts(
     :param source: lists of rows; each list becomes one request, so they should hold ``plan.chunk_size`` rows.
     :param plan: what to do with them.
     :param on_reject: called for each row that is set aside, from the calling thread.
-    :param on_progress: called when chunks were answered, from the calling thread.
+    :param on_progress: called when chunks were answered or need not be sent, from the calling thread.
     :param progress: kept up to date, so that the caller knows it when an error ends the import.
+    :param memory: of earlier tries. All rows are read and checked again, so that rows are set aside as if this were
+        the only try; chunks that the memory recalls are not sent, but for the rows that the service had refused.
     :raises MailError: the first final error of a chunk; chunks that were under way are waited for.
     """
     progress = progress if progress is not None else Progress()
+    memory = memory if memory is not None else _NoMemory()
     checker = RowChecker(plan.properties, plan.null_value)
     courier = _Courier(client, plan)
     started = time.monotonic()
-    under_way: set[Future[_Sent]] = set()
+    under_way: dict[Future[_Sent], int] = {}
 
     def set_aside(rejects: Iterable[Reject]) -> None:
         for reject in rejects:
             progress.rejected += 1
             on_reject(reject)
 
-    def take_in(sent: _Sent) -> None:
+    def begin(chunk: int, rows: Sequence[Row]) -> None:
+        first_number = progress.read + 1
+        checked = checker.check(rows, first_number)
+        progress.read += len(rows)
+        set_aside(checked.rejects)
+        encoded, numbers, earlier = checked.encoded, checked.numbers, 0
+        refused = memory.recall(chunk, first_number, checked)
+        if refused is not None:
+            encoded, numbers = _only(checked, refused)
+            earlier = len(checked.numbers) - len(numbers)
+            progress.accepted += earlier
+            progress.accepted_earlier += earlier
+            progress.seconds = time.monotonic() - started
+            on_progress(progress)
+        if numbers:
+            under_way[pool.submit(courier.send, courier.body(encoded), numbers, earlier)] = chunk
+
+    def take_in(sent: _Sent, chunk: int) -> None:
         progress.accepted += sent.accepted
         progress.requests += sent.requests
         progress.seconds = time.monotonic() - started
         set_aside(sent.rejects)
+        if sent.complete:
+            memory.accepted(chunk, [reject.row_number for reject in sent.rejects])
 
     def collect(most: int) -> None:
         """Take in what was answered; when more than ``most`` are under way, wait for that."""
@@ -147,9 +206,9 @@ def import_contacts(
             if not done:
                 return
             for future in done:
-                under_way.remove(future)
+                chunk = under_way.pop(future)
                 sent = future.result()
-                take_in(sent)
+                take_in(sent, chunk)
                 if sent.error is not None:
                     raise sent.error
             on_progress(progress)
@@ -158,33 +217,53 @@ def import_contacts(
     threads = min(plan.max_in_flight, client.config.max_in_flight)
     with ThreadPoolExecutor(threads, thread_name_prefix="mail-import") as pool:
         try:
-            for rows in source:
-                checked = checker.check(rows, progress.read + 1)
-                progress.read += len(rows)
-                set_aside(checked.rejects)
-                if checked.numbers:
-                    under_way.add(pool.submit(courier.send, courier.body(checked.encoded), checked.numbers))
-                del rows, checked
+            for chunk, rows in enumerate(source):
+                begin(chunk, rows)
+                del rows
                 # A little more than can be under way, so that no thread waits for the next chunk to be encoded.
                 collect(threads + 2)
             collect(0)
         except BaseException:
             courier.stop()
-            for future in [future for future in under_way if not future.cancel()]:
-                take_in(future.result())
+            for future, chunk in [(future, chunk) for future, chunk in under_way.items() if not future.cancel()]:
+                take_in(future.result(), chunk)
             raise
     progress.seconds = time.monotonic() - started
     return progress
 
 
+def _only(checked: CheckedRows, wanted: Sequence[int]) -> tuple[bytes, Sequence[int]]:
+    """The rows with these numbers, encoded."""
+    if not wanted:
+        return b"", ()
+    rows = dict(zip(checked.numbers, msgspec.json.decode(checked.encoded), strict=True))
+    return msgspec.json.encode([rows[number] for number in wanted]), wanted
+
+
 @dataclass(slots=True)
 class _Sent:
-    """What became of one chunk, and the error that ended it, if one did."""
+    """What became of one chunk, and the error that ended it, if one did.
 
+    :param rows: in it.
+    :param earlier: rows that belong to it and were accepted in an earlier try.
+    """
+
+    rows: int
+    earlier: int = 0
     accepted: int = 0
     requests: int = 0
     rejects: list[Reject] = field(default_factory=list)
     error: MailError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known of every row that the service has it, or does not want it."""
+        return self.accepted + len(self.rejects) == self.rows
+
+    @property
+    def some_wanted(self) -> bool:
+        """Whether the service has taken any of its rows; if so, a refusal is about rows."""
+        return bool(self.accepted or self.earlier)
 
 
 class _EncodedImport(MailRequest[MailResponse], Sandboxed):
@@ -218,13 +297,14 @@ class _Courier:
         """Begin nothing more."""
         self._stopped.set()
 
-    def send(self, body: bytes, numbers: Sequence[int]) -> _Sent:
+    def send(self, body: bytes, numbers: Sequence[int], earlier: int) -> _Sent:
         """Send one chunk.
 
         :param body: as :meth:`body` made it.
         :param numbers: of the rows.
+        :param earlier: rows that belong to it and need not be sent.
         """
-        sent = _Sent()
+        sent = _Sent(len(numbers), earlier)
         finished = False
         try:
             refusal = self._post(body, len(numbers), sent)
@@ -233,7 +313,7 @@ class _Courier:
             finished = not self._stopped.is_set()
         except MailError as error:
             sent.error = error
-        if not finished and not sent.accepted:
+        if not finished and not sent.some_wanted:
             # It is not known that the rows were the reason.
             sent.rejects.clear()
         return sent
@@ -244,7 +324,7 @@ class _Courier:
         while refused and not self._stopped.is_set():
             rows, numbers, refusal = refused.pop()
             if len(rows) == 1:
-                if len(sent.rejects) == MOST_REFUSED_ALONE and not sent.accepted:
+                if len(sent.rejects) == MOST_REFUSED_ALONE and not sent.some_wanted:
                     raise refusal
                 said = refusal.service_message or "no message"
                 reason = f"refused by the service (code {refusal.code}): {said}"

@@ -33,8 +33,12 @@ class ProgressLog:
 def describe(progress: Progress, total: int | None) -> str:
     """The state in one line."""
     done = progress.accepted + progress.rejected
-    rate = done / progress.seconds if progress.seconds else 0.0
-    line = f"{done:,} rows done, {progress.rejected:,} of them set aside, {rate:,.0f} rows/s"
+    # What earlier tries have done is only read, which says nothing about the time that the rest will take.
+    rate = (done - progress.accepted_earlier) / progress.seconds if progress.seconds else 0.0
+    line = f"{done:,} rows done, "
+    if progress.accepted_earlier:
+        line += f"{progress.accepted_earlier:,} of them in earlier tries, "
+    line += f"{progress.rejected:,} of them set aside, {rate:,.0f} rows/s"
     if total and rate:
         left = max(total - done, 0)
         line += f", {min(done / total, 1):.0%} of {total:,}, about {left / rate:,.0f} s left"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_mail.api.contact_import import ImportPlan, Progress
+    from airflow_provider_mail.api.contacts import UpdateMode
+    from airflow_provider_mail.hooks.import_memory import ImportMemory
     from airflow_provider_mail.hooks.rejects import RejectSpool
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
@@ -42,10 +44,12 @@ class BaseContactImportOperator(MailTask, BaseOperator):
 
     Rows stream through checks into several requests at once, in flat memory. Rows that cannot be valid are set aside
     with row number, field and reason; all others are imported, and then the task fails if too many were set aside.
-    An import can be repeated: contacts are told apart by the service.
+    An import can be repeated: contacts are told apart by the service. Where Airflow has a task state store (3.3), a
+    retried task reads all rows again and sends only those that earlier tries did not get accepted.
 
-    Returns ``list_name``, ``read``, ``accepted``, ``rejected``, ``requests``, ``sandbox`` and where the rejected rows
-    are; never rows or addresses.
+    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
+    did not send), ``rejected``, ``requests`` (of this try), ``sandbox`` and where the rejected rows are; never rows or
+    addresses.
 
     :param mail_conn_id: the connection.
     :param list_name: the list that the contacts are added to; made when missing. Default: none.
@@ -62,6 +66,8 @@ class BaseContactImportOperator(MailTask, BaseOperator):
         Airflow's ``ObjectStoragePath`` takes it. A further try replaces what is there. They hold personal data.
     :param on_empty: what to do when there is no row: ``error`` (default), ``skip`` or ``continue``.
     :param sandbox_mode: let the service check and change nothing.
+    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago
+        (the default). ``False``: every try sends everything.
     """
 
     template_fields: Sequence[str] = (
@@ -90,16 +96,19 @@ class BaseContactImportOperator(MailTask, BaseOperator):
         rejects_path: str | None = None,
         on_empty: Literal["error", "skip", "continue"] = "error",
         sandbox_mode: bool = False,
+        resume: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if on_empty not in ("error", "skip", "continue"):
             raise ValueError(f"on_empty: {on_empty!r} is none of error, skip, continue")
-        if not 0 <= max_reject_fraction <= 1:
-            raise ValueError("max_reject_fraction: must be from 0 to 1")
-        for name, value in (("chunk_size", chunk_size), ("max_in_flight", max_in_flight)):
-            if value < 1:
-                raise ValueError(f"{name}: must be at least 1")
+        numbers: dict[str, Any] = {"chunk_size": chunk_size, "max_in_flight": max_in_flight}
+        for name, value in numbers.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: must be a whole number, at least 1")
+        fraction: Any = max_reject_fraction
+        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise ValueError("max_reject_fraction: must be a number from 0 to 1")
         self.mail_conn_id = mail_conn_id
         self.list_name = list_name
         self.list_description = list_description
@@ -112,6 +121,7 @@ class BaseContactImportOperator(MailTask, BaseOperator):
         self.rejects_path = rejects_path
         self.on_empty = on_empty
         self.sandbox_mode = sandbox_mode
+        self.resume = resume
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
@@ -129,47 +139,56 @@ class BaseContactImportOperator(MailTask, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
         from airflow_provider_mail.api.contact_import import Progress
+        from airflow_provider_mail.hooks.import_memory import import_memory
         from airflow_provider_mail.hooks.rejects import RejectSpool
 
+        self._mode()
         import_id = task_instance_name(context, MOST_IMPORT_ID)
         progress = Progress()
+        memory = import_memory(context, self.log)
         with self.mail_errors(), RejectSpool() as spool:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             try:
                 with self.source(context) as source:
-                    self._import(source, spool, progress)
+                    self._import(source, spool, progress, memory if self.resume else None)
             except BaseException:
                 self._rescue_rejects(spool, import_id)
                 raise
             self.keep_rejects(spool, import_id)
-        if not progress.read:
-            return self._nothing(sandbox)
-        self.log.info(
-            "Import done: %s rows read, %s accepted, %s set aside, in %s requests and %.1f s%s.",
-            *(progress.read, progress.accepted, progress.rejected, progress.requests, progress.seconds),
-            "; sandbox: nothing was changed" if sandbox else "",
-        )
-        self._judge(progress, spool)
-        return self._result(progress, sandbox)
+        self._judge(progress, spool, sandbox)
+        if memory is not None:
+            # Whoever clears a task that has done its work wants it done again.
+            memory.forget()
+        return self._result(progress, sandbox) if progress.read else self._nothing(sandbox)
 
-    def _import(self, source: Source, spool: RejectSpool, progress: Progress) -> None:
+    def _import(self, source: Source, spool: RejectSpool, progress: Progress, memory: ImportMemory | None) -> None:
+        from airflow_provider_mail.api.contact_import import import_contacts
         from airflow_provider_mail.hooks.progress import ProgressLog
 
         places, plan = self._plan(source.columns)
+        if memory is not None:
+            memory.begin(plan, self.hook.config)
         try:
-            self.hook.import_contacts(
+            import_contacts(
+                self.hook.get_conn(),
                 _pick(source.batches, places, len(source.columns)),
                 plan,
                 on_reject=spool.add,
                 on_progress=ProgressLog(self.log, source.total),
                 progress=progress,
+                memory=memory,
             )
         except BaseException:
             self.log.error(
-                "Import ended early: %s rows read, %s accepted, %s set aside. It can be repeated as a whole.",
+                "Import ended early: %s rows read, %s accepted, %s set aside. A further try %s.",
                 *(progress.read, progress.accepted, progress.rejected),
+                "imports everything" if memory is None else "goes on behind what was accepted",
             )
             raise
+        finally:
+            if memory is not None:
+                # Also when all is accepted: what remains to be done may fail.
+                memory.save()
 
     def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
         """Store what an import that failed had set aside; its own error is the one that counts."""
@@ -183,11 +202,8 @@ class BaseContactImportOperator(MailTask, BaseOperator):
     def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
         """Which positions of a row are sent, and as what."""
         from airflow_provider_mail.api.contact_import import ImportPlan
-        from airflow_provider_mail.api.contacts import UpdateMode, check_mapping
+        from airflow_provider_mail.api.contacts import check_mapping
 
-        modes = {mode.name.lower(): mode for mode in UpdateMode}
-        if self.update_mode not in modes:
-            raise AirflowFailException(f"update_mode: {self.update_mode!r} is none of {', '.join(modes)}")
         mapping = self._mapping(columns)
         twice = [column for column in mapping if columns.count(column) > 1]
         if twice:
@@ -198,7 +214,7 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             raise AirflowFailException(f"columns: {str(error).partition(': ')[2]}") from None
         return [columns.index(column) for column in mapping], ImportPlan(
             properties=tuple(mapping.values()),
-            update_mode=modes[self.update_mode],
+            update_mode=self._mode(),
             list_name=self.list_name,
             list_description=self.list_description,
             chunk_size=self.chunk_size,
@@ -206,6 +222,14 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             null_value=self.null_value,
             sandbox_mode=self.sandbox_mode or None,
         )
+
+    def _mode(self) -> UpdateMode:
+        from airflow_provider_mail.api.contacts import UpdateMode
+
+        modes = {mode.name.lower(): mode for mode in UpdateMode}
+        if self.update_mode not in modes:
+            raise AirflowFailException(f"update_mode: {self.update_mode!r} is none of {', '.join(modes)}")
+        return modes[self.update_mode]
 
     def _mapping(self, columns: Sequence[str]) -> Mapping[str, str]:
         if self.columns is not None:
@@ -235,7 +259,16 @@ class BaseContactImportOperator(MailTask, BaseOperator):
 
         return self._result(Progress(), sandbox)
 
-    def _judge(self, progress: Progress, spool: RejectSpool) -> None:
+    def _judge(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
+        """Say what was done, and whether too much was set aside."""
+        if not progress.read:
+            return
+        earlier = f" ({progress.accepted_earlier} of them in earlier tries)" if progress.accepted_earlier else ""
+        self.log.info(
+            "Import done: %s rows read, %s accepted%s, %s set aside, in %s requests and %.1f s%s.",
+            *(progress.read, progress.accepted, earlier, progress.rejected, progress.requests, progress.seconds),
+            "; sandbox: nothing was changed" if sandbox else "",
+        )
         if not progress.rejected:
             return
         kept = ", ".join(self.reject_places().values())
@@ -254,6 +287,7 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             "list_name": self.list_name,
             "read": progress.read,
             "accepted": progress.accepted,
+            "accepted_earlier": progress.accepted_earlier,
             "rejected": progress.rejected,
             "requests": progress.requests,
             "sandbox": sandbox,

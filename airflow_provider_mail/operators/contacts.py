@@ -1,4 +1,4 @@
-"""Contacts: import those that a DAG has at hand."""
+"""Contacts: import those that a DAG has at hand, save one, delete one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
 
+from airflow_provider_mail.hooks.task import MailTask
 from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
+from airflow_provider_mail.operators.named import BaseDeleteOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_mail.api.contacts import DeleteContact
 
 Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
 
@@ -98,3 +102,109 @@ def _mixed(number: int, row: Any) -> AirflowFailException:
     return AirflowFailException(
         f"contacts: rows must be all dictionaries or all lists; row {number} is of type {type(row).__name__}"
     )
+
+
+class MailUpsertContactOperator(MailTask, BaseOperator):
+    """Creates or updates one contact. (Many: ``MailImportContactsOperator``, one request for thousands.)
+
+    Returns ``sandbox``; the contact stays out of Airflow's sight.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/contacts.md``.
+
+    :param mail_conn_id: the connection.
+    :param contact_email: the address; it or ``phone_number`` must be given. (``email`` is Airflow's own: where alerts
+        about the task go.)
+    :param phone_number: the phone number.
+    :param name: the name. The service takes the address when there is none.
+    :param list_name: a list that exists, to which the contact is added.
+    :param sandbox_mode: let the service check and change nothing.
+    """
+
+    template_fields: Sequence[str] = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
+    ui_color = "#e6f1f2"
+    contact_email = HiddenField()
+    phone_number = HiddenField()
+    name = HiddenField()
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        contact_email: str | None = None,
+        phone_number: str | None = None,
+        name: str | None = None,
+        list_name: str | None = None,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if contact_email is None and phone_number is None:
+            raise ValueError("contact_email or phone_number must be given (email is where alerts about the task go)")
+        self.mail_conn_id = mail_conn_id
+        self.contact_email = contact_email
+        self.phone_number = phone_number
+        self.name = name
+        self.list_name = list_name
+        self.sandbox_mode = sandbox_mode
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Save the contact."""
+        from airflow_provider_mail.api.contacts import UpsertContact
+
+        fields: dict[str, Any] = {
+            "email": revealed(self, self.contact_email, context) or None,
+            "phone_number": revealed(self, self.phone_number, context) or None,
+            "name": revealed(self, self.name, context) or None,
+            "list_name": self.list_name or None,
+            "sandbox_mode": self.sandbox_mode or None,
+        }
+        with self.mail_errors():
+            self.hook.send(UpsertContact(**fields))
+            sandbox = self.sandbox_mode or self.hook.config.sandbox
+        self.log.info("Sandbox: the contact would be saved." if sandbox else "The contact was saved.")
+        return {"sandbox": sandbox}
+
+
+class MailDeleteContactOperator(BaseDeleteOperator):
+    """Deletes a contact for good, and returns a receipt, for instance for a request for erasure.
+
+    Returns ``deleted``, ``gone`` (whether the service, asked afterwards, does not know the address), ``at`` (ISO 8601,
+    UTC), ``reference`` and ``sandbox``; never the address.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/contacts.md``.
+
+    :param contact_email: the address. (``email`` is Airflow's own: where alerts about the task go.)
+    :param reference: what the receipt is kept under, such as the number of the request.
+    """
+
+    template_fields: Sequence[str] = (*BaseDeleteOperator.template_fields, "contact_email", "reference")
+    thing = "contact"
+    contact_email = HiddenField()
+
+    def __init__(self, *, contact_email: str, reference: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.contact_email = contact_email
+        self.reference = reference
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return {}
+
+    def deletion(self, context: Context) -> DeleteContact:
+        from airflow_provider_mail.api.contacts import DeleteContact
+
+        return DeleteContact(email=revealed(self, self.contact_email, context), sandbox_mode=self.sandbox_mode or None)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Delete the contact, and ask for it afterwards."""
+        from datetime import UTC, datetime
+
+        result = super().execute(context)
+        with self.mail_errors():
+            gone = not self.hook.run(self.deletion(context).exists())
+        if not gone and not result["sandbox"]:
+            raise AirflowException("the service reports that the contact is deleted, and still knows it")
+        at = datetime.now(UTC).replace(microsecond=0).isoformat()
+        return {**result, "gone": gone, "at": at, "reference": self.reference}

@@ -37,6 +37,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contact_import",
     "airflow_provider_mail.hooks.errors",
+    "airflow_provider_mail.hooks.import_memory",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.hooks.progress",
     "airflow_provider_mail.hooks.rejects",

@@ -26,7 +26,7 @@ RETRIES_KILLED_TASKS = AIRFLOW_VERSION >= (3, 1)
 _numbers = itertools.count()
 
 
-@dataclass
+@dataclass(eq=False)
 class Crash:
     """One run of a DAG that is killed.
 

@@ -36,7 +36,7 @@ class Fuse:
 
 
 class WatchedStore:
-    """A task state store whose writes are points."""
+    """A task state store whose writes and deletions are points."""
 
     def __init__(self, store: Any, fuse: Fuse) -> None:
         self._store = store
@@ -49,6 +49,11 @@ class WatchedStore:
         self._fuse.at("before write")
         self._store.set(*arguments, **options)
         self._fuse.at("after write")
+
+    def delete(self, key: str) -> None:
+        self._fuse.at("before delete")
+        self._store.delete(key)
+        self._fuse.at("after delete")
 
 
 class Mortal:

@@ -58,6 +58,7 @@ def test_columns_called_like_properties_need_no_mapping(run: Run, emulator: Emul
         "list_name": "all",
         "read": 4,
         "accepted": 4,
+        "accepted_earlier": 0,
         "rejected": 0,
         "requests": 1,
         "sandbox": False,
@@ -126,9 +127,16 @@ def test_what_cannot_work_is_said_before_anything_is_sent(
     ("arguments", "words"),
     [
         ({"on_empty": "ignore"}, "on_empty: 'ignore' is none of"),
-        ({"max_reject_fraction": 1.5}, "max_reject_fraction: must be from 0 to 1"),
-        ({"chunk_size": 0}, "chunk_size: must be at least 1"),
-        ({"max_in_flight": 0}, "max_in_flight: must be at least 1"),
+        ({"max_reject_fraction": 1.5}, "max_reject_fraction: must be a number from 0 to 1"),
+        ({"max_reject_fraction": -0.1}, "max_reject_fraction: must be a number from 0 to 1"),
+        ({"max_reject_fraction": float("nan")}, "max_reject_fraction: must be a number from 0 to 1"),
+        ({"max_reject_fraction": "0.1"}, "max_reject_fraction: must be a number from 0 to 1"),
+        ({"chunk_size": 0}, "chunk_size: must be a whole number, at least 1"),
+        ({"chunk_size": -5}, "chunk_size: must be a whole number, at least 1"),
+        ({"chunk_size": "5000"}, "chunk_size: must be a whole number, at least 1"),
+        ({"chunk_size": 2.5}, "chunk_size: must be a whole number, at least 1"),
+        ({"max_in_flight": 0}, "max_in_flight: must be a whole number, at least 1"),
+        ({"max_in_flight": None}, "max_in_flight: must be a whole number, at least 1"),
     ],
 )
 def test_what_no_run_can_mend_breaks_the_dag_file(arguments: dict[str, Any], words: str) -> None:

@@ -1,0 +1,99 @@
+"""What the operators share that create or delete something by its name."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_provider_mail.hooks.task import MailTask
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_mail.api.named import Creates, Deletes
+
+
+class BaseNamedOperator(MailTask, BaseOperator):
+    """Creates or deletes one thing.
+
+    :param mail_conn_id: the connection.
+    :param sandbox_mode: let the service check and change nothing.
+    """
+
+    template_fields: Sequence[str] = ("mail_conn_id",)
+    ui_color = "#e6f1f2"
+
+    thing: str
+    """What it is, for the log."""
+
+    def __init__(self, *, mail_conn_id: str = "mail_default", sandbox_mode: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+        self.sandbox_mode = sandbox_mode
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, str]:
+        """Its name as the result and the log give it; empty where the name is a person's address."""
+
+    def _result(self, done: str, changed: bool) -> dict[str, Any]:
+        sandbox = self.sandbox_mode or self.hook.config.sandbox
+        named = " ".join([self.thing, *(repr(name) for name in self.identity.values())])
+        if not changed:
+            self.log.info("Nothing to do: %s %s.", named, "exists" if done == "created" else "is not there")
+        elif sandbox:
+            self.log.info("Sandbox: %s would be %s; nothing was changed.", named, done)
+        else:
+            self.log.info("%s was %s.", named.capitalize(), done)
+        return {**self.identity, done: changed and not sandbox, "sandbox": sandbox}
+
+
+class BaseCreateOperator(BaseNamedOperator):
+    """Creates it, unless it exists and is equal. Where one of that name differs, the task fails and says in what.
+
+    Returns the name, ``created`` and ``sandbox``.
+    """
+
+    @abstractmethod
+    def creation(self, context: Context) -> Creates:
+        """The request."""
+
+    def replacement(self) -> Deletes | None:
+        """The request that deletes one that exists and differs, where that is wanted."""
+        return None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look for it; create it when there is none."""
+        from airflow_provider_mail.api.named import create
+
+        with self.mail_errors():
+            created = self.hook.run(create(self.creation(context), replace=self.replacement()))
+            return self._result("created", created)
+
+
+class BaseDeleteOperator(BaseNamedOperator):
+    """Deletes it for good.
+
+    Returns the name, ``deleted`` and ``sandbox``.
+
+    :param ignore_if_missing: succeed when there is nothing of that name, which is also what a second try finds.
+    """
+
+    def __init__(self, *, ignore_if_missing: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ignore_if_missing = ignore_if_missing
+
+    @abstractmethod
+    def deletion(self, context: Context) -> Deletes:
+        """The request."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look for it; delete it when it is there."""
+        from airflow_provider_mail.api.named import delete
+
+        with self.mail_errors():
+            deleted = self.hook.run(delete(self.deletion(context), missing_ok=self.ignore_if_missing))
+            return self._result("deleted", deleted)
