@@ -23,6 +23,7 @@ def get_provider_info() -> dict[str, Any]:
                 "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
             }
         ],
+        "cli": ["airflow_provider_mail.cli.definition.get_cli_commands"],
         "hooks": [{"integration-name": "Mail", "python-modules": ["airflow_provider_mail.hooks.mail"]}],
         "operators": [
             {
@@ -30,12 +31,43 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_mail.operators.campaigns",
                     "airflow_provider_mail.operators.contacts",
+                    "airflow_provider_mail.operators.lists",
+                    "airflow_provider_mail.operators.senders",
+                    "airflow_provider_mail.operators.templates",
                     "airflow_provider_mail.operators.transactional",
+                    "airflow_provider_mail.operators.webhooks",
                 ],
             }
         ],
-        "sensors": [{"integration-name": "Mail", "python-modules": ["airflow_provider_mail.sensors.campaigns"]}],
-        "triggers": [{"integration-name": "Mail", "python-modules": ["airflow_provider_mail.triggers.campaigns"]}],
+        "sensors": [
+            {
+                "integration-name": "Mail",
+                "python-modules": [
+                    "airflow_provider_mail.sensors.campaigns",
+                    "airflow_provider_mail.sensors.senders",
+                    "airflow_provider_mail.sensors.stats",
+                ],
+            }
+        ],
+        "triggers": [
+            {
+                "integration-name": "Mail",
+                "python-modules": [
+                    "airflow_provider_mail.triggers.campaigns",
+                    "airflow_provider_mail.triggers.senders",
+                    "airflow_provider_mail.triggers.stats",
+                ],
+            }
+        ],
+        "asset-uris": [
+            {
+                "schemes": ["mail"],
+                "handler": "airflow_provider_mail.assets.sanitize_uri",
+                "factory": "airflow_provider_mail.assets.create_asset",
+                "to_openlineage_converter": "airflow_provider_mail.assets.convert_asset_to_openlineage",
+            }
+        ],
+        "notifications": ["airflow_provider_mail.notifications.mail.MailNotifier"],
         "transfers": [
             {
                 "source-integration-name": "SQL",
@@ -46,6 +78,11 @@ def get_provider_info() -> dict[str, Any]:
                 "source-integration-name": "Mail",
                 "target-integration-name": "SQL",
                 "python-module": "airflow_provider_mail.transfers.mail_to_sql",
+            },
+            {
+                "source-integration-name": "Mail",
+                "target-integration-name": "Object Storage",
+                "python-module": "airflow_provider_mail.transfers.mail_to_object_storage",
             },
         ],
     }

@@ -1,0 +1,1 @@
+"""Notifiers: mail about tasks and runs."""

@@ -1,0 +1,169 @@
+"""Mail through the service for Airflow's callbacks, deadlines and questions to people."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseNotifier
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_mail.notifications.message import Letter
+
+
+log = logging.getLogger(__name__)
+
+
+class MailNotifier(BaseNotifier):
+    """Writes a mail about a task or a run.
+
+    For ``on_failure_callback`` and its sisters, of tasks and of DAGs, for ``DeadlineAlert`` (as class, in an
+    ``AsyncCallback`` or a ``SyncCallback``), and for the ``notifiers`` of human-in-the-loop operators.
+
+    What goes wrong here is one line in the log and nothing else: it neither fails nor delays the task beyond
+    ``timeout``. A mail is sent at most once. Its ``uniqueMsgID`` is made of the task instance, the try, what happened,
+    the subject and the recipients, so a callback that Airflow runs twice can be told by it.
+
+    .. seealso::
+        For more information on how to use this notifier, see ``docs/notifications.md``.
+
+    :param mail_conn_id: the connection.
+    :param to: who gets it: addresses, plain or ``Name <address>``, in a list or a text with commas. All of them see
+        each other. One that is no address is left out, and the log says so.
+    :param subject: default: what happened, and to what.
+    :param content: HTML. Default: what happened, the error without secrets and addresses, and links to Airflow, made
+        for a phone.
+    :param sender_mail: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
+    :param sender_name: its display name.
+    :param cc: who gets a copy; 20 at most.
+    :param bcc: who gets a copy that the others do not see; 20 at most.
+    :param reply_to: where answers go.
+    :param category: label for reports: letters and digits, 100 bytes.
+    :param files: paths of files to attach; several are sent as one archive.
+    :param timeout: seconds for everything together.
+    """
+
+    template_fields: Sequence[str] = (
+        "mail_conn_id",
+        "to",
+        "subject",
+        "content",
+        "sender_mail",
+        "sender_name",
+        "cc",
+        "bcc",
+        "reply_to",
+        "category",
+        "files",
+    )
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        to: str | Iterable[str],
+        subject: str | None = None,
+        content: str | None = None,
+        sender_mail: str | None = None,
+        sender_name: str | None = None,
+        cc: str | Iterable[str] | None = None,
+        bcc: str | Iterable[str] | None = None,
+        reply_to: str | None = None,
+        category: str | None = None,
+        files: str | Sequence[str] | None = None,
+        timeout: float = 20.0,
+        **kwargs: Any,
+    ) -> None:
+        # From Airflow 3.1 on: the context, for a notifier that is awaited.
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+        self.to = to
+        self.subject = subject
+        self.content = content
+        self.sender_mail = sender_mail
+        self.sender_name = sender_name
+        self.cc = cc
+        self.bcc = bcc
+        self.reply_to = reply_to
+        self.category = category
+        self.files = files
+        self.timeout = timeout
+
+    def __call__(self, *args: Any) -> None:
+        from airflow_provider_mail.notifications.delivery import never_raising
+
+        # Rendering writes into the fields: of a notifier that tasks share, all would get what the first one made of it.
+        with never_raising(self.mail_conn_id):
+            super(MailNotifier, copy.copy(self)).__call__(*args)
+
+    def notify(self, context: Context) -> None:
+        """Write the mail; returns when it is accepted, refused, or ``timeout`` is over."""
+        from airflow_provider_mail.notifications.delivery import HurriedHook, never_raising, send
+
+        with never_raising(self.mail_conn_id):
+            log.info(send(HurriedHook(self.mail_conn_id, self.timeout), self._letter(context)))
+
+    async def async_notify(self, context: Context) -> None:
+        """The same inside an event loop."""
+        # The first import in a process takes longer than the triggerer's loop may be held up.
+        delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications.delivery")
+        with delivery.never_raising(self.mail_conn_id):
+            hook = delivery.HurriedHook(self.mail_conn_id, self.timeout)
+            log.info(await delivery.send_async(hook, self._letter(context)))
+
+    def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
+        """Render what can be rendered.
+
+        A missing name is empty, and a warning. What fails is left to its default: a plain mail is better than none.
+        """
+        import jinja2
+
+        known: Any = {"dag": None, **context}
+        # What `dag.test()` hands to the callbacks of a DAG is a stored one, without an environment.
+        dag = known["dag"] if hasattr(known["dag"], "get_template_env") else None
+        environment = (jinja_env or self.get_template_env(dag=dag)).overlay(
+            undefined=jinja2.make_logging_undefined(log, jinja2.ChainableUndefined)
+        )
+        for name in self.template_fields:
+            try:
+                setattr(self, name, self.render_template(getattr(self, name), known, environment, set()))
+            except Exception as error:
+                from airflow_provider_mail.notifications.delivery import in_short
+
+                log.error("Mail: %s cannot be rendered: %s", name, in_short(error))
+                setattr(self, name, None)
+
+    def _letter(self, context: Mapping[str, Any]) -> Letter:
+        from airflow.providers.common.compat.sdk import conf
+
+        from airflow_provider_mail.notifications.delivery import warn_of_left_out
+        from airflow_provider_mail.notifications.message import write
+        from airflow_provider_mail.notifications.occasion import Occasion
+        from airflow_provider_mail.notifications.page import page_of, subject_of
+
+        occasion = Occasion.of(context)
+        letter = write(
+            to=self.to,
+            cc=self.cc,
+            bcc=self.bcc,
+            subject=self.subject or subject_of(occasion),
+            content=self.content or page_of(occasion, instance=conf.get("api", "instance_name", fallback=None)),
+            sender=self.sender_mail,
+            sender_name=self.sender_name,
+            reply_to=self.reply_to,
+            category=self.category,
+            files=self.files,
+            occasion=occasion.key,
+        )
+        warn_of_left_out(letter)
+        return letter
+
+
+send_mail_notification = MailNotifier

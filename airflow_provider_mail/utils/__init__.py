@@ -1,0 +1,1 @@
+"""What Airflow's own settings point to."""
