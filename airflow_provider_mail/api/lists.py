@@ -54,6 +54,14 @@ class AddList(MailRequest[MailResponse], Sandboxed):
     list_name: Text
     list_description: str | None = None
 
+    def find(self) -> Flow[ContactList | None]:
+        """The list of this name."""
+        return find_list(self.list_name)
+
+    def differences(self, found: ContactList) -> list[str]:
+        """The service does not return a list's description, and what is added here is static."""
+        return ["list_type: it is a dynamic list"] if found.list_type == 0 else []
+
 
 class ListsPage(PageResponse[ContactList]):
     lists: Records[ContactList] | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
 from airflow_provider_mail.api.base import Effect, Flow, MailRequest, MailResponse, Records, Resource, Sandboxed
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.types import SenderEntry, Text
+from airflow_provider_mail.api.waiting import MAX_POLL_ERRORS, Outcome, Patience, Verdict
 
 
 class Sender(Resource):
@@ -45,6 +47,14 @@ class AddSender(MailRequest[MailResponse], Sandboxed):
     sender_email: SenderEntry
     sender_type: Literal["1", "2"]
 
+    def find(self) -> Flow[Sender | None]:
+        """The sender of this entry and type: one that may send the other kind of mail is another entry."""
+        return find_sender(self.sender_email, int(self.sender_type))
+
+    def differences(self, found: Sender) -> list[str]:
+        """There is nothing else to it."""
+        return []
+
 
 class VerifySenderResponse(MailResponse):
     valid: bool = False
@@ -74,6 +84,66 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 
     def exists(self) -> Flow[bool]:
         """Ask the service whether the sender is (still) there."""
-        answer = yield GetSenders()
-        entry = self.sender_email.casefold()
-        return any(sender.from_domain.casefold() == entry for sender in answer.mail_from_domains or [])
+        return (yield from find_sender(self.sender_email)) is not None
+
+
+def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sender | None]:
+    """The sender of exactly that entry, upper and lower case being the same; of that type, if one is given.
+
+    All senders are read: what ``senderEmail`` finds besides itself, and the answer when there is none, are not shown.
+    """
+    return sender_in((yield GetSenders()), sender_email, sender_type)
+
+
+def sender_in(answer: GetSendersResponse, sender_email: str, sender_type: int | None = None) -> Sender | None:
+    """The sender of that entry in an answer that holds all of them."""
+    for sender in answer.mail_from_domains or []:
+        if sender.from_domain.casefold() != sender_email.casefold():
+            continue
+        if sender_type is None or sender.sender_type in (None, sender_type):
+            return sender
+    return None
+
+
+Checks: TypeAlias = dict[str, bool]
+"""The outcome of a sender's four checks, ``mx``, ``spf``, ``dkim`` and ``dmarc``, and ``valid`` for all together."""
+
+
+def checks_of(sender: Sender | None) -> Checks | None:
+    """What the service has found at its last check; ``None`` when there is no such sender."""
+    if sender is None:
+        return None
+    names = ("mx", "spf", "dkim", "dmarc")
+    return {**{name: getattr(sender, f"{name}_status") == 1 for name in names}, "valid": sender.is_validate == 1}
+
+
+def verify_sender(from_domain: str, selector: str) -> Flow[Checks]:
+    """Have the service check now."""
+    answer: VerifySenderResponse = yield VerifySender(from_domain=from_domain, selector=selector)
+    names = ("mx", "spf", "dkim", "dmarc")
+    return {**{name: getattr(answer, f"good_{name}") for name in names}, "valid": answer.valid}
+
+
+class SenderWait:
+    """Judges look after look at a sender's checks.
+
+    :param sender_email: the sender entry.
+    :param looked: see :class:`.waiting.Patience`.
+    :param max_poll_errors: see :class:`.waiting.Patience`.
+    """
+
+    def __init__(self, sender_email: str, *, looked: bool = False, max_poll_errors: int = MAX_POLL_ERRORS) -> None:
+        self._named = f"sender {sender_email!r}"
+        self._patience = Patience(looked=looked, max_poll_errors=max_poll_errors)
+
+    def judge(self, look: Checks | MailError | None) -> Verdict:
+        """What this look means, after those before it; ``None`` when there is no such sender."""
+        if isinstance(look, MailError):
+            return self._patience.failed(look)
+        self._patience.worked()
+        if look is None:
+            return Verdict(Outcome.WAITING, f"there is no {self._named} (yet)")
+        if all(look.values()):
+            return Verdict(Outcome.COMPLETE, f"all four checks of {self._named} are good", dict(look))
+        bad = ", ".join(name.upper() for name, good in look.items() if not good and name != "valid")
+        return Verdict(Outcome.WAITING, f"{self._named} is not valid yet{f': {bad}' if bad else ''}")

@@ -40,6 +40,18 @@ class AddTemplate(MailRequest[MailResponse]):
     template_subject: Text
     editor_type: EditorType | None = None
 
+    def find(self) -> Flow[Template | None]:
+        """The template of this name."""
+        return find_template(self.template_name)
+
+    def differences(self, found: Template) -> list[str]:
+        """The fields that differ; the service does not return the editor."""
+        pairs = {
+            "template_content": (self.template_content, found.template_content),
+            "template_subject": (self.template_subject, found.template_subject),
+        }
+        return [name for name, (ours, theirs) in pairs.items() if theirs is not None and ours != theirs]
+
 
 class TemplatesPage(PageResponse[Template]):
     template_list: Records[Template] | None = None

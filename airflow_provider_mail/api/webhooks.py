@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Records, Resource
+from airflow_provider_mail.api.base import Effect, Flow, MailRequest, MailResponse, Part, Records, Resource
+from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
 from airflow_provider_mail.api.types import Text, WebUrl, WebUrlOrNothing
 
 
@@ -50,6 +51,11 @@ class GetWebhookResponse(MailResponse):
     trans_callback_url_extra: Records[SavedCallback] | None = None
     trans_enable: bool | None = None
 
+    @property
+    def callbacks(self) -> list[SavedCallback]:
+        """The callbacks of single senders."""
+        return self.trans_callback_url_extra or []
+
 
 class GetWebhook(MailRequest[GetWebhookResponse]):
     """Read the configuration."""
@@ -69,3 +75,66 @@ class SaveWebhook(MailRequest[MailResponse]):
     trans_callback_url_extra: list[SenderCallback] | None = None
     trans_callback_url_extra_update_mode: Literal["save", "replace"] | None = None
     trans_enable: bool | None = None
+
+    def what_differs(self, saved: GetWebhookResponse) -> dict[str, Any]:
+        """Those of the fields that would change something, as arguments of a request that saves only them."""
+        different: dict[str, Any] = {}
+        toggles = saved.trans_event or SavedToggles()
+        wanted = self.trans_event.model_dump(exclude_none=True) if self.trans_event else {}
+        if events := {name: value for name, value in wanted.items() if getattr(toggles, name) is not value}:
+            different["trans_event"] = events
+        for name in ("trans_callback_url", "trans_enable"):
+            value = getattr(self, name)
+            if value is not None and value != getattr(saved, name):
+                different[name] = value
+        if self.trans_callback_url_extra is not None:
+            different |= self._different_callbacks({each.sender: each.url or "" for each in saved.callbacks})
+        return different
+
+    def _different_callbacks(self, saved: dict[str, str]) -> dict[str, Any]:
+        replace = self.trans_callback_url_extra_update_mode == "replace"
+        wanted = {each.sender: each.url or "" for each in self.trans_callback_url_extra or []}
+        changed = {sender: url for sender, url in wanted.items() if url != saved.get(sender, "")}
+        if not changed and not (replace and saved.keys() - wanted.keys()):
+            return {}
+        return {
+            # Replacing takes the whole list, and there is nothing to be removed from it.
+            "trans_callback_url_extra": [
+                {"sender": sender, "url": url}
+                for sender, url in (wanted if replace else changed).items()
+                if url or not replace
+            ],
+            "trans_callback_url_extra_update_mode": "replace" if replace else "save",
+        }
+
+
+def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
+    """Save what differs from what is saved, and read it back; the names of the fields that were changed.
+
+    :param wanted: the configuration; what it leaves out stays as it is.
+    :raises MailConflictError: the service reports success and has something else saved; the fields are named.
+    :raises MailValidationError: ``wanted`` is empty.
+    """
+    if not wanted.model_dump(exclude_none=True, exclude={"trans_callback_url_extra_update_mode"}):
+        raise MailValidationError(
+            "nothing to save: give trans_event, trans_callback_url, trans_callback_url_extra or trans_enable",
+            operation=wanted.path,
+        )
+    different = wanted.what_differs((yield GetWebhook()))
+    if not different:
+        return []
+    yield SaveWebhook(**different)
+    if still := changed_fields(wanted.what_differs((yield GetWebhook()))):
+        raise MailConflictError(
+            f"{wanted.path}: the service reports success, but what reads back is not what was saved: "
+            f"{', '.join(still)}",
+            operation=wanted.path,
+        )
+    return changed_fields(different)
+
+
+def changed_fields(different: dict[str, Any]) -> list[str]:
+    """Names of what differs, without values: callback URLs may hold a secret."""
+    events = [f"trans_event.{name}" for name in different.get("trans_event", ())]
+    others = [name for name in different if name not in ("trans_event", "trans_callback_url_extra_update_mode")]
+    return [*events, *others]

@@ -102,3 +102,23 @@ def test_the_daily_statistics(run: Run, emulator: Emulator, warehouse: SqlDataba
     assert run(dag, logical_date=day + datetime.timedelta(days=1)).state == "success"
     assert loaded() == yesterday[:2] + counted()[4:]
     assert loaded() != yesterday
+
+
+def test_the_resources(run: Run, emulator: Emulator) -> None:
+    emulator.set_dns("mail.example.com", selector="mail")
+    before = {row["name"] for row in emulator.lists()}
+
+    for _ in range(2):
+        done = run(example("mail_resources"))
+        assert {name: task.state for (name, _), task in done.result.tasks.items()} == dict.fromkeys(
+            ("create_list", "contact", "template", "sender", "verify", "webhook", "erase", "delete_list"), "success"
+        )
+
+    assert [row["content"] for row in emulator.templates()] == ["<p>Hello {{name}}.</p>"]
+    assert {"entry": "mail.example.com", "type": 1} in emulator.senders()
+    assert emulator.webhook()["transCallbackUrl"] == "https://events.example.com/mail/in"
+    assert emulator.contact("ada@example.com") is None
+    assert {row["name"] for row in emulator.lists()} == before
+    assert emulator.journal.count("lists/add") == 2
+    assert emulator.journal.count("campaign/mail/template/add") == 1
+    assert emulator.journal.count("webhook/save") == 1

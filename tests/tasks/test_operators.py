@@ -21,9 +21,22 @@ from airflow.serialization import serialized_objects
 
 import airflow_provider_mail
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.operators.contacts import (
+    MailDeleteContactOperator,
+    MailImportContactsOperator,
+    MailUpsertContactOperator,
+)
+from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
+from airflow_provider_mail.operators.senders import (
+    MailAddSenderOperator,
+    MailDeleteSenderOperator,
+    MailVerifySenderOperator,
+)
+from airflow_provider_mail.operators.templates import MailCreateTemplateOperator, MailDeleteTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
@@ -32,6 +45,17 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperato
 from tests.support.env import ROOT
 
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
+    MailAddSenderOperator: {"sender_email": "new.example.com", "sender_type": 1},
+    MailCreateListOperator: {"list_name": "friends"},
+    MailCreateTemplateOperator: {"template_name": "a", "template_content": "<p></p>", "template_subject": "b"},
+    MailDeleteContactOperator: {"contact_email": "ada@example.com"},
+    MailUpsertContactOperator: {"contact_email": "ada@example.com"},
+    MailDeleteListOperator: {"list_name": "friends"},
+    MailDeleteSenderOperator: {"sender_email": "new.example.com"},
+    MailDeleteTemplateOperator: {"template_name": "a"},
+    MailSenderSensor: {"sender_email": "new.example.com"},
+    MailSaveWebhookOperator: {"trans_enable": False},
+    MailVerifySenderOperator: {"from_domain": "new.example.com", "selector": "mail"},
     MailCampaignSensor: {"mail_name": "a"},
     MailCampaignStatsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailCreateCampaignOperator: {"sender_mail": "news@example.com"},
@@ -45,7 +69,9 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
 UNTEMPLATED = {
     *("chunk_size", "count_first", "deferrable", "ignore_differences", "lookback_days", "max_in_flight"),
     *("max_reject_fraction", "on_empty", "only_save", "poke_interval", "sandbox_mode", "timeout", "track_click"),
-    *("track_open", "versions_per_request", "wait_for_completion"),
+    *("track_open", "versions_per_request", "wait_for_completion", "ignore_if_missing", "replace", "fail_if_invalid"),
+    "resume",
+    "trans_callback_url_extra_update_mode",
 }
 # Under one name from Airflow 3.2 on, under another before.
 SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
@@ -157,7 +183,11 @@ FUNCTIONS = """
 import json
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk import DAG
-from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.operators.contacts import (
+    MailDeleteContactOperator,
+    MailImportContactsOperator,
+    MailUpsertContactOperator,
+)
 from tests.tasks.test_operators import SERIALIZATION
 
 def people():

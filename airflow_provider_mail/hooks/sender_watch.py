@@ -1,0 +1,58 @@
+"""One look at the senders of a connection for all who wait for one of them in this triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.senders import Checks, GetSenders, checks_of, sender_in, verify_sender
+from airflow_provider_mail.hooks.campaign_watch import SHORTEST_INTERVAL
+from airflow_provider_mail.hooks.watch import Part, Watch, joined
+
+
+@dataclass(eq=False, kw_only=True)
+class SenderPart(Part):
+    """One trigger's part: the sender, and how its DKIM entry is found when the service is to check at each look."""
+
+    sender_email: str
+    selector: str | None
+
+
+@asynccontextmanager
+async def sender_looks(mail_conn_id: str, interval: float, part: SenderPart) -> AsyncIterator[None]:
+    """Take part in the running loop's polls of a connection.
+
+    :param interval: seconds from one poll to the next.
+    """
+    interval = max(interval, SHORTEST_INTERVAL)
+    watches = _watches.setdefault(asyncio.get_running_loop(), {})
+    async with joined(watches, (mail_conn_id, interval), lambda: SenderWatch(mail_conn_id, interval), part):
+        yield
+
+
+class SenderWatch(Watch[SenderPart]):
+    """Reads all senders at once; has those checked that want it."""
+
+    async def look(
+        self, client: AsyncMailClient, due: Collection[SenderPart]
+    ) -> Mapping[SenderPart, Checks | MailError | None]:
+        """What the checks of each sender say."""
+        found: dict[SenderPart, Checks | MailError | None] = {}
+        for part in due:
+            if part.selector is not None:
+                try:
+                    found[part] = await client.run(verify_sender(part.sender_email, part.selector))
+                except MailError as error:
+                    found[part] = error
+        if len(found) < len(due):
+            senders = await client.send(GetSenders())
+            found |= {part: checks_of(sender_in(senders, part.sender_email)) for part in due if part not in found}
+        return found
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SenderWatch]] = WeakKeyDictionary()
