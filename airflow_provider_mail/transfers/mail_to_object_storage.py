@@ -1,0 +1,166 @@
+"""From the service to files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+
+from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.window import today, window
+from airflow_provider_mail.lineage import Folder, MailLineage
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_mail.warehouse.table import Table
+
+Row = tuple[Any, ...]
+Days = Iterator[tuple[date, list[Row] | None]]
+"""Each day with its rows; ``None`` where the service tells nothing."""
+
+
+class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
+    """Writes statistics as files, a folder per day: ``<path>/mail_send_day=2026-03-10/<mail_conn_id>.parquet``.
+
+    Columns and window are those of the loads into tables (``MailCampaignStatsToSqlOperator``,
+    ``MailTransactionalStatsToSqlOperator``). A day is one file of one account, which a rerun replaces as a whole; files
+    of other days and of other connections in the same folder stay. Who reads meanwhile never sees half a file.
+
+    The file of a day of which the service says that no campaign was sent goes away. A day of transactional mail that
+    the service's answer leaves out keeps the file that it has: missing is not zero.
+
+    Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
+    ``missing_days`` (of transactional mail).
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/object-storage.md``.
+
+    :param mail_conn_id: the connection.
+    :param kind: ``campaigns`` (a row per campaign, in folders ``mail_send_day=...``) or ``transactional`` (a row per
+        day, in folders ``stats_day=...``).
+    :param path: the folder, as ``ObjectStoragePath`` takes it: ``s3://bucket/mail/campaigns``, ``file:///data/mail``.
+    :param object_storage_conn_id: the connection to reach it with; may stand in the path too: ``s3://aws@bucket/mail``.
+    :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``.
+    :param start_day: first day, ``YYYY-MM-DD``. Default: the first day of the run's data interval.
+    :param end_day: last day, included. Default: its last.
+    :param lookback_days: so many days before the window are read again. Not applied to a given ``start_day``.
+    """
+
+    template_fields: Sequence[str] = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day")
+    ui_color = "#e6f1f2"
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        kind: Literal["campaigns", "transactional"] = "campaigns",
+        path: str | ObjectStoragePath,
+        object_storage_conn_id: str | None = None,
+        file_format: Literal["parquet", "jsonl"] = "parquet",
+        start_day: str | None = None,
+        end_day: str | None = None,
+        lookback_days: int = 7,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if kind not in ("campaigns", "transactional"):
+            raise ValueError(f"kind: {kind!r} is none of campaigns, transactional")
+        if file_format not in ("parquet", "jsonl"):
+            raise ValueError(f"file_format: {file_format!r} is none of parquet, jsonl")
+        if lookback_days < 0:
+            raise ValueError("lookback_days: must not be negative")
+        self.mail_conn_id = mail_conn_id
+        self.kind = kind
+        self.path = path
+        self.object_storage_conn_id = object_storage_conn_id
+        self.file_format = file_format
+        self.start_day = start_day
+        self.end_day = end_day
+        self.lookback_days = lookback_days
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Write the window, a day after the other."""
+        from airflow_provider_mail.hooks.object_storage import put, remove, storage_path
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail.warehouse.files import FORMATS, check_format
+
+        if not str(self.path):
+            raise AirflowFailException("path: is empty")
+        start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
+        try:
+            check_format(self.file_format)
+        except WarehouseError as error:
+            raise AirflowFailException(str(error)) from error
+        folder = storage_path(self.path, self.object_storage_conn_id, "path")
+        read = self._campaigns if self.kind == "campaigns" else self._transactional
+        table, days = read(start_day, end_day)
+        counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
+        with self.mail_errors():
+            for day, rows in days:
+                file = self._file(folder, day)
+                if rows:
+                    content = FORMATS[self.file_format](table, rows)
+                    put(file, content)
+                    counts["records"] += len(rows)
+                    counts["files"] += 1
+                    counts["bytes"] += len(content)
+                elif rows is None:
+                    counts["missing_days"] += 1
+                else:
+                    counts["removed"] += remove(file)
+        self.log.info("%s to %s in %s: %s", start_day, end_day, folder, counts)
+        resource = "campaigns/stats" if self.kind == "campaigns" else "transactional/stats"
+        size, files = counts.pop("bytes"), counts["files"]
+        self.moved(resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
+        return {"path": str(folder), "start_day": start_day.isoformat(), "end_day": end_day.isoformat(), **counts}
+
+    def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:
+        # Another name than the columns': loaders that take a column from the folder's name refuse one that the file
+        # has too, and a file is to be whole without its folder.
+        partition = {"campaigns": "mail_send_day", "transactional": "stats_day"}[self.kind]
+        # Without the team, which the rows say: a file under its old name would stay when the connection gets another.
+        return folder / f"{partition}={day}" / f"{quote(self.mail_conn_id, safe='')}.{self.file_format}"
+
+    def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
+        from airflow_provider_mail.api.campaigns import GetCampaignStats
+        from airflow_provider_mail.api.stats import campaign_stats
+        from airflow_provider_mail.warehouse.stats import CAMPAIGN_STATS, campaign_stats_row
+
+        def days() -> Days:
+            # Day by day, so that a partition is what the service says of that day: in which zone its days begin is not
+            # shown in the document, and sorting by send time could tear its days apart.
+            for day in _calendar(start_day, end_day):
+                where_from = self._where_from()
+                records = self.hook.run(campaign_stats(GetCampaignStats(start_date=day, end_date=day)))
+                yield day, [campaign_stats_row(record, **where_from) for record in records]
+
+        return CAMPAIGN_STATS, days()
+
+    def _transactional(self, start_day: date, end_day: date) -> tuple[Table, Days]:
+        from airflow_provider_mail.api.stats import missing_days, transactional_stats
+        from airflow_provider_mail.api.transactional import GetTransactionalStats
+        from airflow_provider_mail.warehouse.stats import TRANSACTIONAL_STATS, transactional_stats_row
+
+        def days() -> Days:
+            request = GetTransactionalStats(start_date=start_day, end_date=end_day)
+            where_from = self._where_from()
+            records = self.hook.run(transactional_stats(request))
+            for record in records:
+                yield record.stats_date, [transactional_stats_row(record, **where_from)]
+            for day in missing_days(request, records, today()):
+                self.log.warning("The service tells nothing of %s, whose file stays as it is.", day)
+                yield day, None
+
+        return TRANSACTIONAL_STATS, days()
+
+    def _where_from(self) -> dict[str, Any]:
+        return {"mail_conn_id": self.mail_conn_id, "team": self.hook.team_name, "observed_at": datetime.now(UTC)}
+
+
+def _calendar(start_day: date, end_day: date) -> Iterator[date]:
+    return (start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1))

@@ -1,0 +1,91 @@
+"""Rows of a declared table as a file that lakes and warehouses read: Parquet or JSON Lines."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.rows import Encoder, aware, json_text
+from airflow_provider_mail.warehouse.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Rows = Iterable[Sequence[Any]]
+
+
+def check_format(file_format: str) -> None:
+    """Refuse a format that cannot be written, before anything is asked for.
+
+    :raises WarehouseError: naming what to install.
+    """
+    if file_format not in FORMATS:
+        raise WarehouseError(f"file_format: {file_format!r} is none of {', '.join(FORMATS)}")
+    if file_format == "parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise WarehouseError(
+                f"file_format: 'parquet' needs pyarrow ({error}); pip install 'airflow-provider-mail[parquet]', "
+                "or use file_format='jsonl', which needs nothing"
+            ) from error
+
+
+def json_lines(table: Table, rows: Rows) -> bytes:
+    """One JSON object a row. Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC to the microsecond; UTF-8."""
+    encode = Encoder(table, {"date": datetime.date.isoformat, "timestamp": _iso_utc})
+    lines = (
+        json.dumps(
+            dict(zip(table.names, encode(number, row), strict=True)),
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+        )
+        for number, row in enumerate(rows, 1)
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def parquet(table: Table, rows: Rows) -> bytes:
+    """A Parquet file with the table's columns; times are microseconds in UTC."""
+    import pyarrow
+    import pyarrow.parquet
+
+    encode = Encoder(table, {"timestamp": aware, "json": json_text})
+    encoded = [encode(number, row) for number, row in enumerate(rows, 1)]
+    schema = _schema(table)
+    columns = zip(*encoded, strict=True) if encoded else ((),) * len(schema)
+    arrays = [pyarrow.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), file)
+    return file.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[Table, Rows], bytes]] = {"parquet": parquet, "jsonl": json_lines}
+"""By name, which is the file's extension too, what makes a file of rows."""
+
+
+def _schema(table: Table) -> pyarrow.Schema:
+    import pyarrow
+
+    types = {
+        "text": pyarrow.string(),
+        "bigint": pyarrow.int64(),
+        "integer": pyarrow.int32(),
+        "double": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+        "date": pyarrow.date32(),
+        "timestamp": pyarrow.timestamp("us", tz="UTC"),
+        "json": pyarrow.string(),
+    }
+    return pyarrow.schema(
+        [pyarrow.field(column.name, types[column.type.name], column.nullable) for column in table.columns]
+    )
+
+
+def _iso_utc(value: datetime.datetime) -> str:
+    return aware(value).astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,189 @@
+"""What a row of looks at a campaign's statistics means: every row, against the rules written down once more."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.campaigns import CampaignStats
+from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
+from airflow_provider_mail.api.settling import SettlingStats, StatsLook, find_stats
+from airflow_provider_mail.api.waiting import Outcome, Verdict
+from airflow_provider_mail.emulator import Emulator
+from tests.api.driving import Driver
+
+SENT = datetime(2026, 3, 10, 9, tzinfo=UTC)
+SENT_AT = SENT.timestamp()
+HOUR = 3600.0
+BLIP, KEY = MailServerError("blip"), MailAuthError("key refused")
+
+
+def record(opens: int, send_time: datetime | None = SENT, name: str = "news") -> CampaignStats:
+    counts = {"sentCount": 100, "clickCount": 0, "hardBounce": 0, "softBounce": 0, "unsentCount": 0}
+    millis = None if send_time is None else int(send_time.timestamp() * 1000)
+    return CampaignStats.model_validate(
+        {"mailName": name, "mailSendDate": millis, "openCount": opens, "unsubscribeCount": 0, **counts}
+    )
+
+
+def judge(looks: list[tuple[StatsLook, float]], **options: Any) -> list[Verdict]:
+    settling = SettlingStats("news", **{"observations": 3, "apart": HOUR} | options)
+    return [settling.judge(look, SENT_AT + after) for look, after in looks]
+
+
+def outcomes(looks: list[tuple[StatsLook, float]], **options: Any) -> list[str]:
+    return [verdict.outcome.value for verdict in judge(looks, **options)]
+
+
+def expected(looks: list[tuple[StatsLook, float]], needed: int, apart: float, age: float | None) -> Outcome:
+    """The rules, read off the whole row of looks that found the record, backwards from the last."""
+    last, at = looks[-1]
+    if isinstance(last, MailError):
+        return Outcome.WAITING
+    if last is None:
+        found = [look for look, _ in looks if not isinstance(look, MailError)]
+        was_there = any(look is not None for look in found)
+        return Outcome.FAILED if was_there and found[-3:] == [None] * 3 else Outcome.WAITING
+    if age is not None and at >= age:
+        return Outcome.COMPLETE
+    good = [(look.open_count, when) for look, when in looks if isinstance(look, CampaignStats)]
+    while any(opens != last.open_count for opens, _ in good):
+        good.pop(0)
+    counted = [good[0][1]]
+    for _, when in good[1:]:
+        if when - counted[-1] >= apart * 0.99:
+            counted.append(when)
+    return Outcome.COMPLETE if len(counted) >= needed else Outcome.WAITING
+
+
+LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
+
+
+@given(
+    st.lists(st.tuples(LOOKS, st.sampled_from([60.0, 1800.0, HOUR - 1, HOUR, 2 * HOUR])), min_size=1, max_size=16),
+    st.integers(2, 4),
+    st.sampled_from([None, 0.0, 3 * HOUR, 40 * HOUR]),
+    st.integers(0, 16),
+)
+def test_every_row_of_looks(steps: list[tuple[StatsLook, float]], needed: int, age: float | None, restart: int) -> None:
+    options = {"observations": needed, "apart": HOUR, "age": age, "max_poll_errors": 99}
+    settling = SettlingStats("news", **options)  # type: ignore[arg-type]
+    looks: list[tuple[StatsLook, float]] = []
+    after = 0.0
+    for number, (look, pause) in enumerate(steps):
+        if number == restart:  # another process goes on where this one was
+            memory = json.loads(json.dumps(settling.memory))
+            settling = SettlingStats("news", memory=memory, **options)  # type: ignore[arg-type]
+        after += pause
+        looks.append((look, after))
+        verdict = settling.judge(look, SENT_AT + after)
+        assert verdict.outcome is expected(looks, needed, HOUR, age), looks
+        if verdict.outcome is Outcome.COMPLETE:
+            assert isinstance(look, CampaignStats)
+            assert verdict.mail_stats["open_count"] == look.open_count
+        if verdict.outcome is not Outcome.WAITING:
+            return
+
+
+def test_the_final_record_is_plain_json() -> None:
+    last = judge([(record(7), 0), (record(7), HOUR), (record(7), 2 * HOUR)])[-1]
+    assert last.outcome is Outcome.COMPLETE
+    assert json.loads(json.dumps(last.mail_stats)) == {
+        "mail_name": "news",
+        "mail_send_date": "2026-03-10T09:00:00Z",
+        "sent_count": 100,
+        "open_count": 7,
+        "click_count": 0,
+        "hard_bounce": 0,
+        "soft_bounce": 0,
+        "unsent_count": 0,
+        "unsubscribe_count": 0,
+    }
+    assert last.message == "statistics of campaign 'news' are final: the same in 3 of 3 observations"
+
+
+def test_looks_in_between_count_for_nothing_and_a_change_begins_anew() -> None:
+    often = [(record(7), number * 600.0) for number in range(13)]
+    assert outcomes(often) == ["waiting"] * 12 + ["complete"]
+    late = [
+        (record(7), 0),
+        (record(7), HOUR),
+        (record(8), 1.5 * HOUR),
+        (record(8), 2.5 * HOUR),
+        (record(8), 3.5 * HOUR),
+    ]
+    assert outcomes(late) == ["waiting"] * 4 + ["complete"]
+
+
+def test_age_alone() -> None:
+    options = {"observations": None, "age": 24 * HOUR}
+    looks = [(record(7), HOUR), (record(7), 23 * HOUR), (record(9), 24 * HOUR)]
+    assert outcomes(looks, **options) == ["waiting", "waiting", "complete"]
+    assert "it was sent 1 day, 0:00:00 ago" in judge(looks, **options)[-1].message
+    settling = SettlingStats("news", **options)  # type: ignore[arg-type]
+    settling.judge(record(7), SENT_AT)
+    assert settling.not_before == SENT_AT + 24 * HOUR
+    # Without a send time there is no age.
+    assert outcomes([(record(7, None), 99 * HOUR)], **options) == ["waiting"]
+
+
+def test_nothing_counts_before_the_send_time() -> None:
+    looks = [(record(0), -number * HOUR) for number in (5, 4, 3, 2, 1)] + [
+        (record(0), number * HOUR) for number in (1, 2, 3)
+    ]
+    assert outcomes(looks) == ["waiting"] * 7 + ["complete"]
+    settling = SettlingStats("news", observations=2)
+    settling.judge(record(0), SENT_AT - HOUR)
+    assert settling.not_before == SENT_AT
+
+
+def test_the_days_to_ask_for() -> None:
+    today = date(2026, 3, 11)
+    at = datetime(2026, 3, 11, 23, 59, tzinfo=UTC).timestamp()
+    settling = SettlingStats("news", observations=2)
+    assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
+    assert settling.days(date(2026, 3, 1), date(2026, 3, 5), at) == (date(2026, 3, 1), date(2026, 3, 5))
+    assert settling.days(date(2026, 4, 1), None, at) == (date(2026, 4, 1), date(2026, 4, 1))
+    settling.judge(record(1), at)
+    # It was sent on the 10th in UTC: in the service's zone, whichever that is, on that day or beside it.
+    assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 9), today)
+    assert settling.days(date(2026, 3, 1), None, at + 99 * HOUR) == (date(2026, 3, 9), date(2026, 3, 11))
+    assert settling.days(date(2026, 3, 1), None, at - 24 * HOUR) == (date(2026, 3, 9), date(2026, 3, 10))
+    settling.judge(None, at)  # is it elsewhere?
+    assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
+
+
+def test_disappeared_and_never_there() -> None:
+    assert outcomes([(None, number * HOUR) for number in range(50)]) == ["waiting"] * 50
+    assert outcomes([(record(1), 0), (None, 1), (None, 2), (None, 3)]) == ["waiting"] * 3 + ["failed"]
+
+
+def test_looks_that_fail() -> None:
+    assert outcomes([(KEY, 0)]) == ["refused"]
+    assert outcomes([(KEY, 0)], looked=True) == ["waiting"]
+    assert outcomes([(record(1), 0), (KEY, 1), (KEY, 2)], max_poll_errors=1) == ["waiting", "waiting", "refused"]
+    assert outcomes([(BLIP, 0), (BLIP, 1), (record(1), 2), (BLIP, 3), (BLIP, 4)], max_poll_errors=2) == ["waiting"] * 5
+    assert outcomes([(BLIP, 0), (BLIP, 1)], max_poll_errors=1) == ["waiting", "error"]
+
+
+@pytest.mark.parametrize("other", [{"mail_name": "other"}, {"apart": 60.0}])
+def test_a_memory_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
+    settling = SettlingStats("news", observations=2, apart=HOUR)
+    settling.judge(record(1), SENT_AT)
+    assert SettlingStats("news", observations=2, apart=HOUR, memory=settling.memory).record is not None
+    assert SettlingStats("news", observations=2, apart=HOUR, memory=settling.memory | other).record is None
+
+
+def test_a_longer_name_is_another_campaign(emulator: Emulator, client: Driver) -> None:
+    today = datetime.now(UTC).date()
+    days = (today - timedelta(days=1), today)
+    emulator.add_campaign("news extra")
+    assert client.run(find_stats("news", days)) is None
+    emulator.add_campaign("news", sent=7)
+    found = client.run(find_stats("news", days))
+    assert (found.mail_name, found.sent_count) == ("news", 7)

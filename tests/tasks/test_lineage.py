@@ -1,0 +1,293 @@
+"""Lineage: what the real OpenLineage provider sends for real runs, and the assets beside it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from airflow.sdk import Asset
+from duckdb_provider.hooks.duckdb_hook import DuckDBHook
+
+from airflow_provider_mail.assets import (
+    campaign_stats_asset,
+    campaigns_asset,
+    convert_asset_to_openlineage,
+    list_asset,
+    table_asset,
+    transactional_stats_asset,
+)
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.sql import sql_hook
+from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.warehouse.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from tests.support.env import ROOT
+from tests.support.postgres import Database, PostgresServer
+from tests.tasks.conftest import SqlDatabase
+
+Event = dict[str, Any]
+OPENLINEAGE = tuple(int(part) for part in version("apache-airflow-providers-openlineage").split(".")[:2])
+
+
+@pytest.fixture(scope="module")
+def emulator_of_all() -> Iterator[Emulator]:
+    with Emulator() as running:
+        running.add_sender("news@example.com")
+        running.add_campaigns(5, prefix="c", first_day="2026-03-02", per_day=2)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> Iterator[Database]:
+    with postgres_server.database() as database:
+        with database.connect() as connection:
+            connection.execute("CREATE SCHEMA crm")
+        yield database
+
+
+@pytest.fixture(scope="module")
+def events(
+    airflow_home: Path, emulator_of_all: Emulator, database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Event]]:
+    """What was sent of each task of a run, in the order of sending."""
+    folder = tmp_path_factory.mktemp("lineage")
+    mail = {"conn_type": "mail", "host": emulator_of_all.base_url, "password": emulator_of_all.api_key}
+    environment = {
+        **os.environ,
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+            {"type": "file", "log_file_path": str(folder / "events.jsonl"), "append": True}
+        ),
+        "AIRFLOW__OPENLINEAGE__NAMESPACE": "test",
+        # What takes longer is left out: patience for a busy machine.
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
+        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
+        "AIRFLOW_CONN_SALES": json.dumps(mail),
+        "AIRFLOW_CONN_SQLITE_DWH": json.dumps({"conn_type": "sqlite", "host": str(folder / "dwh.db")}),
+        "AIRFLOW_CONN_POSTGRES_DWH": database.airflow_connection,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tasks.lineage_run", str(folder)],
+        env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, list[Event]] = {"output": [{"text": done.stdout + done.stderr, "folder": str(folder)}]}
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        found.setdefault(event["job"]["name"].removeprefix("lineage."), []).append(event)
+    return found
+
+
+def completed(events: dict[str, list[Event]], task_id: str) -> tuple[Event, Event]:
+    """The one input and the one output of a task that has ended well."""
+    assert task_id in events, events["output"][0]["text"]
+    (event,) = [event for event in events[task_id] if event["eventType"] == "COMPLETE"]
+    (source,), (target,) = event["inputs"], event["outputs"]
+    return source, target
+
+
+def rows(dataset: Event) -> int:
+    (facet,) = (dataset.get("inputFacets") or dataset.get("outputFacets") or {}).values()
+    return int(facet["rowCount"])
+
+
+@pytest.mark.parametrize(
+    ("task_id", "namespace", "name"),
+    [
+        ("sqlite", "sqlite://localhost{folder}/dwh.db", "mail_campaign_stats"),
+        ("postgres", "postgres://localhost:5432", "{database}.public.mail_campaign_stats"),
+        ("schema", "postgres://localhost:5432", "{database}.crm.stats"),
+        ("parquet", "file", "{folder}/parquet"),
+        ("jsonl", "file", "{folder}/jsonl"),
+        ("assets", "file", "{folder}/assets"),
+    ],
+)
+def test_a_load_of_campaign_statistics(
+    events: dict[str, list[Event]], database: Database, task_id: str, namespace: str, name: str
+) -> None:
+    source, target = completed(events, task_id)
+    known = {"folder": events["output"][0]["folder"], "database": database.name}
+
+    assert (source["namespace"], source["name"]) == ("mail://mail_default", "campaigns/stats")
+    assert (target["namespace"], target["name"]) == (namespace.format(**known), name.format(**known))
+    assert rows(source) == rows(target) == 5
+    fields = {field["name"]: field["type"] for field in target["facets"]["schema"]["fields"]}
+    assert list(fields) == list(CAMPAIGN_STATS.names)
+    assert fields["mail_send_date"] == "timestamp"
+
+
+def test_files_are_counted(events: dict[str, list[Event]]) -> None:
+    folder = Path(events["output"][0]["folder"])
+    for file_format in ("parquet", "jsonl"):
+        _, target = completed(events, file_format)
+        sizes = [path.stat().st_size for path in (folder / file_format).glob("*/*")]
+        statistics = target["outputFacets"]["outputStatistics"]
+        assert (statistics["fileCount"], statistics["size"]) == (len(sizes), sum(sizes)) == (3, sum(sizes))
+
+
+def test_days_of_another_account(events: dict[str, list[Event]]) -> None:
+    source, target = completed(events, "days")
+    assert (source["namespace"], source["name"]) == ("mail://sales", "transactional/stats")
+    assert rows(source) == rows(target) == 7
+    fields = [field["name"] for field in target["facets"]["schema"]["fields"]]
+    assert fields == list(TRANSACTIONAL_STATS.names)
+
+
+@pytest.mark.skipif(OPENLINEAGE < (2, 8), reason="says nothing of inlets and outlets when such a task starts")
+def test_assets_name_the_same_datasets(events: dict[str, list[Event]]) -> None:
+    """Before a task has run, its inlets and outlets stand for what it will read and write."""
+    (start,) = [event for event in events["assets"] if event["eventType"] == "START"]
+    named = [(dataset["namespace"], dataset["name"]) for dataset in (*start["inputs"], *start["outputs"])]
+    assert named == [
+        ("mail://mail_default", "campaigns/stats"),
+        ("postgres://db.example.com:5432", "dwh.public.mail_campaign_stats"),
+    ]
+    source, _ = completed(events, "assets")
+    assert (source["namespace"], source["name"]) == named[0]
+
+
+def test_a_load_that_fails_says_of_no_rows(events: dict[str, list[Event]]) -> None:
+    (failed,) = [event for event in events["fails"] if event["eventType"] == "FAIL"]
+    assert (failed["inputs"], failed["outputs"]) == ([], [])
+
+
+def test_the_provider_has_nothing_to_complain_of(events: dict[str, list[Event]]) -> None:
+    said = events["output"][0]["text"]
+    assert "OpenLineage method failed" not in said
+    assert "unable to" not in said
+
+
+def test_without_the_provider_nothing_of_it_is_imported() -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['openlineage'] = sys.modules['airflow.providers.openlineage.extractors'] = None\n"
+        "from airflow_provider_mail.lineage import MailLineage\n"
+        "from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator\n"
+        "task = MailStatsToObjectStorageOperator(task_id='a', path='/tmp')\n"
+        "task.moved('campaigns/stats', 'lists/a', rows=3)\n"
+        "from airflow_provider_mail.assets import campaign_stats_asset\n"
+        "print(campaign_stats_asset().uri)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "mail://mail_default/campaigns/stats"
+
+
+def test_a_task_that_has_moved_nothing_leaves_it_to_inlets_and_outlets() -> None:
+    found = MailLineage().get_openlineage_facets_on_complete(None)
+    assert (found.inputs, found.outputs) == ([], [])
+
+
+def test_rows_may_go_the_other_way(warehouse: SqlDatabase) -> None:
+    """As an import of contacts would say it."""
+    task = MailLineage()
+    task.mail_conn_id = "mail_default"
+    task.moved(SqlTable(warehouse.hook, "customers"), "lists/News", rows=12)
+    found = task.get_openlineage_facets_on_complete(None)
+    (source,), (target,) = found.inputs, found.outputs
+    assert (source.name, source.inputFacets["inputStatistics"].rowCount) == ("customers", 12)
+    assert (target.namespace, target.name) == ("mail://mail_default", "lists/News")
+    assert target.outputFacets["outputStatistics"].rowCount == 12
+
+
+# --- assets ---
+
+
+@pytest.mark.parametrize(
+    ("asset", "uri", "dataset"),
+    [
+        (lambda: campaign_stats_asset(), "mail://mail_default/campaigns/stats", "campaigns/stats"),
+        (lambda: transactional_stats_asset(), "mail://mail_default/transactional/stats", "transactional/stats"),
+        (lambda: campaigns_asset(), "mail://mail_default/campaigns", "campaigns"),
+        (lambda: list_asset("News & more/2"), "mail://mail_default/lists/News%20%26%20more%2F2", "lists/News & more/2"),
+    ],
+)  # fmt: skip
+def test_assets_of_the_service(asset: Any, uri: str, dataset: str) -> None:
+    made = asset()
+    assert made.uri == uri
+    assert Asset(uri).uri == uri
+    found = convert_asset_to_openlineage(made, None)
+    assert (found.namespace, found.name) == ("mail://mail_default", dataset)
+
+
+def test_accounts_with_odd_names_are_different_ones() -> None:
+    uris = {campaign_stats_asset(name).uri for name in ("team/a", "Team/a", "team:a", "team#a", "a@b", "a")}
+    assert len(uris) == 6
+    assert convert_asset_to_openlineage(campaign_stats_asset("team/a"), None).namespace == "mail://team/a"
+
+
+def test_a_name_and_more_can_be_given() -> None:
+    assert campaign_stats_asset(name="campaign counts", group="mail").name == "campaign counts"
+
+
+def test_equal_uris_are_one_asset() -> None:
+    assert Asset("MAIL://acct//campaigns/stats/").uri == "mail://acct/campaigns/stats"
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("mail:///campaigns/stats", "must contain an account"),
+        ("mail://acct", "must say what of the account"),
+        ("mail://acct/", "must say what of the account"),
+        ("mail://acct/campaigns?day=1", "has no query"),
+    ],
+)
+def test_uris_that_name_nothing_are_refused(uri: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Asset(uri)
+
+
+def test_what_airflow_knows_of_the_scheme() -> None:
+    try:
+        from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime as Manager
+    except ImportError:  # before 3.2
+        from airflow.providers_manager import ProvidersManager as Manager  # type: ignore[assignment]
+    manager = Manager()
+    assert manager.asset_uri_handlers["mail"].__module__ == "airflow_provider_mail.assets"
+    made = manager.asset_factories["mail"](account="acct", resource="campaigns/stats")
+    assert made.uri == "mail://acct/campaigns/stats"
+    assert manager.asset_to_openlineage_converters["mail"] is convert_asset_to_openlineage
+
+
+TABLES = [
+    ({"conn_type": "postgres", "host": "db.example.com", "schema": "dwh"}, "public.Stats",
+     "postgres://db.example.com:5432/dwh/public/stats"),
+    ({"conn_type": "postgres", "host": "db.example.com", "schema": "dwh", "port": 6432}, 'crm."Stats 2026"',
+     "postgres://db.example.com:6432/dwh/crm/Stats%202026"),
+    ({"conn_type": "mysql", "host": "db.example.com", "schema": "dwh"}, "stats", "mysql://db.example.com:3306/dwh/stats"),
+    ({"conn_type": "mysql", "host": "db.example.com", "schema": "dwh"}, "crm.stats",
+     "mysql://db.example.com:3306/crm/stats"),
+    ({"conn_type": "sqlite", "host": "/data/dwh.db"}, "stats", "sqlite://localhost/data/dwh.db/stats"),
+    ({"conn_type": "duckdb", "host": "/data/dwh.duckdb"}, "main.stats", "duckdb://localhost/data/dwh.duckdb/main/stats"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("connection", "table", "uri"), TABLES)
+def test_the_uri_of_a_table(connection: dict[str, Any], table: str, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DWH", json.dumps({"login": "me"} | connection))
+    # The hook of DuckDB's provider does not make itself known to Airflow 3.
+    hook = DuckDBHook("dwh") if connection["conn_type"] == "duckdb" else sql_hook("dwh")
+    place = SqlTable(hook, table).place()
+    assert place.uri == uri
+    if connection["conn_type"] in ("postgres", "mysql"):
+        # The database's own provider comes from the asset to the dataset that operators report.
+        asset = table_asset("dwh", table)
+        module = f"airflow.providers.{connection['conn_type']}.assets.{connection['conn_type']}"
+        dataset = importlib.import_module(module).convert_asset_to_openlineage(asset, None)
+        assert asset.uri == uri
+        assert (dataset.namespace, unquote(dataset.name)) == (place.namespace, place.name)
+
+
+def test_the_schema_of_a_postgres_table_is_the_current_one(
+    postgres_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DWH", postgres_database.airflow_connection)
+    assert table_asset("dwh", "stats").uri == f"postgres://localhost:5432/{postgres_database.name}/public/stats"

@@ -1,0 +1,293 @@
+"""`MailStatsSettledSensor`: three ways to wait until the counts of a campaign are final, one meaning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import campaign_watch
+from airflow_provider_mail.sensors import stats as sensors
+from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from tests.support.dags import AIRFLOW_VERSION
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.lineage_run import activate_assets
+from tests.tasks.test_example_dags import example
+from tests.tasks.waiting import as_soon_as
+
+STATS = "campaign/mail/stats/get"
+WAYS: dict[str, dict[str, Any]] = {
+    "poke": {"mode": "poke", "deferrable": False},
+    "reschedule": {"mode": "reschedule", "deferrable": False},
+    "deferrable": {"deferrable": True},
+}
+every_way = pytest.mark.parametrize("way", WAYS)
+SENT = datetime.now(UTC).replace(microsecond=0)
+REMEMBERS = AIRFLOW_VERSION >= (3, 3)
+# Below 3.3 a rescheduled sensor remembers nothing. `dag.test()` of 3.0 cannot go on after a reschedule at all.
+remembering = pytest.mark.parametrize("way", WAYS if REMEMBERS else ["poke", "deferrable"])
+repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+
+
+def wait(way: str, **arguments: Any) -> MailStatsSettledSensor:
+    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 0.3, "apart": 0.05, "timeout": 60, "retries": 2}
+    # Far away, so that only what a test is about ends the wait.
+    return MailStatsSettledSensor(**{"age": timedelta(days=3650)} | given | WAYS[way] | arguments)
+
+
+def counting(emulator: Emulator, **counts: int) -> None:
+    emulator.add_campaign("spring", send_date=SENT)
+    emulator.set_campaign_stats("spring", sentCount=100, **counts)
+
+
+def asked(emulator: Emulator) -> list[tuple[str, str]]:
+    return [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(STATS)]
+
+
+@remembering
+def test_the_same_three_times(run: Run, emulator: Emulator, way: str) -> None:
+    counting(emulator, openCount=7, hardBounce=2)
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert done.returned == {
+        "mail_send_date": SENT.isoformat().replace("+00:00", "Z"),
+        "mail_name": "spring",
+        "sent_count": 100,
+        "open_count": 7,
+        "click_count": 0,
+        "hard_bounce": 2,
+        "soft_bounce": 0,
+        "unsent_count": 0,
+        "unsubscribe_count": 0,
+    }
+    assert emulator.journal.count(STATS) == 3
+    assert "the same in 2 of 3 observations" in done.log
+
+
+@remembering
+def test_counts_that_still_grow_are_not_final(run: Run, emulator: Emulator, way: str) -> None:
+    counting(emulator, openCount=7)
+
+    with as_soon_as(
+        lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.set_campaign_stats("spring", openCount=8)
+    ):
+        done = run(lambda: wait(way))
+
+    assert (done.state, done.returned["open_count"]) == ("success", 8)
+    assert emulator.journal.count(STATS) >= 5
+
+
+@remembering
+def test_looks_too_close_to_each_other_are_no_observations(run: Run, emulator: Emulator, way: str) -> None:
+    counting(emulator)
+
+    done = run(lambda: wait(way, poke_interval=0.2, apart=timedelta(seconds=1.5), observations=2))
+
+    assert done.state == "success"
+    first, *_, last = (entry["real_ms"] for entry in emulator.journal.entries(STATS))
+    assert last - first >= 1.5 * 0.99 * 1000
+    assert emulator.journal.count(STATS) > 2
+
+
+@every_way
+def test_old_enough(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring", send_date=datetime.now(UTC) - timedelta(days=3))
+
+    done = run(lambda: wait(way, age=timedelta(days=2)))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert emulator.journal.count(STATS) == 1
+    assert "it was sent 3 days, 0:00:0" in done.log
+
+
+@repeating
+def test_age_alone_is_waited_for(run: Run, emulator: Emulator, way: str) -> None:
+    sent = datetime.now(UTC)
+    emulator.add_campaign("spring", send_date=sent)
+
+    done = run(lambda: wait(way, observations=None, age=2.0))
+
+    assert done.state == "success"
+    (*_, last) = (entry["real_ms"] for entry in emulator.journal.entries(STATS))
+    assert last >= sent.timestamp() * 1000 + 1990
+    if way == "deferrable":
+        # There was nothing to see before then.
+        assert emulator.journal.count(STATS) == 2
+
+
+@repeating
+def test_it_asks_for_the_window_until_the_day_is_known(run: Run, emulator: Emulator, way: str) -> None:
+    today = datetime.now(UTC).date()
+
+    with as_soon_as(lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.add_campaign("spring")):
+        done = run(lambda: wait(way, start_day=f"{today - timedelta(days=5)}", age=2.0, observations=None))
+
+    assert done.state == "success"
+    assert asked(emulator)[0] == (f"{today - timedelta(days=5)}", f"{today}")
+    if way != "reschedule" or REMEMBERS:
+        assert asked(emulator)[-1] == (f"{today - timedelta(days=1)}", f"{today}")
+    assert "there are no statistics of a campaign 'spring' (yet)" in done.log
+    assert {entry["body"].get("mailName") for entry in emulator.journal.entries(STATS)} == {"spring"}
+
+
+def test_the_window_begins_before_the_run(run: Run, emulator: Emulator) -> None:
+    today = datetime.now(UTC).date()
+
+    run(lambda: wait("poke", mail_name="nobody", timeout=0.2), logical_date=datetime(2026, 3, 10, 9, tzinfo=UTC))
+
+    assert asked(emulator)[0] == ("2026-03-02", f"{today}")
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable", *(["reschedule"] if REMEMBERS else [])])
+def test_disappeared(run: Run, emulator: Emulator, way: str) -> None:
+    counting(emulator)
+
+    with as_soon_as(
+        lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")
+    ):
+        done = run(lambda: wait(way, observations=99))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "the statistics of campaign 'spring' have disappeared" in done.log
+
+
+@repeating
+def test_the_time_is_up(run: Run, emulator: Emulator, way: str) -> None:
+    counting(emulator)
+
+    done = run(lambda: wait(way, observations=99, timeout=1))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert emulator.journal.count(STATS) >= 2
+
+
+@every_way
+def test_nothing_to_wait_for_in_sandbox_mode(
+    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
+) -> None:
+    connect(sandbox=True)
+
+    done = run(lambda: wait(way))
+
+    assert (done.state, done.returned) == ("success", {})
+    assert "Sandbox: there is no campaign 'spring' whose statistics could settle." in done.log
+    assert emulator.journal.count(STATS) == 1
+
+
+@every_way
+def test_a_refused_key_fails_at_once(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
+    connect("mail_team", password="wrong")
+
+    done = run(lambda: wait(way, mail_conn_id="mail_team"))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_team'" in done.log
+    assert emulator.journal.count(STATS) == 1
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
+    counting(emulator)
+
+    def exchange() -> None:
+        emulator.settings.api_key = "the new key"
+        time.sleep(1)
+        connect(password="the new key")
+
+    with as_soon_as(lambda: emulator.journal.count(STATS) >= 2, exchange):
+        done = run(lambda: wait(way, observations=5))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert {entry["auth"] for entry in emulator.journal.entries(STATS)} == {"api_key", "invalid"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"mail_name": ""}, "mail_name: is empty"),
+        ({"start_day": "soon"}, "start_day: 'soon' is no day of the form YYYY-MM-DD"),
+        ({"start_day": "2026-03-05", "end_day": "2026-03-04"}, "end_day: 2026-03-04 lies before start_day 2026-03-05"),
+    ],
+)
+def test_what_cannot_be_fails_at_once(run: Run, emulator: Emulator, arguments: dict[str, str], words: str) -> None:
+    done = run(lambda: wait("deferrable", **arguments))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"observations": None, "age": None}, "observations, age: one of them"),
+        ({"observations": 1}, "observations: must be at least 2"),
+        ({"apart": -1}, "apart, age: must not be negative"),
+        ({"age": timedelta(days=-1)}, "apart, age: must not be negative"),
+        ({"lookback_days": -1}, "lookback_days: must not be negative"),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        wait("poke", **arguments)
+
+
+@pytest.mark.skipif(REMEMBERS, reason="3.3 has a task state store")
+def test_without_a_memory_rescheduling_needs_an_age(run: Run, emulator: Emulator) -> None:
+    with pytest.raises(ValueError, match=r"observations: Airflow before 3\.3 keeps nothing between the looks"):
+        wait("reschedule", age=None)
+    emulator.add_campaign("spring")
+    if AIRFLOW_VERSION >= (3, 1):
+        done = run(lambda: wait("reschedule", age=2.0))
+        assert done.state == "success"
+        assert "only the age ends the wait" in done.log
+
+
+@pytest.mark.skipif(not REMEMBERS, reason="needs the task state store of 3.3")
+def test_a_new_try_goes_on_where_the_last_one_was(run: Run, emulator: Emulator) -> None:
+    counting(emulator)
+    emulator.faults.add("too_many_requests", STATS, count=12, skip=2, retry_after=999)
+
+    done = run(lambda: wait("poke", poke_interval=0.05, apart=0.05, observations=3, retry_delay=0))
+
+    # Two observations, eleven failed looks that end the try, one more in the second, and one observation.
+    assert (done.state, done.tries) == ("success", 2)
+    assert emulator.journal.count(STATS) == 2 + 12 + 1
+
+
+def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    try:
+        assert importlib.reload(sensors).MailStatsSettledSensor(task_id="a", mail_name="b").deferrable is True
+    finally:
+        monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
+        assert importlib.reload(sensors).MailStatsSettledSensor(task_id="a", mail_name="b").deferrable is False
+
+
+def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.add_campaign("spring sale", send_date=datetime.now(UTC) - timedelta(days=3))
+    emulator.set_campaign_stats("spring sale", sentCount=100, openCount=7)
+    dag = example("mail_final_statistics")
+    final = dag.get_task("final")
+    final.poke_interval, final.apart = 0.2, 0.05  # type: ignore[attr-defined]
+    activate_assets(dag)
+
+    done = run(dag)
+
+    assert done.state == "success"
+    assert done.result.xcom("final")["open_count"] == 7
+    assert warehouse.query("SELECT mail_name, open_count FROM mail_campaign_stats") == [("spring sale", 7)]
+    assert emulator.journal.count(STATS) == 3 + 1

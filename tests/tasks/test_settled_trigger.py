@@ -1,0 +1,222 @@
+"""`MailStatsSettledTrigger`: many waits in one event loop share their statistics requests."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import campaign_watch, stats_watch
+from airflow_provider_mail.hooks.stats_watch import stretches
+from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+
+Event = dict[str, Any]
+STATS = "campaign/mail/stats/get"
+TODAY = datetime.now(UTC).date()
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No scheduler has to note a deferral here."""
+    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.05)
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[AsyncMailClient]:
+    """The clients that were closed."""
+    noted: list[AsyncMailClient] = []
+    close = AsyncMailClient.close
+
+    async def note(client: AsyncMailClient) -> None:
+        noted.append(client)
+        await close(client)
+
+    monkeypatch.setattr(AsyncMailClient, "close", note)
+    return noted
+
+
+def trigger(mail_name: str, **arguments: Any) -> MailStatsSettledTrigger:
+    given = {"mail_conn_id": "mail_default", "mail_name": mail_name, "poke_interval": 0.3, "observations": 2}
+    return MailStatsSettledTrigger(**given | {"start_day": f"{TODAY - timedelta(days=30)}"} | arguments)  # type: ignore[arg-type]
+
+
+async def event(waiting: MailStatsSettledTrigger) -> Event:
+    """As a triggerer does it: the first event, and then the end of the generator."""
+    events = [found.payload async for found in waiting.run()]
+    assert len(events) == 1
+    return dict(events[0])
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run it, and see that nothing outlives it."""
+
+    async def whole() -> Any:
+        result = await asyncio.wait_for(coroutine, 60)
+        assert asyncio.all_tasks() - {asyncio.current_task()} == set()
+        assert not stats_watch._watches.get(asyncio.get_running_loop())
+        return result
+
+    return asyncio.run(whole())
+
+
+async def until(look: Callable[[], Any], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+def test_final(emulator: Emulator, closed: list[AsyncMailClient]) -> None:
+    emulator.add_campaign("spring", sent=100)
+    emulator.set_campaign_stats("spring", sentCount=100, openCount=4)
+
+    found = run(event(trigger("spring")))
+
+    assert {name: found[name] for name in ("status", "mail_name", "message")} == {
+        "status": "complete",
+        "mail_name": "spring",
+        "message": "statistics of campaign 'spring' are final: the same in 2 of 2 observations",
+    }
+    assert (found["mail_stats"]["sent_count"], found["mail_stats"]["open_count"]) == (100, 4)
+    assert json.loads(json.dumps(found)) == found
+    assert emulator.journal.count(STATS) == 2
+    assert len(closed) == 1
+
+
+def test_two_hundred_waits_share_one_request(emulator: Emulator, closed: list[AsyncMailClient]) -> None:
+    emulator.add_campaigns(200, prefix="c", first_day=TODAY - timedelta(days=10), per_day=20)
+    names = [campaign["mailName"] for campaign in emulator.campaigns()]
+
+    async def all_of_them() -> list[Event]:
+        waits = (event(trigger(name, poke_interval=1.0, observations=3)) for name in names)
+        return list(await asyncio.gather(*waits))
+
+    found = run(all_of_them())
+
+    assert [each["mail_stats"]["mail_name"] for each in found] == names
+    assert {each["status"] for each in found} == {"complete"}
+    # Three observations each; who comes while the first poll is on is in the second one.
+    assert 3 <= emulator.journal.count(STATS) <= 12
+    first = emulator.journal.entries(STATS)[0]["body"]
+    assert "mailName" not in first or first["mailName"] is None
+    assert len(closed) == 1
+
+
+def test_waits_that_are_far_apart_are_asked_for_apart(emulator: Emulator) -> None:
+    days = [TODAY - timedelta(days=300), TODAY - timedelta(days=299), TODAY - timedelta(days=3)]
+    for day in days:
+        emulator.add_campaigns(1, prefix=f"of-{day}", first_day=day)
+    names = [campaign["mailName"] for campaign in emulator.campaigns()]
+
+    async def all_of_them() -> list[Event]:
+        windows = [{"start_day": f"{day}", "end_day": f"{day}"} for day in days]
+        waits = (event(trigger(name, **window)) for name, window in zip(names, windows, strict=True))
+        return list(await asyncio.gather(*waits))
+
+    assert {found["status"] for found in run(all_of_them())} == {"complete"}
+    polled = [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(STATS)]
+    assert polled[:2] == [(f"{days[0]}", f"{days[1]}"), (f"{days[2]}", f"{days[2]}")]
+    # Only one campaign is waited for in the second: it is asked for by name.
+    assert emulator.journal.entries(STATS)[1]["body"]["mailName"] == names[2]
+
+
+def test_connections_and_intervals_have_their_own(emulator: Emulator, connect: Callable[..., None]) -> None:
+    connect("other")
+    for name in ("a", "b", "c"):
+        emulator.add_campaign(name)
+
+    async def all_of_them() -> list[Event]:
+        waits = [trigger("a"), trigger("b", mail_conn_id="other"), trigger("c", poke_interval=0.2)]
+        return list(await asyncio.gather(*map(event, waits)))
+
+    assert {found["status"] for found in run(all_of_them())} == {"complete"}
+    assert {entry["body"]["mailName"] for entry in emulator.journal.entries(STATS)} == {"a", "b", "c"}
+
+
+def test_it_goes_on_from_its_memory_and_can_be_restarted(emulator: Emulator) -> None:
+    emulator.add_campaign("spring")
+    emulator.set_campaign_stats("spring", sentCount=1)
+
+    async def restarted() -> Event:
+        first = trigger("spring", observations=3, poke_interval=0.2)
+        running = asyncio.create_task(event(first))
+        await until(lambda: emulator.journal.count(STATS) >= 2)
+        running.cancel()
+        await asyncio.wait([running])
+        path, arguments = first.serialize()
+        module, _, name = path.rpartition(".")
+        again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
+        return await event(again)
+
+    assert run(restarted())["status"] == "complete"
+    assert emulator.journal.count(STATS) == 2 + 3
+
+
+def test_the_time_is_up(emulator: Emulator) -> None:
+    emulator.add_campaign("slow")
+    found = run(event(trigger("slow", observations=99, end_time=time.time() + 1)))
+    assert found["status"] == "timeout"
+    assert found["message"].startswith("the time is up: statistics of campaign 'slow': the same in ")
+
+
+def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -> None:
+    sent = datetime.now(UTC) - timedelta(seconds=10)
+    emulator.add_campaign("spring", send_date=sent)
+
+    async def aged() -> Event:
+        # What the sensor saw when it looked.
+        memory = {"mail_name": "spring", "apart": 0.0, "record": {"mail_send_date": sent.isoformat()}}
+        return await event(trigger("spring", observations=None, age=12.0, memory=memory))
+
+    assert run(aged())["status"] == "complete"
+    (entry,) = emulator.journal.entries(STATS)
+    assert entry["real_ms"] / 1000 >= sent.timestamp() + 12
+
+
+def test_looks_that_fail_are_borne_and_a_refusal_reads_the_connection_anew(
+    emulator: Emulator, connect: Callable[..., None], closed: list[AsyncMailClient]
+) -> None:
+    emulator.add_campaign("spring")
+    emulator.settings.api_key = "the new key"
+
+    async def exchanged() -> Event:
+        waiting = asyncio.create_task(event(trigger("spring")))
+        await until(lambda: emulator.journal.count(STATS) >= 2)
+        connect(password="the new key")
+        return await waiting
+
+    assert run(exchanged())["status"] == "complete"
+    assert len(closed) >= 3
+
+
+def test_no_such_connection_is_borne_for_a_while(emulator: Emulator) -> None:
+    found = run(event(trigger("spring", mail_conn_id="nobody", poke_interval=0.1, max_poll_errors=2)))
+    assert found["status"] == "error"
+    assert "3 looks in a row failed" in found["message"]
+    assert "connection 'nobody'" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [
+        ([], []),
+        ([(1, 1)], [(1, 1)]),
+        ([(5, 6), (1, 1)], [(1, 1), (5, 6)]),
+        ([(1, 2), (3, 4)], [(1, 4)]),
+        ([(1, 9), (2, 3), (9, 10), (12, 12)], [(1, 10), (12, 12)]),
+        ([(4, 4)] * 3, [(4, 4)]),
+    ],
+)
+def test_stretches(windows: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    def days(spans: list[tuple[int, int]]) -> list[tuple[date, date]]:
+        return [(date(2026, 3, first), date(2026, 3, last)) for first, last in spans]
+
+    assert stretches(days(windows)) == days(expected)
