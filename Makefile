@@ -6,6 +6,8 @@
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
 #   make test ARGS='-k lists'  some of them
 #   make test-all              every test on every supported Airflow
+#   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
+#   make test-faults           the whole matrix of faults, of which `make test` takes a sample
 #   make lint                  ruff and mypy
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
@@ -23,7 +25,7 @@ CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: help demo demo-ui test test-all lint bench clean
+.PHONY: help demo demo-ui test test-all soak test-faults lint bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -39,6 +41,13 @@ test: $(INSTALLED)
 
 test-all:
 	set -e; for airflow in $(AIRFLOWS); do $(MAKE) test AIRFLOW=$$airflow; done
+
+soak: $(INSTALLED)
+	MAIL_SOAK_SECONDS=$${MAIL_SOAK_SECONDS:-600} MAIL_SOAK_SEED=$${MAIL_SOAK_SEED:-$$(date +%s)} \
+	  $(RUN) -m pytest tests/faults/test_soak.py $(ARGS)
+
+test-faults: $(INSTALLED)
+	MAIL_ALL_FAULTS=1 $(RUN) -m pytest tests/faults $(ARGS)
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .

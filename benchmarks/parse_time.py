@@ -92,12 +92,13 @@ def main() -> None:
     python = ".".join(map(str, sys.version_info[:3]))
     airflow = version("apache-airflow-core")
     print(f"Over airflow.sdk {airflow} on Python {python}; median of {runs} fresh interpreters\n")
-    print(f"{'':16}{'ms':>8}{'from':>8}{'to':>8}{'new modules':>14}")
+    print(f"{'':16}{'ms':>8}{'from':>8}{'to':>8}{'new modules':>14}{'of ours':>9}")
     for name, measured in results.items():
         times = [one.ms for one in measured]
-        print(
-            f"{name:16}{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}{len(measured[0].modules):14}"
-        )
+        modules = measured[0].modules
+        ours = sum(module.startswith(PACKAGE) for module in modules)
+        spread = f"{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}"
+        print(f"{name:16}{spread}{len(modules):14}{ours:9}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
     operation, status = request.path, answer.status
     body = _json_object(answer.body)
     code = _code(body)
-    message = _message(body, hidden)
+    message = _message(body, hidden, request)
     if code == 200 and 200 <= status < 300:
         assert body is not None
         return request.read({**body, "code": code, "message": message})
@@ -111,12 +111,15 @@ def _code(body: Mapping[str, Any] | None) -> int | None:
 _ADDRESS = re.compile(r"[^\s<>\"'(),;:=]+@[^\s<>\"'(),;:=]+")
 
 
-def _message(body: Mapping[str, Any] | None, hidden: Collection[str]) -> str:
-    """What the service says, in one short line without what it may have repeated of a request: secrets, addresses."""
+def _message(body: Mapping[str, Any] | None, hidden: Collection[str], request: MailRequest[Any]) -> str:
+    """What the service says, in one short line without what it may have repeated of a request: secrets, people."""
     message = None if body is None else body.get("message")
-    if not isinstance(message, str):
+    if not isinstance(message, str) or not message:
         return ""
     message = message[:10_000]
+    for word in request.personal():
+        if len(word) > 2 and word in message:
+            message = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "***", message)
     for secret in hidden:
         message = message.replace(secret, "***")
     message = _ADDRESS.sub("***", message)

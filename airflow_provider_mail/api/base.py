@@ -6,7 +6,7 @@ the field ``sandbox_mode`` that it takes ``sandboxMode`` (document, "Conventions
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
@@ -38,7 +38,21 @@ class Effect(Enum):
         return self in (Effect.READ, Effect.REPEATABLE, Effect.DELETE)
 
 
-class Resource(BaseModel):
+PERSONAL = frozenset(
+    {"email", "name", "phone_number", "properties", "params", "contact_data", "rcpt_emails", "repel_emails", "ip"}
+)
+"""Fields that say who somebody is."""
+
+
+class Discreet(BaseModel):
+    """Its ``repr``, which ends up in logs and tracebacks, says nothing of people."""
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, "***" if name in PERSONAL and value else value
+
+
+class Resource(Discreet):
     """Something the service returns. Unknown fields are ignored: the service may add some."""
 
     model_config = ConfigDict(
@@ -46,7 +60,7 @@ class Resource(BaseModel):
     )
 
 
-class Part(BaseModel):
+class Part(Discreet):
     """A part of a request, such as an attachment. Unknown fields are errors: they are typing mistakes."""
 
     model_config = ConfigDict(
@@ -110,6 +124,10 @@ class MailRequest(Part, Generic[R_co]):
     def payload(self) -> bytes:
         """The JSON body: camelCase, without the fields that were not given."""
         return self.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+    def personal(self) -> Iterator[str]:
+        """What it says of people, text by text: the service may repeat it in its answer."""
+        yield from _texts(self.model_dump(), wanted=False)
 
     def query(self) -> dict[str, str]:
         """The same fields as query parameters, for the two operations that are ``GET``."""
@@ -181,6 +199,18 @@ Flow: TypeAlias = Generator[MailRequest[Any] | Pause, Any, T]
 The generator yields requests and pauses; each request's response is sent back in, each error is thrown in. Run it
 with ``client.run(flow)`` or ``await client.run(flow)``.
 """
+
+
+def _texts(value: Any, *, wanted: bool) -> Iterator[str]:
+    """The texts in fields that say who somebody is."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _texts(item, wanted=wanted or name in PERSONAL)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item, wanted=wanted)
+    elif wanted and isinstance(value, str):
+        yield value
 
 
 def describe(error: ValidationError, most: int = 5) -> str:

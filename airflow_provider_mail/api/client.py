@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -18,9 +17,10 @@ import httpx
 from airflow_provider_mail.api.answers import Answer, Collector
 from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.errors import MailConfigError, MailError, forgetting
 from airflow_provider_mail.api.exchange import Call, Exchange, Steps, Walk, transport_error
 from airflow_provider_mail.api.paging import Pager, next_page
+from airflow_provider_mail.api.quiet import quietly
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
@@ -92,15 +92,16 @@ class MailClient:
                 yield records
 
     def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
-        walk = Walk(steps)
-        while walk.step is not None:
-            try:
-                result = self._perform(walk.step)
-            except MailError as error:
-                walk.fail(error)
-            else:
-                walk.go_on(result)
-        return walk.result
+        with forgetting():
+            walk = Walk(steps)
+            while walk.step is not None:
+                try:
+                    result = self._perform(walk.step)
+                except MailError as error:
+                    walk.fail(error)
+                else:
+                    walk.go_on(result)
+            return walk.result
 
     def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
@@ -111,9 +112,12 @@ class MailClient:
 
     def _fetch(self, call: Call) -> Answer:
         try:
-            with self._http.stream(
-                call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
-            ) as response:
+            with (
+                quietly(),
+                self._http.stream(
+                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+                ) as response,
+            ):
                 collector = Collector(call.operation, self.config, response.status_code, response.headers)
                 for piece in response.iter_raw():
                     collector.feed(piece)
@@ -171,15 +175,16 @@ class AsyncMailClient:
                 yield records
 
     async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
-        walk = Walk(steps)
-        while walk.step is not None:
-            try:
-                result = await self._perform(walk.step)
-            except MailError as error:
-                walk.fail(error)
-            else:
-                walk.go_on(result)
-        return walk.result
+        with forgetting():
+            walk = Walk(steps)
+            while walk.step is not None:
+                try:
+                    result = await self._perform(walk.step)
+                except MailError as error:
+                    walk.fail(error)
+                else:
+                    walk.go_on(result)
+            return walk.result
 
     async def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
@@ -190,13 +195,14 @@ class AsyncMailClient:
 
     async def _fetch(self, call: Call) -> Answer:
         try:
-            async with self._http.stream(
-                call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
-            ) as response:
-                collector = Collector(call.operation, self.config, response.status_code, response.headers)
-                async for piece in response.aiter_raw():
-                    collector.feed(piece)
-                return collector.answer()
+            with quietly():
+                async with self._http.stream(
+                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+                ) as response:
+                    collector = Collector(call.operation, self.config, response.status_code, response.headers)
+                    async for piece in response.aiter_raw():
+                        collector.feed(piece)
+                    return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             failure = transport_error(call.operation, error)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
@@ -212,17 +218,3 @@ class AsyncMailClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class _HideQuery(logging.Filter):
-    """Keeps the query out of httpx's log line: the token exchange carries the client secret there."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple):
-            record.args = tuple(
-                arg.copy_with(query=None) if isinstance(arg, httpx.URL) and arg.query else arg for arg in record.args
-            )
-        return True
-
-
-logging.getLogger("httpx").addFilter(_HideQuery())

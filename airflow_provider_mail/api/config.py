@@ -23,6 +23,9 @@ from airflow_provider_mail.api.base import describe
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.retry import RetryRule
 
+MOST_TOKEN_BYTES = 512
+"""Of an access token (document, "Limits")."""
+
 
 def _url(value: str, example: str) -> str:
     import httpx
@@ -87,6 +90,8 @@ class ClientConfig(BaseModel):
             raise ValueError(f"is empty, and auth_type is {auth_type}")
         if not text.isascii() or not text.isprintable():
             raise ValueError("holds characters that cannot stand in a header")
+        if info.field_name == "access_token" and len(text) > MOST_TOKEN_BYTES:
+            raise ValueError(f"{len(text)} bytes, at most {MOST_TOKEN_BYTES} are allowed: is it an access token?")
         return SecretStr(text) if text else None
 
     @field_validator("ca_bundle")

@@ -277,6 +277,10 @@ class _EncodedImport(MailRequest[MailResponse], Sandboxed):
     def payload(self) -> bytes:
         return self.body
 
+    def personal(self) -> Iterator[str]:
+        for row in msgspec.json.decode(self.body)["contactData"]:
+            yield from filter(None, row)
+
 
 class _Courier:
     """Carries chunks to the service, for many threads; a refused one in halves."""

@@ -33,7 +33,14 @@ class UpdateMode(IntEnum):
 
 
 def _text_values(value: Any) -> Any:
-    return {key: item if item is None else str(item) for key, item in value.items()} if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return {} if value is None else value  # what is no object at all is refused
+    plain = (str, type(None))
+    return {key: item if isinstance(item, plain) else _as_json(item) for key, item in value.items()}
+
+
+def _as_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 class Contact(Resource):
@@ -173,6 +180,8 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
             answer = yield GetContact(email=self.email)
         except MailAuthError:
             raise
-        except MailRejectedError:
+        except MailRejectedError as refusal:
+            if refusal.code is None:
+                raise  # Somebody else's words, such as a proxy's: they say nothing about the contact.
             return False
         return answer.contact is not None

@@ -6,6 +6,9 @@ the operation, numbers, field names and the service's own ``message``.
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -22,7 +25,7 @@ class MailError(Exception):
     temporary: ClassVar[bool] = False
     """Whether the same call may well succeed later without anybody mending anything."""
 
-    may_have_taken_effect: ClassVar[bool] = False
+    may_have_taken_effect: bool = False
     """Whether the service may have carried the request out although it reported no success."""
 
     def __init__(
@@ -54,9 +57,16 @@ class MailSandboxError(MailError):
 
 
 class MailConnectError(MailError):
-    """The request provably never reached the service: refused, no such host, no route, TLS, proxy, full pool."""
+    """The request provably never reached the service: refused, no such host, no route, TLS, proxy, full pool.
+
+    :param reason: what the network said, for instance ``ConnectError: [Errno 111] Connection refused``.
+    """
 
     temporary = True
+
+    def __init__(self, text: str, *, operation: str | None = None, reason: str = "") -> None:
+        super().__init__(text, operation=operation)
+        self.reason = reason
 
 
 class MailAnswerLostError(MailError):
@@ -133,6 +143,10 @@ class MailConflictError(MailError):
     """Something of that name exists and is not what was asked for; the text names the differences."""
 
 
+class MailMissingError(MailError):
+    """There is nothing of that name."""
+
+
 class MailAmbiguousSendError(MailError):
     """A request that must not happen twice may or may not have been carried out, so it is not repeated.
 
@@ -146,3 +160,35 @@ class MailIncompleteCampaignError(MailError):
     """The service kept a campaign whose creation failed half-way (code 500: attachment or task check)."""
 
     may_have_taken_effect = True
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """An error and all that led to it, shown or not."""
+    known: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is not None and id(link) not in known:
+            known[id(link)] = link
+            yield link
+            waiting += [link.__cause__, link.__context__]
+
+
+def forget_variables(error: BaseException) -> None:
+    """Empty the frames of an error's traceback that have ended, and of those that led to it.
+
+    They hold credentials, requests and rows, and there is who shows them: Airflow 3.0 on its console, later ones in
+    development mode, services that collect errors.
+    """
+    for link in chain_of(error):
+        traceback.clear_frames(link.__traceback__)
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """Let no :class:`MailError` leave with variables in the frames that it has passed."""
+    try:
+        yield
+    except MailError as error:
+        forget_variables(error)
+        raise

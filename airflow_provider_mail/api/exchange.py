@@ -122,8 +122,11 @@ class Exchange:
             self._slow_down(error, pause)
             yield Pause(pause)
             yield from self._turn()
-        if lost_answer and request.effect is Effect.DELETE and (yield from self._is_gone(request, error)):
-            return request.read({"code": 200, "message": None})
+        if lost_answer and request.effect is not Effect.READ and not error.may_have_taken_effect:
+            if (yield from self._is_gone(request, error)):
+                return request.read({"code": 200, "message": None})
+            if not _was_looked_for(request, error):
+                raise _in_doubt(error)
         raise _ambiguous(error) if request.effect is Effect.SEND and error.may_have_taken_effect else error
 
     def _turn(self) -> Flow[None]:
@@ -161,10 +164,26 @@ class Exchange:
 
     def _is_gone(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
         """Whether a deletion that was refused after a lost answer had in fact been carried out the first time."""
-        if not isinstance(error, MailRejectedError) or isinstance(error, MailAuthError):
+        if not _was_looked_for(request, error):
             return False
         exists: Flow[bool] = request.exists()  # type: ignore[attr-defined]
-        return not (yield from exists)
+        try:
+            return not (yield from exists)
+        except MailError as failed_look:
+            raise _in_doubt(failed_look) from None
+
+
+def _was_looked_for(request: MailRequest[Any], error: MailError) -> bool:
+    """Whether a refusal may come of what an earlier attempt has done, so that it is worth a look."""
+    refused = isinstance(error, MailRejectedError) and not isinstance(error, MailAuthError)
+    return refused and request.effect is Effect.DELETE
+
+
+def _in_doubt(error: MailError) -> MailError:
+    """The same error, saying that an attempt before it may have succeeded."""
+    error.args = (f"{_sentence(error)} The answer to an earlier attempt was lost: it may have been carried out.",)
+    error.may_have_taken_effect = True
+    return error
 
 
 def _secrets(request: MailRequest[Any]) -> list[str]:
@@ -199,9 +218,11 @@ def transport_error(operation: str, error: Exception) -> MailError:
             operation=operation,
         )
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError):
+        reason = f"{kind}: {error}"
         return MailConnectError(
-            f"{operation}: the service was not reached ({kind}: {error}): is the connection's host right?",
+            f"{operation}: the service was not reached ({reason}): is the connection's host right?",
             operation=operation,
+            reason=reason,
         )
     if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
         return MailConfigError(f"{operation}: the request could not be built ({kind})", operation=operation)

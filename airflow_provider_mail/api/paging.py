@@ -6,12 +6,15 @@ Records are told apart by their identity, and a list that ends with fewer than a
 both numbers.
 
 What no reader of such pages can see: a record taken out before the place that was reached, and another put in behind
-it, between two pages. Everything else that moves ends in the whole list or in an error.
+it, between two pages; and, where the service says no total, a whole page put in before that place, twice in a row.
+Everything else that moves ends in the whole list or in an error. Who needs to know that nothing
+moved at all lets every sign of it be an error (:attr:`Changes.REFUSE`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.api.base import Flow, PagedRequest, PageResponse
@@ -32,39 +35,86 @@ GROWTH = 10_000
 """A list may grow by this and double while it is read. Beyond, the pages are not taken for an honest list any more."""
 
 
+class Changes(Enum):
+    """What becomes of a reading whose list changes meanwhile."""
+
+    PROVE = "prove"
+    """It goes on, and must end with as many different records as any page said there are."""
+    REFUSE = "refuse"
+    """It ends in an error at the first sign: another total, or records that come again beside new ones."""
+    ACCEPT = "accept"
+    """It goes on, and must end with as many different records as the lowest total."""
+
+
+class _Seen:
+    """Which records were there: at most ten megabytes, and six bytes more for each; a set of a million hashes takes 90.
+
+    Two records with one hash would look like a repeat and end in an error, never in a silent loss.
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[int, bytes] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, identity: object) -> bool:
+        """Whether it is new."""
+        number = hash(identity)
+        shelf, mark = number & 0xFFFF, (number >> 16).to_bytes(6, "little", signed=True)
+        marks = self._marks.get(shelf, b"")
+        if mark in marks:
+            return False
+        self._marks[shelf] = marks + mark
+        self._count += 1
+        return True
+
+
 class Pager(Generic[Item]):
     """Decides which page to ask for next, and when it was the last. Does no I/O.
 
     :param request: the first page's request; its ``page_size`` may be capped or refused by the service.
+    :param changes: what becomes of the reading when the list changes meanwhile.
     """
 
-    def __init__(self, request: PagedRequest[PageResponse[Item]]) -> None:
+    def __init__(self, request: PagedRequest[PageResponse[Item]], changes: Changes = Changes.PROVE) -> None:
         if request.page_index not in (None, 1):
             raise MailValidationError("page_index: reading to the end starts at page 1", operation=request.path)
         self.next_request: PagedRequest[PageResponse[Item]] | None = request
         self._operation = request.path
+        self._changes = changes
         self._index = 1
+        self._fullest = 0
         self._stale = False
-        self._seen: set[int] = set()
+        self._seen = _Seen()
+        self._repeats = 0
+        self._stale_repeats = 0
         self._most = MOST_WITHOUT_TOTAL
         self._total: int | None = None
+        self._lowest_total: int | None = None
+
+    def ahead(self, most: int) -> list[PagedRequest[PageResponse[Item]]]:
+        """The requests behind the next one, for who asks for several pages at once: they are fed in order all the same.
+
+        As far as there should be pages, the empty one that ends the list included, and not more than ``most``.
+        """
+        if self.next_request is None or not self._fullest or self._total is None:
+            return []
+        last = -(-self._total // self._fullest) + 1
+        indices = range(self._index + 1, min(self._index + most, last) + 1)
+        return [self.next_request.model_copy(update={"page_index": index}) for index in indices]
 
     def feed(self, page: PageResponse[Item]) -> list[Item]:
         """Take a page in; returns its records that were not on an earlier page.
 
-        :raises MailIncompleteError: when this was the last page and records are missing.
+        :raises MailIncompleteError: when this was the last page and records are missing, or the list has changed and
+            must not.
         :raises MailAnswerError: when there is no end.
         """
         assert self.next_request is not None, "the last page was read already"
-        self._note_total(page.total_records)
-        fresh = []
-        for record in page.records:
-            # A hash a record keeps a million of them in little memory; a collision would look like a repeat and end
-            # in an error, never in a silent loss.
-            key = hash(page.identity(record))
-            if key not in self._seen:
-                self._seen.add(key)
-                fresh.append(record)
+        self._note_total(page)
+        fresh = [record for record in page.records if self._seen.add(page.identity(record))]
         if len(self._seen) > self._most:
             raise MailAnswerError(
                 f"{self._operation}: the list has no end: {len(self._seen)} different records came, the service says "
@@ -74,12 +124,16 @@ class Pager(Generic[Item]):
         # One page of repeats may mean that as many records were put in before the place that was reached.
         ended = not fresh and (self._stale or not page.records)
         self._stale = not fresh
+        self._note_repeats(len(page.records) - len(fresh))
         if not ended:
+            self._fullest = max(self._fullest, len(page.records))
             self._index += 1
             self.next_request = self.next_request.model_copy(update={"page_index": self._index})
         else:
             self.next_request = None
             self._prove()
+        if self._changes is Changes.REFUSE:
+            self._refuse_changes()
         return fresh
 
     def refused(self, error: MailRejectedError) -> None:
@@ -96,16 +150,43 @@ class Pager(Generic[Item]):
         else:
             raise error
 
-    def _note_total(self, total: int | None) -> None:
+    def _note_total(self, page: PageResponse[Item]) -> None:
+        total = page.total_records
         if total is None:
             return
         if self._total is None:
             self._most = 2 * total + GROWTH
         # The highest that was said: a record deleted meanwhile has moved those behind it, perhaps past the reader.
         self._total = max(total, self._total or 0)
+        # What is said behind the end of the list need not be about the list.
+        if page.records or self._lowest_total is None:
+            lowest = self._total if self._lowest_total is None else self._lowest_total
+            self._lowest_total = min(max(total, 0), lowest)
+
+    def _note_repeats(self, repeats: int) -> None:
+        # Pages behind the last one may be the last or the first again: only what comes before new records has moved.
+        self._stale_repeats += repeats
+        if not self._stale:
+            self._repeats, self._stale_repeats = self._repeats + self._stale_repeats, 0
+
+    def _refuse_changes(self) -> None:
+        if not self._repeats and self._lowest_total == self._total:
+            return
+        signs = [f"{self._repeats} records came again"] if self._repeats else []
+        if self._lowest_total != self._total:
+            signs.append(f"the service said there were {self._lowest_total}, and {self._total}")
+        raise MailIncompleteError(
+            f"{self._operation}: the list changed while it was read: {' and '.join(signs)} "
+            f"({len(self._seen)} different records had come)",
+            got=len(self._seen),
+            expected=self._total or 0,
+            operation=self._operation,
+        )
 
     def _prove(self) -> None:
         got, expected = len(self._seen), self._total
+        if self._changes is Changes.ACCEPT:
+            expected = self._lowest_total
         if expected is not None and got < expected:
             raise MailIncompleteError(
                 f"{self._operation}: {got} different records came, the service says there are {expected}",

@@ -50,6 +50,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
     id INTEGER PRIMARY KEY, message_id INTEGER, role TEXT, email TEXT, name TEXT, msg_id TEXT, send_at INTEGER,
     dropped TEXT, bounce TEXT, opened_at INTEGER, clicked_at INTEGER,
     unsubscribed_at INTEGER, spam_at INTEGER);
+CREATE INDEX IF NOT EXISTS deliveries_by_message ON deliveries (message_id);
 CREATE INDEX IF NOT EXISTS deliveries_by_time ON deliveries (send_at);
 CREATE INDEX IF NOT EXISTS deliveries_by_email ON deliveries (email);
 CREATE TABLE IF NOT EXISTS events (

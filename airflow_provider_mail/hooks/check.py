@@ -22,7 +22,7 @@ from airflow_provider_mail.api.retry import RetryRule
 PATIENCE = 10.0
 """Seconds: somebody sits in front of the button."""
 
-# The first piece that is in the error's text decides. The resolver's error numbers are negative.
+# The first piece that is in the error's reason decides. The resolver's error numbers are negative.
 UNREACHED = {
     "[SSL: WRONG_VERSION_NUMBER]": "no TLS is spoken there; is it http:// instead of https://, or another port?",
     "[SSL": "TLS fails; check host (base URL) and port.",
@@ -56,10 +56,9 @@ def in_words(error: MailError, config: ClientConfig) -> str:
     service, credential = config.base_url, _credential(config)
     text = str(error).removeprefix(f"{error.operation}: ")
     if isinstance(error, MailConnectError):
-        cause = text.partition("(")[2].rpartition(")")[0]
-        meaning = next((words for piece, words in UNREACHED.items() if piece in cause), ELSE_UNREACHED)
+        meaning = next((words for piece, words in UNREACHED.items() if piece in error.reason), ELSE_UNREACHED)
         way = f" through the proxy {config.proxy}" if config.proxy else ""
-        return f"{service} cannot be reached{way}: {meaning} ({cause})"
+        return f"{service} cannot be reached{way}: {meaning} ({error.reason})"
     if isinstance(error, MailAuthError):
         said = f": {error.service_message}" if error.service_message else ""
         return f"{service} refuses the {credential}{said}. Check it, and that auth_type fits."

@@ -56,6 +56,8 @@ FIELDS: dict[str, Field] = {
         "OAuth client secret", "Of the OAuth application; needed to obtain a token.", secret=True, schema=_OAUTH
     ),
     "redirect_uri": Field("OAuth redirect URI", "Of the OAuth application, exactly as registered.", schema=_OAUTH),
+    "oauth_obtained_at": Field("OAuth obtained at", "When the login command stored the token.", schema=_OAUTH),
+    "oauth_expires_at": Field("OAuth expires at", "When that token ends; empty when it does not.", schema=_OAUTH),
     "timeout": Field(
         "Timeout (s)", "Seconds to wait for a connection, and for each part of an answer. Default: 30.",
         kind="number", schema={"minimum": 1, "maximum": 3600, **_NETWORK},
@@ -125,6 +127,7 @@ class ConnectionLike(Protocol):
     """What is read of an Airflow connection."""
 
     conn_id: str
+    conn_type: str | None
     host: str | None
     port: int | None
     schema: str | None
@@ -137,11 +140,16 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
 
     A form that was saved holds null for every field that nobody touched, and an emptied one holds "": both are not set.
 
-    :raises MailConfigError: when ``extra`` is no JSON object or holds a field that does not exist. A ``sandbox``
-        with a typing mistake must not send real mail.
+    :raises MailConfigError: when the connection is of another type, or ``extra`` is no JSON object or holds a field
+        that does not exist. A ``sandbox`` with a typing mistake must not send real mail.
     """
     from airflow_provider_mail.api.errors import MailConfigError
 
+    if connection.conn_type not in (CONN_TYPE, "", None):
+        # Its password is none of ours, and must not be sent to the service.
+        raise MailConfigError(
+            f"connection {connection.conn_id!r}: conn_type is {connection.conn_type!r}, {CONN_TYPE!r} is needed"
+        )
     try:
         extra = json.loads(connection.extra or "{}")
     except ValueError:
@@ -154,9 +162,10 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
     return {name: value for name, value in extra.items() if value is not None and value != ""}
 
 
-def client_config(connection: ConnectionLike) -> ClientConfig:
+def client_config(connection: ConnectionLike, **instead: Any) -> ClientConfig:
     """The settings of a client for a connection.
 
+    :param instead: settings that differ from the connection's.
     :raises MailConfigError: naming the connection and each of its fields that is missing or wrong.
     """
     from airflow_provider_mail.api.config import ClientConfig
@@ -164,7 +173,8 @@ def client_config(connection: ConnectionLike) -> ClientConfig:
 
     settings = {name: value for name, value in fields_of(connection).items() if name in ClientConfig.model_fields}
     try:
-        config = ClientConfig(base_url=base_url(connection), api_key=connection.password, **settings)
+        given = {"base_url": base_url(connection), "api_key": connection.password, **settings, **instead}
+        config = ClientConfig(**given)
         config.ssl_context()
     except MailConfigError as error:
         words = str(error)
@@ -172,6 +182,40 @@ def client_config(connection: ConnectionLike) -> ClientConfig:
             words = words.replace(f"{ours}:", f"{theirs}:")
         raise MailConfigError(f"connection {connection.conn_id!r}: {words}") from None
     return config
+
+
+RENEWAL_SECONDS = 300
+"""With less left the service gives a new token, and both work for the rest (document, "OAuth access token")."""
+
+
+def token_ending(connection: ConnectionLike) -> str:
+    """What to do when the access token ends soon or has ended; empty otherwise, and when that is not known."""
+    ends = seconds_left(fields_of(connection))
+    if ends is None or ends >= RENEWAL_SECONDS:
+        return ""
+    when = f"ends in {ends:.0f} s" if ends > 0 else "has ended"
+    return (
+        f"the OAuth access token {when}; renew it with: airflow mail oauth login --conn-id {connection.conn_id} "
+        "(before Airflow 3.2: python -m airflow_provider_mail oauth login ...)"
+    )
+
+
+def seconds_left(fields: Mapping[str, Any]) -> float | None:
+    """How long the token that the login command has stored is still good for; ``None`` when it is permanent or unknown.
+
+    :raises MailConfigError: when ``oauth_expires_at`` is no time.
+    """
+    from datetime import UTC, datetime
+
+    from airflow_provider_mail.api.errors import MailConfigError
+
+    if not (text := fields.get("oauth_expires_at")):
+        return None
+    try:
+        ends = datetime.fromisoformat(str(text))
+    except ValueError:
+        raise MailConfigError("oauth_expires_at: is no ISO 8601 time") from None
+    return ((ends if ends.tzinfo else ends.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
 
 
 def base_url(connection: ConnectionLike) -> str:

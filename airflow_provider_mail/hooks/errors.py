@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.api.errors import MailError, MailValidationError
+from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, forget_variables
 
 _ADDRESS = re.compile(r"[^\s@<>,;:\"'()\[\]]+@(?=[\w-])")
 
@@ -17,13 +17,18 @@ _ADDRESS = re.compile(r"[^\s@<>,;:\"'()\[\]]+@(?=[\w-])")
 def airflow_errors(mail_conn_id: str) -> Iterator[None]:
     """Let temporary errors go on to Airflow's retries, and end the task at once for those that no retry can mend.
 
+    No error of any kind that leaves takes addresses in the service's words or the variables of its frames along.
+
     :param mail_conn_id: the connection, to be named beside the error.
     :raises AirflowFailException: instead of an error that is not temporary.
     """
     try:
         yield
-    except MailError as error:
+    except BaseException as error:
         _hide_addresses(error)
+        forget_variables(error)
+        if not isinstance(error, MailError):
+            raise
         where = f"connection {mail_conn_id!r}"
         if error.temporary:
             error.add_note(f"{where} was used")
@@ -39,9 +44,8 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub("***@", text)
 
 
-def _hide_addresses(error: BaseException | None) -> None:
+def _hide_addresses(error: BaseException) -> None:
     """Cut them from an error and from those that led to it: the service may echo what it was sent."""
-    while error is not None:
-        if isinstance(error, MailError):
-            error.args = tuple(without_addresses(str(argument)) for argument in error.args)
-        error = error.__cause__ or error.__context__
+    for link in chain_of(error):
+        if isinstance(link, MailError):
+            link.args = tuple(without_addresses(str(argument)) for argument in link.args)

@@ -7,11 +7,13 @@ carries it out, typed. What needs more than one request has a method of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import BaseHook
 
+from airflow_provider_mail.api.errors import forgetting
 from airflow_provider_mail.hooks.connection import (
     CONN_TYPE,
     FIELDS,
@@ -20,6 +22,7 @@ from airflow_provider_mail.hooks.connection import (
     client_config,
     fields_of,
     form_widgets,
+    token_ending,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +38,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="MailResponse")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Holds a connection, and does not show its secrets where the hook's attributes are shown."""
+
+    connection: Connection = field(repr=False)
 
 
 class MailHook(BaseHook):
@@ -64,8 +74,12 @@ class MailHook(BaseHook):
         """The form's standard fields, on Airflow 3.0 and 3.1."""
         return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}
 
-    @cached_property
+    @property
     def _connection(self) -> Connection:
+        return self._kept.connection
+
+    @cached_property
+    def _kept(self) -> _Kept:
         from airflow.providers.common.compat.sdk import mask_secret
 
         connection = self.get_connection(self.mail_conn_id)
@@ -73,12 +87,13 @@ class MailHook(BaseHook):
         for secret in (connection.password, *(fields.get(name) for name in FIELDS if FIELDS[name].secret)):
             if secret:
                 mask_secret(secret)
-        return connection
+        return _Kept(connection)
 
     @cached_property
     def team_name(self) -> str | None:
         """The team that the connection says its key belongs to."""
-        name = fields_of(self._connection).get("team_name")
+        with forgetting():
+            name = fields_of(self._connection).get("team_name")
         return None if name is None else str(name)
 
     @cached_property
@@ -87,7 +102,11 @@ class MailHook(BaseHook):
 
         :raises MailConfigError: naming the connection and its fields that are missing or wrong.
         """
-        return client_config(self._connection)
+        with forgetting():
+            config = client_config(self._connection)
+        if config.auth_type == "oauth" and (ending := token_ending(self._connection)):
+            self.log.warning("connection %r: %s", self.mail_conn_id, ending)
+        return config
 
     @cached_property
     def _client(self) -> MailClient:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import AbstractContextManager
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,34 @@ class MailTask:
                 self.hook.close()
                 del self.__dict__["hook"]
             return error
+
+
+def check_flags(**given: object) -> None:
+    """Refuse what is neither true nor false when the DAG is parsed: text, also "false" and a template, counts as true.
+
+    :raises ValueError: naming the argument.
+    """
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name}: True or False is needed, not {value!r}")
+
+
+def check_number(
+    name: str, value: object, *, least: float = 0, most: float = inf, above: bool = False, whole: bool = False
+) -> None:
+    """Refuse what is no number, or out of bounds, when the DAG is parsed.
+
+    :param least: the smallest that is allowed, or with ``above`` the largest that is not.
+    :param most: the largest that is allowed.
+    :param whole: whether it must be a whole number.
+    :raises ValueError: naming the argument.
+    """
+    kind = int if whole else (int, float)
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if not fits or not (value > least if above else value >= least) or not value <= most:  # type: ignore[operator]
+        number = "whole number" if whole else "number"
+        bounds = f" from {least:g} to {most:g}" if most < inf else f", {'more than' if above else 'at least'} {least:g}"
+        raise ValueError(f"{name}: must be a {number}{bounds}, not {value!r}")
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator, conf
 
-from airflow_provider_mail.hooks.task import MailTask, task_instance_name
+from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number, task_instance_name
 from airflow_provider_mail.operators.hidden import revealed
 from airflow_provider_mail.operators.killing import CancelsOnKill
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
@@ -124,8 +124,12 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if poke_interval <= 0:
-            raise ValueError("poke_interval: must be more than 0")
+        check_flags(only_save=only_save, sandbox_mode=sandbox_mode, deferrable=deferrable)
+        check_flags(wait_for_completion=wait_for_completion, cancel_on_kill=cancel_on_kill)
+        check_number("poke_interval", poke_interval, above=True)
+        check_number("timeout", timeout)
+        if isinstance(ignore_differences, str):
+            raise ValueError("ignore_differences: a list of fields is needed, not text")
         if on_incomplete not in ON_INCOMPLETE:
             raise ValueError(f"on_incomplete: {on_incomplete!r} is none of {', '.join(ON_INCOMPLETE)}")
         if on_incomplete == "keep" and not (wait_for_completion or only_save):

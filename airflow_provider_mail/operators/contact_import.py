@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, task_instance_name
+from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number, task_instance_name
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -102,13 +102,10 @@ class BaseContactImportOperator(MailTask, BaseOperator):
         super().__init__(**kwargs)
         if on_empty not in ("error", "skip", "continue"):
             raise ValueError(f"on_empty: {on_empty!r} is none of error, skip, continue")
-        numbers: dict[str, Any] = {"chunk_size": chunk_size, "max_in_flight": max_in_flight}
-        for name, value in numbers.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: must be a whole number, at least 1")
-        fraction: Any = max_reject_fraction
-        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            raise ValueError("max_reject_fraction: must be a number from 0 to 1")
+        check_flags(sandbox_mode=sandbox_mode, resume=resume)
+        check_number("chunk_size", chunk_size, least=1, whole=True)
+        check_number("max_in_flight", max_in_flight, least=1, whole=True)
+        check_number("max_reject_fraction", max_reject_fraction, most=1)
         self.mail_conn_id = mail_conn_id
         self.list_name = list_name
         self.list_description = list_description

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import MailTask, check_flags
 from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 from airflow_provider_mail.operators.named import BaseDeleteOperator
@@ -139,6 +139,7 @@ class MailUpsertContactOperator(MailTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flags(sandbox_mode=sandbox_mode)
         if contact_email is None and phone_number is None:
             raise ValueError("contact_email or phone_number must be given (email is where alerts about the task go)")
         self.mail_conn_id = mail_conn_id

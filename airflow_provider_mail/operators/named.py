@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import MailTask, check_flags
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -31,6 +31,7 @@ class BaseNamedOperator(MailTask, BaseOperator):
 
     def __init__(self, *, mail_conn_id: str = "mail_default", sandbox_mode: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_flags(sandbox_mode=sandbox_mode)
         self.mail_conn_id = mail_conn_id
         self.sandbox_mode = sandbox_mode
 
@@ -84,6 +85,7 @@ class BaseDeleteOperator(BaseNamedOperator):
 
     def __init__(self, *, ignore_if_missing: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_flags(ignore_if_missing=ignore_if_missing)
         self.ignore_if_missing = ignore_if_missing
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import MailTask, check_flags
 from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class MailVerifySenderOperator(MailTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flags(fail_if_invalid=fail_if_invalid)
         self.mail_conn_id = mail_conn_id
         self.from_domain = from_domain
         self.selector = selector

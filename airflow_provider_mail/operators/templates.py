@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.hooks.task import check_flags
 from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flags(replace=replace)
         self.template_name = template_name
         self.template_content = template_content
         self.template_subject = template_subject

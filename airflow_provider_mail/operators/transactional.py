@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, task_instance_name
+from airflow_provider_mail.hooks.task import MailTask, check_flags, task_instance_name
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_mail.api.batches import Chunk
+    from airflow_provider_mail.hooks.sending import Sent
 
 LEDGER_KEY = "airflow_provider_mail.sent"
 
@@ -92,6 +93,7 @@ class BaseSendOperator(MailTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flags(track_open=track_open, track_click=track_click, sandbox_mode=sandbox_mode)
         self.mail_conn_id = mail_conn_id
         self.sender_mail = sender_mail
         self.sender_name = sender_name
@@ -113,32 +115,37 @@ class BaseSendOperator(MailTask, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send what no earlier try has sent."""
-        from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.hooks.ledger import ForgetfulLedger, task_ledger
-        from airflow_provider_mail.hooks.sending import ON_AMBIGUOUS, Mailing
+        from airflow_provider_mail.hooks.sending import ON_AMBIGUOUS
 
         if self.on_ambiguous not in ON_AMBIGUOUS:
             raise AirflowFailException(f"on_ambiguous: {self.on_ambiguous!r} is none of {', '.join(ON_AMBIGUOUS)}")
         with self.mail_errors():
-            chunks = self.chunks(context, task_instance_name(context, 250))
-            sandbox = self.sandbox_mode or self.hook.config.sandbox
-            # What is only checked is not written down: a later try without sandbox must send it.
-            ledger = ForgetfulLedger() if sandbox else task_ledger(context, LEDGER_KEY)
-            forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
-            if forgetful:
-                self._without_memory(context["ti"].try_number)
-            mailing = Mailing(self.hook, ledger, self.on_ambiguous)
-            if mailing.sent.done:
-                self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
-            try:
-                sent = mailing.send(chunks)
-            except MailError as error:
-                self.log.error("Ended early: %s.", mailing.sent)
-                if forgetful and error.temporary:
-                    raise AirflowFailException(f"{error}. {mailing.sent}; {NO_MEMORY}") from error
-                raise
+            sent, sandbox = self._send(context)
         self.log.info("%s%s.", sent, "; sandbox: nothing was sent" if sandbox else "")
         return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
+
+    def _send(self, context: Context) -> tuple[Sent, bool]:
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.hooks.ledger import ForgetfulLedger, task_ledger
+        from airflow_provider_mail.hooks.sending import Mailing
+
+        chunks = self.chunks(context, task_instance_name(context, 250))
+        sandbox = self.sandbox_mode or self.hook.config.sandbox
+        # What is only checked is not written down: a later try without sandbox must send it.
+        ledger = ForgetfulLedger() if sandbox else task_ledger(context, LEDGER_KEY)
+        forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
+        if forgetful:
+            self._without_memory(context["ti"].try_number)
+        mailing = Mailing(self.hook, ledger, self.on_ambiguous)
+        if mailing.sent.done:
+            self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
+        try:
+            return mailing.send(chunks), sandbox
+        except Exception as error:
+            self.log.error("Ended early: %s.", mailing.sent)
+            if forgetful and isinstance(error, MailError) and error.temporary:
+                raise AirflowFailException(f"{error}. {mailing.sent}; {NO_MEMORY}") from error
+            raise
 
     def _without_memory(self, try_number: int) -> None:
         if try_number > 1:
@@ -225,8 +232,8 @@ class MailSendBatchOperator(BaseSendOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 1 <= versions_per_request <= 100:
-            raise ValueError(f"versions_per_request: {versions_per_request} is not from 1 to 100")
+        if type(versions_per_request) is not int or not 1 <= versions_per_request <= 100:
+            raise ValueError(f"versions_per_request: {versions_per_request!r} is not from 1 to 100")
         self.messages = messages
         self.template_name = template_name
         self.mail_params = mail_params

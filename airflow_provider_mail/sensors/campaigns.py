@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import MailTask, check_flags
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class MailCampaignSensor(MailTask, BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flags(deferrable=deferrable)
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.deferrable = deferrable

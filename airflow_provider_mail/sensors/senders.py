@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowSensorTimeout, BaseSensorOperator, PokeReturnValue, conf
 
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import MailTask, check_flags
 from airflow_provider_mail.triggers.campaigns import event_of, mail_stats_of
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
@@ -53,6 +53,7 @@ class MailSenderSensor(MailTask, BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
+        check_flags(deferrable=deferrable)
         self.mail_conn_id = mail_conn_id
         self.sender_email = sender_email
         self.selector = selector

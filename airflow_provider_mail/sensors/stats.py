@@ -15,8 +15,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_mail.hooks.task import MailTask
-from airflow_provider_mail.hooks.window import window
+from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number
 from airflow_provider_mail.triggers.campaigns import event_of, mail_stats_of
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
@@ -82,6 +81,7 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
+        check_flags(deferrable=deferrable)
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.observations = observations
@@ -97,8 +97,7 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
             raise ValueError("observations: must be at least 2, since one look compares with nothing")
         if self.apart < 0 or (self.age or 0) < 0:
             raise ValueError("apart, age: must not be negative")
-        if lookback_days < 0:
-            raise ValueError("lookback_days: must not be negative")
+        check_number("lookback_days", lookback_days, whole=True)
         if self.reschedule and not deferrable and age is None and not AIRFLOW_V_3_3_PLUS:
             raise ValueError(
                 "observations: Airflow before 3.3 keeps nothing between the looks of mode='reschedule'; "
@@ -144,6 +143,8 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
         )
 
     def _days(self, context: Context) -> tuple[date, date | None]:
+        from airflow_provider_mail.hooks.window import window
+
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         return start_day, end_day if self.end_day else None
 

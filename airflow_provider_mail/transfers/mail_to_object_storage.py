@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask
-from airflow_provider_mail.hooks.window import today, window
+from airflow_provider_mail.hooks.task import MailTask, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
             raise ValueError(f"kind: {kind!r} is none of campaigns, transactional")
         if file_format not in ("parquet", "jsonl"):
             raise ValueError(f"file_format: {file_format!r} is none of parquet, jsonl")
-        if lookback_days < 0:
-            raise ValueError("lookback_days: must not be negative")
+        check_number("lookback_days", lookback_days, whole=True)
         self.mail_conn_id = mail_conn_id
         self.kind = kind
         self.path = path
@@ -91,6 +89,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
 
         if not str(self.path):
             raise AirflowFailException("path: is empty")
+        from airflow_provider_mail.hooks.window import window
+
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
         try:
             check_format(self.file_format)
@@ -144,6 +144,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
     def _transactional(self, start_day: date, end_day: date) -> tuple[Table, Days]:
         from airflow_provider_mail.api.stats import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
+        from airflow_provider_mail.hooks.window import today
         from airflow_provider_mail.warehouse.stats import TRANSACTIONAL_STATS, transactional_stats_row
 
         def days() -> Days:

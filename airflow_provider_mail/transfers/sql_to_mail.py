@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.hooks.sql import sql_hook
+from airflow_provider_mail.hooks.task import check_flags
 from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
+from airflow_provider_mail.operators.hidden import HiddenField, revealed
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -28,7 +29,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
     :param sql_conn_id: the database's connection.
     :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder. Its columns are mapped to
         properties by ``columns``.
-    :param parameters: of the query, in the driver's style. They are not logged.
+    :param parameters: of the query, in the driver's style. They may be addresses: Airflow does not get to see them.
     :param rejects_table: a table in the same database that keeps the rows that were set aside, with reasons; made when
         missing. It holds personal data.
     :param count_first: count the query's rows first, so that the log can tell the time left.
@@ -43,6 +44,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
+    parameters = HiddenField()
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_flags(count_first=count_first)
         self.sql_conn_id = sql_conn_id
         self.sql = sql
         self.parameters = parameters
@@ -64,6 +67,8 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
     @cached_property
     def sql_hook(self) -> DbApiHook:
         """The hook of ``sql_conn_id``."""
+        from airflow_provider_mail.hooks.sql import sql_hook
+
         return sql_hook(self.sql_conn_id)
 
     @contextmanager
@@ -78,10 +83,11 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
                 TableName.parse(self.rejects_table)
             except WarehouseError as error:
                 raise AirflowFailException(f"rejects_table: {error}") from None
-        with stream_rows(self.sql_hook, self.sql, self.parameters, self.chunk_size) as (columns, batches):
-            yield Source(columns, batches, self._total())
+        parameters = revealed(self, self.parameters, context)
+        with stream_rows(self.sql_hook, self.sql, parameters, self.chunk_size) as (columns, batches):
+            yield Source(columns, batches, self._total(parameters))
 
-    def _total(self) -> int | None:
+    def _total(self, parameters: Any) -> int | None:
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.read import stream_rows
 
@@ -90,7 +96,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
         # On lines of its own, since the query may end in a comment.
         counting = f"SELECT COUNT(*) FROM (\n{self.sql.strip().rstrip(';')}\n) AS contacts"
         try:
-            with stream_rows(self.sql_hook, counting, self.parameters) as (_, batches):
+            with stream_rows(self.sql_hook, counting, parameters) as (_, batches):
                 return int(next(batches)[0][0])
         except WarehouseError as error:
             self.log.info("The rows could not be counted first, so the log will not tell the time left: %s", error)

@@ -223,7 +223,7 @@ def campaign(status: int) -> Any:
     return GetCampaigns.response.model_validate({"mailList": [{"mailName": "news", "mailStatus": status}]})
 
 
-NOTHING = MailRejectedError("no", operation="/v5/contacts/get")
+NOTHING = MailRejectedError("no", operation="/v5/contacts/get", code=404)
 CONTACT = GetContact.response.model_validate({"contact": {"email": "ada@example.com"}})
 VIP = GetLists.response.model_validate({"lists": [{"ListName": "vip"}]})
 OLD = GetSenders.response.model_validate({"mailFromDomains": [{"fromDomain": "old@Example.com"}]})

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_mail import api
 from airflow_provider_mail.api.answers import Answer, judge
-from airflow_provider_mail.api.base import MailRequest
+from airflow_provider_mail.api.base import MailRequest, MailResponse, PageResponse, Resource
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -24,11 +26,6 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
 )
 from airflow_provider_mail.api.lists import AddList, GetLists
-from airflow_provider_mail.api.oauth import GetToken
-from airflow_provider_mail.api.senders import GetSenders, VerifySender
-from airflow_provider_mail.api.templates import GetTemplates
-from airflow_provider_mail.api.transactional import GetTransactionalStats
-from airflow_provider_mail.api.webhooks import GetWebhook
 
 HTML = b"<!doctype html><html><body>Bad gateway</body></html>"
 REQUEST = AddList(list_name="customers")
@@ -86,6 +83,7 @@ TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
     (200, b"200", MailAnswerError, True, True, None, "no JSON object"),
     (200, b"null", MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": NaN}', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": 1e999}', MailAnswerError, True, True, None, "without a whole-number code"),
     (200, b'{"code": 200, "x": Infinity}', MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": 200, "message": "\xff"}', MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": 200, "message": "\\ud800"}', MailAnswerError, True, True, None, "no JSON object"),
@@ -143,6 +141,13 @@ def test_a_wrong_type_names_the_field_and_not_the_value() -> None:
     assert "secret-value" not in str(raised.value)
 
 
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"1.5", b'"many"', b"[1]", b"{}"])
+def test_a_count_that_is_none(number: bytes) -> None:
+    body = b'{"code": 200, "lists": [], "totalRecords": ' + number + b"}"
+    with pytest.raises(MailAnswerError, match="totalRecords"):
+        judge(GetLists(), Answer(200, {}, body))
+
+
 def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
     """Two megabytes of wrong records must not become a gigabyte of complaints."""
     body = b'{"code": 200, "mailList": [' + b"1," * 500_000 + b"1]}"
@@ -172,25 +177,29 @@ def test_what_is_passed_on_of_the_services_words(said: Any, shown: str | None) -
     assert str(raised.value) == "/v5/lists/add: code 400: refused" + (f": {shown}" if shown else "")
 
 
-READS: list[MailRequest[Any]] = [
-    GetLists(),
-    GetListContacts(list_name="customers"),
-    GetTemplates(),
-    GetCampaigns(),
-    GetCampaignStats(start_date="2026-01-01", end_date="2026-01-02"),
-    GetTransactionalStats(start_date="2026-01-01", end_date="2026-01-02"),
-    GetSenders(),
-    VerifySender(from_domain="example.com", selector="s1"),
-    GetWebhook(),
-    GetToken(client_id="id", client_secret="secret", code="code"),
-    AddList(list_name="customers"),
+def subclasses(kind: type[Any]) -> set[type[Any]]:
+    return {kind, *(each for child in kind.__subclasses__() for each in subclasses(child))}
+
+
+for module in pkgutil.iter_modules(api.__path__):
+    importlib.import_module(f"{api.__name__}.{module.name}")
+# One request of each operation, never mind what it says: only its answer is read here.
+REQUESTS: list[MailRequest[Any]] = [
+    kind.model_construct()
+    for kind in sorted(subclasses(MailRequest), key=lambda kind: kind.__name__)
+    if hasattr(kind, "path") and kind.__module__.startswith(api.__name__)
 ]
-NAMES = """
-    code message totalRecords contactList lists templateList mailList mailStatsList mailFromDomains valid goodMX
-    transEvent transCallbackUrl transCallbackUrlExtra transEnable accessToken expiresIn mailName mailStatus guid
-    sendByDateTime mailStats sentCount openCount statsDate listName ListName Id id email properties createDate
-    modifyTime mailSendDate rcptListNames fromDomain mxStatus isValidate sender url dropped templateName
-""".split()  # noqa: SIM905
+RESPONSES = {request.response for request in REQUESTS}
+NAMES = sorted({field.alias or name for kind in subclasses(Resource) for name, field in kind.model_fields.items()})
+
+
+def test_every_operation_and_response_is_tried() -> None:
+    assert len({request.path for request in REQUESTS}) == 25
+    documented = {kind for kind in subclasses(MailResponse) if kind.__module__.startswith(api.__name__)}
+    assert documented - RESPONSES == {kind for kind in documented if kind is PageResponse or "[" in kind.__name__}
+    assert {"totalRecords", "mailStats", "goodDKIM", "transCallbackUrlExtra", "contactList", "expiresIn"} <= set(NAMES)
+
+
 SCALARS = (
     st.none()
     | st.booleans()
@@ -220,21 +229,21 @@ def only_mail_errors(request: MailRequest[Any], answer: Answer) -> None:
     assert result == "200" or result.startswith(request.path)
 
 
-@given(st.sampled_from(READS), STATUSES, HEADERS, st.binary(max_size=200))
+@given(st.sampled_from(REQUESTS), STATUSES, HEADERS, st.binary(max_size=200))
 def test_any_bytes_end_in_a_response_or_a_mail_error(
     request: MailRequest[Any], status: int, headers: dict[str, str], body: bytes
 ) -> None:
     only_mail_errors(request, Answer(status, headers, body))
 
 
-@given(st.sampled_from(READS), STATUSES, HEADERS, JSON_VALUES)
+@given(st.sampled_from(REQUESTS), STATUSES, HEADERS, JSON_VALUES)
 def test_any_json_ends_in_a_response_or_a_mail_error(
     request: MailRequest[Any], status: int, headers: dict[str, str], value: Any
 ) -> None:
     only_mail_errors(request, Answer(status, headers, json.dumps(value).encode()))
 
 
-@given(st.sampled_from(READS), st.dictionaries(st.sampled_from(NAMES), JSON_VALUES))
+@given(st.sampled_from(REQUESTS), st.dictionaries(st.sampled_from(NAMES), JSON_VALUES))
 def test_any_fields_of_a_success_end_in_a_response_or_a_mail_error(
     request: MailRequest[Any], fields: dict[str, Any]
 ) -> None:

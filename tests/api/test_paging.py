@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api import paging
@@ -145,6 +145,8 @@ def unique(moves: list[list[tuple[int, str | None]]]) -> list[list[tuple[int, st
 def test_what_is_put_in_while_reading_hides_nothing(
     count: int, cap: int, moves: list[list[tuple[int, str | None]]], with_total: bool
 ) -> None:
+    # Without a total two pages of nothing new are the end, and so many put in at once look like it.
+    assume(with_total or all(len(step) < cap for step in moves))
     listing = Listing(names(count), cap=cap, moves=unique(moves), says=lambda n: n if with_total else None)
     try:
         result = read(listing)

@@ -1,17 +1,19 @@
-"""Statistics: whole, or an error with both numbers; short answers are asked for again by halves of the window."""
+"""Statistics: whole, or an error with both numbers; short answers are asked for again by halves, then by names."""
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.campaigns import GetCampaignStats
-from airflow_provider_mail.api.errors import MailIncompleteError, MailServerError
-from airflow_provider_mail.api.stats import campaign_stats
+from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
+from airflow_provider_mail.api.errors import MailIncompleteError, MailRejectedError, MailServerError
+from airflow_provider_mail.api.stats import campaign_stats, missing_days, transactional_stats
+from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
 
@@ -22,41 +24,154 @@ def window(days: int, **fields: Any) -> GetCampaignStats:
     return GetCampaignStats(start_date=FIRST, end_date=FIRST + timedelta(days=days - 1), **fields)
 
 
-@given(
-    st.lists(st.integers(0, 6), min_size=1, max_size=40),
-    st.integers(1, 20),
-    st.sampled_from(["honest", "absent", "low"]),
-)
-def test_a_service_that_gives_so_many_records_and_no_more(sent: list[int], most: int, total: str) -> None:
-    """Whole if every day fits into an answer; an error with both numbers as soon as one does not."""
-    asked: list[int] = []
+@dataclass
+class Service:
+    """A service that gives so many statistics records in an answer and no more.
 
-    def play(request: GetCampaignStats) -> Any:
-        first, last = (request.start_date - FIRST).days, (request.end_date - FIRST).days
-        asked.append(last - first + 1)
-        records = [
-            {"mailName": f"{day}-{number}", "sentCount": 1, "openCount": 0, "clickCount": 0, "hardBounce": 0,
-             "softBounce": 0, "unsentCount": 0, "unsubscribeCount": 0}
-            for day in range(first, last + 1) for number in range(sent[day])
+    :param sent: how many campaigns on each day; odd ones are called like the beginning of the even ones before them.
+    :param most: records in an answer.
+    :param names: how it compares ``mailName``.
+    :param total: what it says of ``totalRecords``: the truth, nothing, or how many it gives.
+    :param knows: whether ``campaign/mail/get`` tells of all campaigns, or of none.
+    """
+
+    sent: list[int]
+    most: int
+    names: str = "exact"
+    total: str = "honest"
+    knows: bool = True
+    asked: list[Any] = field(default_factory=list)
+
+    def everything(self) -> list[tuple[str, date]]:
+        return [
+            (f"{day}-{number // 2}{'' if number % 2 else '-b'}", FIRST + timedelta(days=day))
+            for day, count in enumerate(self.sent) for number in range(count)
         ]  # fmt: skip
-        said = {"honest": len(records), "absent": None, "low": len(records[:most])}[total]
-        return request.response.model_validate({"mailStatsList": records[:most], "totalRecords": said})
 
-    rehearsal = Rehearsal(play)
-    everything = [f"{day}-{number}" for day, count in enumerate(sent) for number in range(count)]
-    if total != "honest":
-        # A service that hides records and says so nowhere cannot be seen through; no more is asked for.
-        assert [record.mail_name for record in rehearsal.run(campaign_stats(window(len(sent))))] == everything[:most]
-        assert len(asked) == 1
-    elif max(sent) <= most:
-        assert [record.mail_name for record in rehearsal.run(campaign_stats(window(len(sent))))] == everything
-        assert len(asked) <= 2 * len(sent) - 1
+    def __call__(self, request: Any) -> Any:
+        self.asked.append(request)
+        if isinstance(request, GetCampaigns):
+            return self._campaigns(request)
+        found = [
+            (name, day) for name, day in self.everything()
+            if request.start_date <= day <= request.end_date and self._matches(name, request.mail_name)
+        ]  # fmt: skip
+        if self.names == "refuses" and request.mail_name and not found:
+            return MailRejectedError("no such campaign", operation=request.path, code=404)
+        given = found[: self.most]
+        records = [{**COUNTS, "mailName": name, "mailSendDate": millis(day)} for name, day in given]
+        said = {"honest": len(found), "absent": None, "low": len(given)}[self.total]
+        return request.response.model_validate({"mailStatsList": records, "totalRecords": said})
+
+    def _matches(self, name: str, wanted: str | None) -> bool:
+        return wanted is None or (wanted in name if self.names == "contains" else wanted == name)
+
+    def _campaigns(self, request: GetCampaigns) -> Any:
+        known = [item for item in self.everything() if self.knows and (request.mail_name or "") in item[0]]
+        first = ((request.page_index or 1) - 1) * 10
+        page = [
+            {"mailName": name, "mailStatus": 2, "sendByDateTime": millis(day)}
+            for name, day in known[first : first + 10]
+        ]
+        return request.response.model_validate({"mailList": page, "totalRecords": len(known)})
+
+
+COUNTS = {"sentCount": 1, "openCount": 0, "clickCount": 0, "hardBounce": 0, "softBounce": 0, "unsentCount": 0,
+          "unsubscribeCount": 0}  # fmt: skip
+
+
+def millis(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, 9, tzinfo=UTC).timestamp() * 1000)
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=20),
+    st.integers(0, 12),
+    st.sampled_from(["exact", "contains", "refuses"]),
+    st.booleans(),
+)
+def test_a_service_that_gives_so_many_records_and_no_more(sent: list[int], most: int, names: str, knows: bool) -> None:
+    """Whole, or an error with both numbers; whole for certain if a day fits in, or if names single a campaign out."""
+    service = Service(sent, most, names=names, knows=knows)
+    try:
+        records = Rehearsal(service).run(campaign_stats(window(len(sent))))
+    except MailIncompleteError as error:
+        assert most < max(sent)
+        assert not (knows and most >= 2)
+        assert error.got < error.expected  # noqa: PT017
+        assert error.temporary  # noqa: PT017
     else:
-        with pytest.raises(MailIncompleteError) as raised:
-            rehearsal.run(campaign_stats(window(len(sent))))
-        assert raised.value.got == most
-        assert raised.value.expected in sent
-        assert raised.value.temporary
+        assert sorted(record.mail_name for record in records) == sorted(name for name, _ in service.everything())
+        assert max(sent) <= most or (knows and most)
+    assert len(service.asked) <= 2 * len(sent) + sum(sent) + sum(sent) // 10 + 2
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=20), st.integers(1, 20), st.sampled_from(["absent", "low"]))
+def test_a_service_that_hides_records_and_says_so_nowhere(sent: list[int], most: int, total: str) -> None:
+    """It cannot be seen through; no more is asked for."""
+    service = Service(sent, most, total=total)
+    records = Rehearsal(service).run(campaign_stats(window(len(sent))))
+    assert [record.mail_name for record in records] == [name for name, _ in service.everything()][:most]
+    assert len(service.asked) == 1
+
+
+def test_a_filter_by_name_brings_no_other_campaign_when_names_are_asked_for() -> None:
+    """The service compares exactly, has lost the one, and there is another one whose name contains it."""
+    service = Service([2], most=0, names="exact")
+    with pytest.raises(MailIncompleteError, match="0 records came for 2026-01-01, the service says there are 1"):
+        Rehearsal(service).run(campaign_stats(window(1, mail_name="0-0")))
+    assert {request.mail_name for request in service.asked} == {"0-0"}
+
+
+def test_what_the_halves_have_less_than_the_whole_is_missing(emulator: Emulator, client: Driver) -> None:
+    emulator.add_campaigns(4, prefix="news", first_day=FIRST)
+    emulator.faults.add("wrong_total", "campaign/mail/stats/get", by=1)
+    with pytest.raises(
+        MailIncompleteError, match="4 records came for 2026-01-01 to 2026-01-04, the service says there are 5"
+    ):
+        client.run(campaign_stats(window(4)))
+
+
+@pytest.mark.parametrize("offset", [-12.0, 0.0, 5.5, 14.0])
+def test_a_day_of_any_zone_is_asked_for_by_name(offset: float, emulator: Emulator, client: Driver) -> None:
+    emulator.settings.stats_utc_offset_hours = offset
+    for hour in range(-14, 38):
+        emulator.add_campaign(f"at {hour}", send_date=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hour))
+    emulator.faults.add("short_stats", "campaign/mail/stats/get", count=None, missing=7, where={"mailName": None})
+    assert len(client.run(campaign_stats(window(1)))) == 24
+
+
+@given(
+    st.sets(st.integers(0, 30)),
+    st.integers(0, 31),
+    st.booleans(),
+)
+def test_days_that_are_left_out_are_missing_only_when_they_are_not_told(told: set[int], most: int, whole: bool) -> None:
+    asked = []
+
+    def play(request: GetTransactionalStats) -> Any:
+        asked.append(request)
+        first, last = (request.start_date - FIRST).days, (request.end_date - FIRST).days
+        days = [day for day in range(first, last + 1) if whole or day in told][:most]
+        records = [{**DAY_COUNTS, "statsDate": FIRST + timedelta(days=day), "sentCount": day} for day in days]
+        return request.response.model_validate({"mailStatsList": records})
+
+    request = GetTransactionalStats(start_date=FIRST, end_date=FIRST + timedelta(days=30))
+    records = Rehearsal(play).run(transactional_stats(request))
+    there = set(range(31)) if whole else told
+    assert [record.sent_count for record in records] == (sorted(there) if most else [])
+    missing = missing_days(request, records, today=date(2026, 1, 31))
+    assert {(day - FIRST).days for day in missing} == set(range(30)) - (there if most else set())
+    assert len(asked) <= 2 * 31
+
+
+DAY_COUNTS = {"openCount": 0, "clickCount": 0, "bounceCount": 0, "unsentCount": 0, "unsubscribeCount": 0}
+
+
+def test_today_may_not_be_listed_yet() -> None:
+    request = GetTransactionalStats(start_date=FIRST, end_date=FIRST + timedelta(days=3))
+    assert missing_days(request, [], today=FIRST + timedelta(days=1)) == [FIRST]
+    assert missing_days(request, [], today=FIRST) == []
 
 
 def test_a_short_answer_is_made_whole_by_days(emulator: Emulator, client: Driver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -43,6 +44,9 @@ class Unchecked:
 
     def payload(self) -> bytes:
         return json.dumps(self.body).encode()
+
+    def personal(self) -> Iterator[str]:
+        return iter(())
 
     def query(self) -> dict[str, str]:
         return dict(self.body)

@@ -36,6 +36,8 @@ def every_field(tmp_path: Path) -> dict[str, Any]:
         "client_id": "client",
         "client_secret": "secret:of@the//client",
         "redirect_uri": "https://example.com/callback?x=1",
+        "oauth_obtained_at": "2026-01-01T00:00:00+00:00",
+        "oauth_expires_at": "2126-01-01T00:00:00+00:00",
         "team_name": "Équipe nº 1",
         "sandbox": True,
         "timeout": 2.5,
@@ -160,11 +162,14 @@ def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, chan
         ({"host": f"https://{'a' * 64}.example.com"}, {}, "host (base URL): is not a URL"),
         ({"host": "https://me:planted-secret@api.example.com"}, {}, "host (base URL): must be a plain URL"),
         ({"host": "https://api.example.com?key=planted-secret"}, {}, "host (base URL): must be a plain URL"),
+        ({"conn_type": "http"}, {}, "conn_type is 'http', 'mail' is needed"),
         ({"password": None}, {}, "password (API key): is empty, and auth_type is api_key"),
         ({"password": " \n"}, {}, "password (API key): is empty, and auth_type is api_key"),
         ({"password": "planted\nsecret"}, {}, "password (API key): holds characters that cannot stand in a header"),
         ({"password": "planted-sécret"}, {}, "password (API key): holds characters that cannot stand in a header"),
         ({}, {"auth_type": "oauth"}, "access_token: is empty, and auth_type is oauth"),
+        ({}, {"access_token": "t" * 513}, "access_token: 513 bytes, at most 512 are allowed"),
+        ({}, {"auth_type": "oauth", "access_token": "t" * 513}, "access_token: 513 bytes, at most 512 are allowed"),
         ({}, {"auth_type": "basic"}, "auth_type: Input should be 'api_key' or 'oauth'"),
         ({}, {"sandbox": "perhaps"}, "sandbox: Input should be a valid boolean"),
         ({}, {"timeout": 0}, "timeout: Input should be greater than 0"),
@@ -213,7 +218,13 @@ def test_everything_that_is_wrong_is_named_at_once(make_hook: MakeHook) -> None:
 def test_extra_that_is_no_object(extra: str) -> None:
     # Airflow refuses to store such a connection, but a secrets backend may hold one.
     connection = SimpleNamespace(
-        conn_id="mail_test", host="https://api.example.com", port=None, schema=None, password=API_KEY, extra=extra
+        conn_id="mail_test",
+        conn_type="mail",
+        host="https://api.example.com",
+        port=None,
+        schema=None,
+        password=API_KEY,
+        extra=extra,
     )
     with pytest.raises(MailConfigError) as caught:
         client_config(connection)

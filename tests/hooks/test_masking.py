@@ -6,12 +6,14 @@ import asyncio
 import io
 import logging
 import secrets
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 from airflow.providers.common.compat.sdk import redact
 
+from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS
@@ -98,6 +100,17 @@ def test_no_error_about_a_connection_shows_a_secret(
     works, words = hook.test_connection()
     assert not works
     assert not [secret for secret in planted.values() if secret in words]
+
+    with pytest.raises(MailConfigError) as caught:
+        MailHook("mail_test").get_conn()
+    # As those print it who show variables: Airflow 3.0 on its console, services that collect errors.
+    shown = "".join(
+        line
+        for link in chain_of(caught.value)
+        for line in traceback.TracebackException.from_exception(link, capture_locals=True).format(chain=False)
+        if "tests/" not in line
+    )
+    assert not [secret for secret in planted.values() if secret in shown]
 
 
 def test_nothing_is_logged_about_a_request_that_needs_masking(

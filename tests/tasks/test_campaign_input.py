@@ -59,7 +59,7 @@ def test_is_an_error(run: Run, emulator: Emulator, arguments: dict[str, Any], wo
 
 
 def test_a_wait_without_a_pause_breaks_the_dag_file() -> None:
-    with pytest.raises(ValueError, match="poke_interval: must be more than 0"):
+    with pytest.raises(ValueError, match="poke_interval: must be a number, more than 0"):
         create(poke_interval=0)
 
 

@@ -37,8 +37,12 @@ from airflow_provider_mail.operators.transactional import MailSendBatchOperator,
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
+from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
+    MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
@@ -46,32 +50,37 @@ from tests.support.env import ROOT
 
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailAddSenderOperator: {"sender_email": "new.example.com", "sender_type": 1},
+    MailCampaignSensor: {"mail_name": "a"},
+    MailCampaignStatsToSqlOperator: {"sql_conn_id": "warehouse"},
+    MailCampaignsToSqlOperator: {"sql_conn_id": "warehouse"},
+    MailContactsToSqlOperator: {"sql_conn_id": "warehouse", "list_name": "friends"},
+    MailCreateCampaignOperator: {"sender_mail": "news@example.com"},
     MailCreateListOperator: {"list_name": "friends"},
     MailCreateTemplateOperator: {"template_name": "a", "template_content": "<p></p>", "template_subject": "b"},
     MailDeleteContactOperator: {"contact_email": "ada@example.com"},
-    MailUpsertContactOperator: {"contact_email": "ada@example.com"},
     MailDeleteListOperator: {"list_name": "friends"},
     MailDeleteSenderOperator: {"sender_email": "new.example.com"},
     MailDeleteTemplateOperator: {"template_name": "a"},
-    MailSenderSensor: {"sender_email": "new.example.com"},
-    MailSaveWebhookOperator: {"trans_enable": False},
-    MailVerifySenderOperator: {"from_domain": "new.example.com", "selector": "mail"},
-    MailCampaignSensor: {"mail_name": "a"},
-    MailCampaignStatsToSqlOperator: {"sql_conn_id": "warehouse"},
-    MailCreateCampaignOperator: {"sender_mail": "news@example.com"},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
+    MailSaveWebhookOperator: {"trans_enable": False},
     MailSendBatchOperator: {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
+    MailSenderSensor: {"sender_email": "new.example.com"},
     MailSendOperator: {"sender_mail": "news@example.com", "to": "ada@example.com"},
+    MailStatsSettledSensor: {"mail_name": "a"},
+    MailStatsToObjectStorageOperator: {"path": "file:///tmp/statistics"},
     MailTransactionalStatsToSqlOperator: {"sql_conn_id": "warehouse"},
+    MailUpsertContactOperator: {"contact_email": "ada@example.com"},
+    MailVerifySenderOperator: {"from_domain": "new.example.com", "selector": "mail"},
     SqlToMailContactsOperator: {"sql_conn_id": "crm", "sql": "SELECT 1"},
 }
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
-    *("chunk_size", "count_first", "deferrable", "ignore_differences", "lookback_days", "max_in_flight"),
-    *("max_reject_fraction", "on_empty", "only_save", "poke_interval", "sandbox_mode", "timeout", "track_click"),
-    *("track_open", "versions_per_request", "wait_for_completion", "ignore_if_missing", "replace", "fail_if_invalid"),
-    "resume",
-    "trans_callback_url_extra_update_mode",
+    *("age", "all_team", "apart", "cancel_on_kill", "chunk_size", "count_first", "deferrable"),
+    *("fail_if_invalid", "file_format", "ignore_differences", "ignore_if_missing", "kind", "lookback_days"),
+    *("max_in_flight", "max_reject_fraction", "mode", "observations", "on_change", "on_empty", "on_incomplete"),
+    *("only_save", "page_size", "poke_interval", "replace", "resume", "sandbox_mode", "snapshots", "timeout"),
+    *("track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request"),
+    "wait_for_completion",
 }
 # Under one name from Airflow 3.2 on, under another before.
 SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG

@@ -247,6 +247,14 @@ WRONG_BATCHES = [
     ({"attachment": {"file_name": "a.txt"}}, "attachment.file_data: "),
     ({"content": None}, "content or template_name: messages[0] has neither"),
     ({"subject": None}, "subject: messages[0] has none"),
+    ({"mail_params": ["Ada"]}, "params: "),
+    ({"mail_params": "{{ 'Ada' }}"}, "params: "),
+    ({"template_name": 7}, "template_name: "),
+    ({"content": 7}, "content: "),
+    ({"sender_mail": None}, "sender_mail: "),
+    ({"attachment": "a.txt"}, "attachment: "),
+    ({"category": "{{ 'a b' }}"}, "category: only letters and digits"),
+    ({"on_ambiguous": "{{ none }}"}, "on_ambiguous: "),
     ({"on_ambiguous": "retry"}, "on_ambiguous: 'retry' is none of fail, resend, skip"),
     ({"mail_conn_id": "nowhere"}, "The conn_id `nowhere` isn't defined"),
 ]
@@ -279,10 +287,18 @@ def test_what_cannot_work_is_said_before_anything_is_sent(
     assert emulator.journal.count() == 0
 
 
-@pytest.mark.parametrize("versions", [-1, 0, 101])
-def test_a_request_of_an_impossible_size_is_refused_with_the_dag(versions: int) -> None:
-    with pytest.raises(ValueError, match=f"versions_per_request: {versions} is not from 1 to 100"):
+@pytest.mark.parametrize("versions", [-1, 0, 101, 2.5, True, None, "10", "{{ params.size }}"])
+def test_a_request_of_an_impossible_size_is_refused_with_the_dag(versions: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"versions_per_request: {versions!r} is not from 1 to 100")):
         batch(messages=letters(1), versions_per_request=versions)
+
+
+@pytest.mark.parametrize("make", [single, lambda **arguments: batch(messages=letters(1), **arguments)])
+@pytest.mark.parametrize("name", ["sandbox_mode", "track_open", "track_click"])
+@pytest.mark.parametrize("value", ["false", "{{ params.really }}", 0, None])
+def test_a_truth_value_is_no_text(make: Callable[..., Any], name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{name}: True or False is needed, not {value!r}")):
+        make(**{name: value})
 
 
 def test_messages_come_from_another_task(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:

@@ -46,6 +46,9 @@ def meddled(meddle: Callable[[Any], None], **arguments: Any) -> Meddled:
     )
 
 
+GOOD = {"version": 1, "requests": 1, "recipients": 10, "unknown_requests": 0, "unknown_recipients": 0}
+
+
 @remembers
 @pytest.mark.parametrize(
     "value",
@@ -53,10 +56,11 @@ def meddled(meddle: Callable[[Any], None], **arguments: Any) -> Meddled:
         {"version": 0, "done": 2},
         {"version": 2, "requests": 1, "recipients": 10, "pages": []},
         {"version": 1, "requests": 1},
-        {"version": 1, "requests": "1", "recipients": 10, "unknown_requests": 0, "unknown_recipients": 0}
-        | {"digest": "", "under_way": None},
-        {"version": 1, "requests": -1, "recipients": 0, "unknown_requests": 0, "unknown_recipients": 0}
-        | {"digest": "", "under_way": None},
+        GOOD | {"requests": "1", "digest": "", "under_way": None},
+        GOOD | {"requests": -1, "digest": "", "under_way": None},
+        GOOD | {"requests": 1.5, "digest": "", "under_way": None},
+        GOOD | {"digest": None, "under_way": None},
+        GOOD | {"digest": "", "under_way": None, "surprise": 1},
         {},
         [1],
         "sent",
@@ -71,6 +75,29 @@ def test_a_record_of_another_version_is_not_guessed_at(run: Run, emulator: Emula
     assert "task state: what an earlier try wrote down" in done.log
     assert emulator.journal.count() == 0
     assert [json.loads(record) for record, _ in records(done.result)] == [value]
+
+
+@remembers
+@pytest.mark.parametrize(
+    "value",
+    [
+        GOOD | {"digest": "", "under_way": None},
+        GOOD | {"digest": "0" * 32, "under_way": None},
+        GOOD | {"requests": 0, "recipients": 0, "digest": "", "under_way": "0" * 32},
+        GOOD | {"requests": 99, "digest": "0" * 32, "under_way": None},
+        GOOD | {"requests": 10**30, "unknown_requests": 10**30, "digest": "", "under_way": ""},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("choice", ["fail", "resend", "skip"])
+def test_a_record_that_tells_of_other_requests_is_not_believed(
+    run: Run, emulator: Emulator, value: Any, choice: str
+) -> None:
+    done = run(lambda: meddled(lambda context: context["task_state_store"].set(LEDGER_KEY, value), on_ambiguous=choice))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "messages: these are not what an earlier try began to send" in done.log
+    assert emulator.journal.count() == 0
 
 
 def test_without_a_state_store_a_first_try_sends_and_says_what_it_cannot_know(run: Run, emulator: Emulator) -> None:
@@ -122,23 +149,49 @@ def test_without_a_state_store_resend_sends_everything(run: Run, emulator: Emula
     assert mailed(emulator) == everybody(range(25), range(10))
 
 
-class Failing:
-    """A task state store that cannot be written for a while, as when the API server is away."""
+def away() -> Exception:
+    """What the task gets when the API server does not answer it."""
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse
 
-    def __init__(self, store: Any, failures: list[bool]) -> None:
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "away"}))
+
+
+class Failing:
+    """A task state store that cannot be read or written for a while.
+
+    :param failures: one for each use to come: whether it fails.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        gets: list[bool] | None = None,
+        sets: list[bool] | None = None,
+        error: Callable[[], Exception] = away,
+    ) -> None:
         self._store = store
-        self._failures = failures
+        self._gets = [] if gets is None else gets
+        self._sets = [] if sets is None else sets
+        self._error = error
 
     def get(self, *arguments: Any) -> Any:
+        if self._gets and self._gets.pop(0):
+            raise self._error()
         return self._store.get(*arguments)
 
     def set(self, *arguments: Any, **options: Any) -> None:
-        from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-        from airflow.sdk.execution_time.comms import ErrorResponse
-
-        if self._failures and self._failures.pop(0):
-            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "away"}))
+        if self._sets and self._sets.pop(0):
+            raise self._error()
         self._store.set(*arguments, **options)
+
+
+def failing(**failures: Any) -> Callable[[Any], None]:
+    def meddle(context: Any) -> None:
+        context["task_state_store"] = Failing(context["task_state_store"], **failures)
+
+    return meddle
 
 
 @remembers
@@ -148,14 +201,33 @@ def test_a_short_absence_of_the_state_store_is_waited_for(
     monkeypatch.setattr(ledger, "PAUSES", (0.01, 0.01))
     failures = [False, True, True, False, True]
 
-    def meddle(context: Any) -> None:
-        context["task_state_store"] = Failing(context["task_state_store"], failures)
-
-    done = run(lambda: meddled(meddle))
+    done = run(lambda: meddled(failing(sets=failures)))
 
     assert (done.state, done.tries) == ("success", 1)
     assert failures == []
     assert mailed(emulator) == everybody(range(25))
+
+
+@remembers
+@pytest.mark.parametrize("times", [1, 99])
+def test_nothing_is_sent_by_who_cannot_read_what_was_sent(run: Run, emulator: Emulator, times: int) -> None:
+    done = run(lambda: meddled(failing(gets=[True] * times)))
+
+    assert (done.state, done.tries) == (("success", 2) if times == 1 else ("failed", 3))
+    assert mailed(emulator) == (everybody(range(25)) if times == 1 else everybody())
+
+
+@remembers
+@pytest.mark.parametrize("error", [ValueError("too large"), TypeError("not JSON"), RuntimeError("disk full")], ids=repr)
+def test_a_store_that_takes_nothing_more(run: Run, emulator: Emulator, error: Exception) -> None:
+    """Whatever it says: what was accepted is known, what was under way is in doubt, and nobody is mailed twice."""
+    done = run(lambda: meddled(failing(sets=[False, True] + [False] * 9, error=lambda: error)))
+
+    assert str(error) in done.log
+    assert "Ended early: 10 recipients in 1 requests were accepted" in done.log
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "request 0 (10 recipients" in done.log
+    assert mailed(emulator) == everybody(range(10))
 
 
 @remembers
@@ -164,12 +236,8 @@ def test_nothing_is_sent_that_cannot_be_written_down(
     run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     monkeypatch.setattr(ledger, "PAUSES", ())
-    failures = [False] * before + [True] * 10
 
-    def meddle(context: Any) -> None:
-        context["task_state_store"] = Failing(context["task_state_store"], failures)
-
-    done = run(lambda: meddled(meddle))
+    done = run(lambda: meddled(failing(sets=[False] * before + [True] * 10)))
 
     assert done.state == "failed"
     assert emulator.journal.count(SENDS) == before

@@ -6,8 +6,12 @@ import datetime
 
 from airflow.sdk import DAG
 
+from airflow_provider_mail.hooks import import_memory
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.e2e.crashing import Mortal
+
+# However busy the machine is, an import that is killed shall have written down how far it was two seconds before.
+import_memory.SHARE = 0
 
 
 class MortalImport(Mortal, SqlToMailContactsOperator):
@@ -20,6 +24,8 @@ with DAG("crash_import", schedule=None, max_active_runs=300, max_active_tasks=30
         sql_conn_id="crm",
         sql="SELECT email, name FROM people ORDER BY id",
         list_name="{{ dag_run.conf['case'] }}",
+        chunk_size=5000,
+        max_in_flight=2,
         retries=4,
         retry_delay=datetime.timedelta(seconds=1),
     )

@@ -1,0 +1,54 @@
+"""Reading a long list with several pages under way, proven by the same :class:`.paging.Pager` as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from airflow_provider_mail.api.base import PagedRequest, PageResponse
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
+from airflow_provider_mail.api.paging import Changes, Pager
+
+Item = TypeVar("Item")
+
+
+def pages_at_once(
+    client: MailClient, request: PagedRequest[PageResponse[Item]], at_once: int, changes: Changes = Changes.REFUSE
+) -> Generator[list[Item], None, None]:
+    """The records of a list, page by page, complete or ending in an error.
+
+    Memory holds a few pages more than are under way. Close the iterator to end early; it waits for what is under way.
+
+    :param client: the client whose connections are used by all threads.
+    :param request: for the first page.
+    :param at_once: pages under way at once; no more than the client's own ``max_in_flight``.
+    :param changes: what becomes of the reading when the list changes meanwhile.
+    :raises MailIncompleteError: when records are missing, or the list has changed and must not.
+    :raises MailAnswerError: when the list has no end.
+    """
+    pager = Pager(request, changes)
+    # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
+    threads = min(at_once, client.config.max_in_flight)
+    asked: dict[int, Future[PageResponse[Item]]] = {}
+    with ThreadPoolExecutor(threads, thread_name_prefix="mail-pages") as pool:
+        try:
+            while (wanted := pager.next_request) is not None:
+                # Pages are taken in order, so twice as many as can be under way: one that is late holds nobody up.
+                for each in (wanted, *pager.ahead(2 * threads)):
+                    index = each.page_index or 1
+                    if index not in asked:
+                        asked[index] = pool.submit(client.send, each)
+                try:
+                    page = asked.pop(wanted.page_index or 1).result()
+                except MailAuthError:
+                    raise
+                except MailRejectedError as refusal:
+                    pager.refused(refusal)
+                    continue
+                if records := pager.feed(page):
+                    yield records
+        finally:
+            for future in asked.values():
+                future.cancel()

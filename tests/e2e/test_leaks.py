@@ -1,0 +1,238 @@
+"""Secrets and people's data are planted in every shape of failure, in a real Airflow that logs all it can.
+
+Afterwards everything that left the processes is searched: each file below Airflow's home, and each row of each table of
+its database, while tasks wait in the triggerer and when all is over.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.airflow import FINISHED, RunningAirflow
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.postgres import Database, PostgresServer
+from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+PLANTED = {
+    "address": "planted-person@example.com",
+    "name": "Plantagenet",
+    "phone": "+491717777777",
+    "client_secret": "planted-client-secret",
+    "code": "planted-code",
+}
+SECRETS = {
+    "key": "planted-key",
+    "token": "planted-token",
+    "sql_password": "planted-sql-password",
+    "client_secret": PLANTED["client_secret"],
+    "proxy_password": "planted-proxy-password",
+}
+WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
+
+HTML, JSON = "text/html", "application/json"
+ANSWERS: dict[str, tuple[int, str, str]] = {
+    "code_401": (401, JSON, '{{"code": 401, "message": "{quote}"}}'),
+    "code_400": (200, JSON, '{{"code": 400, "message": "{quote}"}}'),
+    "code_500": (200, JSON, '{{"code": 500, "message": "{quote}"}}'),
+    "page_403": (403, HTML, "<html>{quote}</html>"),
+    "page_500": (500, HTML, "<html>{quote}</html>"),
+    "page": (200, HTML, "<html>{quote}</html>"),
+    "cut": (200, JSON, '{{"code": 200, "message": "{quote}"'),
+    "wrong_types": (200, JSON, '{{"code": {{"{quote}": 1}}, "message": ["{quote}"]}}'),
+    "redirect": (307, HTML, "<html>{quote}</html>"),
+    "too_often": (429, JSON, '{{"code": 429, "message": "{quote}"}}'),
+}
+SENDING = {"code": 200, "mailList": [{"mailName": "spring {shape}", "mailStatus": 1}], "totalRecords": 1}
+LATER = {"refused_later": "code_401", "broken_later": "page_500"}
+NEVER = "http://127.0.0.1:9"
+ELSEWHERE: dict[str, dict[str, Any]] = {
+    "refused": {"host": NEVER},
+    "url_password": {"host": f"http://user:{SECRETS['proxy_password']}@127.0.0.1:9"},
+    "proxy_password": {"host": NEVER, "extra": {"proxy": f"http://user:{SECRETS['proxy_password']}@127.0.0.1:9"}},
+    "odd_extra": {"host": NEVER, "extra": {"odd": SECRETS["token"], "client_secret": SECRETS["client_secret"]}},
+    "odd_key": {"host": NEVER, "password": f"{SECRETS['key']}\n{SECRETS['key']}"},
+}
+SHAPES = [*ANSWERS, "hang_up", "silent", "no_tls", *ELSEWHERE]
+GREEN = {"sent", "unclear_skip", "sql_imported", "canary"}
+
+
+class Parrot(http.server.ThreadingHTTPServer):
+    """A service that fails as the first part of the path says, and repeats what it was told that it should not."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.base_url = f"http://127.0.0.1:{self.server_port}"
+        self.elsewhere = NEVER
+        self.seen: Counter[str] = Counter()
+        self.told: Counter[str] = Counter()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever speaks TLS to us, or hangs up, is none of our business."""
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    server: Parrot
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        said = f"{self.headers} {self.path} {body}"
+        told = [word for word in {**PLANTED, **SECRETS}.values() if word in said]
+        self.server.told.update(told)
+        shape = self.path.split("/")[1]
+        self.server.seen[shape] += 1
+        if shape == "hang_up":
+            return
+        if shape == "silent":
+            threading.Event().wait(2)
+            return
+        status, kind, text = 200, JSON, '{{"code": 200}}'
+        if shape in LATER and self.server.seen[shape] == 1:
+            text = json.dumps(SENDING).replace("{shape}", shape).replace("{", "{{").replace("}", "}}")
+        elif shape in LATER or shape in ANSWERS:
+            status, kind, text = ANSWERS[LATER.get(shape, shape)]
+        quote = f"not for {' or '.join(told)}"
+        answer = text.format(quote=quote).encode()
+        self.send_response(status, quote)
+        self.send_header("X-Told", quote)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(answer)))
+        if status == 429:
+            self.send_header("Retry-After", "999")
+        if status == 307:
+            self.send_header("Location", f"{self.server.elsewhere}/v5/lists/get?{quote}")
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def parrot() -> Iterator[Parrot]:
+    with Parrot() as elsewhere, Parrot() as parrot:
+        parrot.elsewhere = elsewhere.base_url
+        yield parrot
+        assert not elsewhere.seen, "nobody follows a redirect"
+        for each in (parrot, elsewhere):
+            each.shutdown()
+
+
+@pytest.fixture(scope="module")
+def metadata(postgres_server: PostgresServer) -> Iterator[Database]:
+    with postgres_server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("airflow")
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    home: Path, metadata: Database, postgres_server: PostgresServer, parrot: Parrot
+) -> Iterator[RunningAirflow]:
+    with postgres_server.database() as crm:
+        with crm.connect() as connection:
+            connection.execute("CREATE TABLE people (email text, name text, phone_number text)")
+            connection.execute("CREATE TABLE unsuited (import_id int)")
+            for address in (PLANTED["address"], f"{PLANTED['address']}, {PLANTED['address']}"):
+                connection.execute(
+                    "INSERT INTO people VALUES (%s, %s, %s)", (address, PLANTED["name"], PLANTED["phone"])
+                )
+        extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 1}
+        mail = {"conn_type": "mail", "password": SECRETS["key"], "extra": extra}
+        hosts = {shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")}
+        hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
+        elsewhere = {
+            "conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": SECRETS["sql_password"]
+        }  # fmt: skip
+        with RunningAirflow(
+            home,
+            database=metadata,
+            dags_folder=Path(__file__).parent / "leak_dags",
+            extra_env={
+                "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
+                "AIRFLOW_CONN_CRM": crm.airflow_connection,
+                "AIRFLOW_CONN_CRM_ELSEWHERE": json.dumps(elsewhere),
+                "AIRFLOW_VAR_LEAK_ADDRESS": PLANTED["address"],
+                "LEAK_SHAPES": json.dumps(SHAPES),
+                **{f"LEAK_{name.upper()}": word for name, word in PLANTED.items()},
+                **{
+                    f"AIRFLOW_CONN_MAIL_{shape.upper()}": json.dumps(mail | fields)
+                    for shape, fields in (hosts | ELSEWHERE).items()
+                },
+            },
+            parallelism=8,
+        ) as airflow:
+            yield airflow
+
+
+def rows_of(database: Database, *only: str) -> Iterator[tuple[str, str]]:
+    """Every row of every table, as text, with the table's name."""
+    with database.connect() as connection:
+        named = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").fetchall()
+        for (table,) in named:
+            if not only or table in only:
+                for (row,) in connection.execute(f'SELECT t::text FROM "{table}" t').fetchall():
+                    yield table, row
+
+
+def found(text: str) -> set[str]:
+    """What is planted in a text, also where bytes are shown as hexadecimal."""
+    return {word for word in WORDS if word in text or word.encode().hex() in text}
+
+
+def test_nothing_leaves(airflow: RunningAirflow, metadata: Database, home: Path, parrot: Parrot) -> None:
+    run_id = airflow.start_run("leaks", timeout=120)
+    waiting: set[str] = set()
+
+    def over() -> bool:
+        waiting.update(row for _, row in rows_of(metadata, "trigger"))
+        return airflow.api.run("leaks", run_id)["state"] in FINISHED
+
+    wait_until(over, what="end of the run", timeout=240, interval=1)
+
+    ends = {task_id: task["state"] for (task_id, _), task in airflow.tasks("leaks", run_id).items()}
+    assert {task_id for task_id, state in ends.items() if state == "success"} == GREEN
+    assert {state for task_id, state in ends.items() if task_id not in GREEN} == {"failed"}
+
+    # There was something to tell.
+    assert {*ANSWERS, *LATER, "hang_up", "silent", "good"} <= parrot.seen.keys()
+    assert {*PLANTED.values(), SECRETS["key"]} <= parrot.told.keys()
+
+    rows = [*rows_of(metadata), *(("trigger", row) for row in waiting)]
+    files = {path: path.read_text(errors="replace") for path in home.rglob("*") if path.is_file()}
+    logs = "\n".join(text for path, text in files.items() if "run_id=" in str(path))
+
+    # There is something to find, in every place.
+    assert "canary-printed" in logs
+    assert "send_request_headers" in logs, "httpcore tells what it does"
+    assert any("spring refused_later" in row for table, row in rows if table == "trigger")
+    assert any("canary-rendered" in row for table, row in rows if table == "rendered_task_instance_fields")
+    assert any("canary-pushed" in row for table, row in rows if table == "xcom")
+    if AIRFLOW_VERSION >= (3, 3):
+        assert any("under_way" in row for table, row in rows if table == "task_state_store")
+
+    leaks = [f"table {table}: {found(row)} in {row[:1000]}" for table, row in rows if found(row)]
+    for path, text in files.items():
+        leaks += [
+            f"{path.relative_to(home)}: {found(line)} in {line[:1500]}" for line in text.splitlines() if found(line)
+        ]
+    print(f"\n{len(ends)} tasks, {len(files)} files, {sum(map(len, files.values())):,} characters, {len(rows):,} rows")
+    assert leaks == []

@@ -1,0 +1,73 @@
+"""Pauses that cost nothing: who sleeps makes the clock jump, so that hundreds of retries fit into a second.
+
+Only the package's own pauses are cut short; what the emulator delays, and time-outs, pass in real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api.exchange import Exchange
+
+# Bodies that come too slowly are judged by real time.
+_REAL = ("airflow_provider_mail.emulator", "airflow_provider_mail.api.answers")
+
+
+class PassingTime:
+    """Real time, plus all that was slept."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.skipped
+
+    def time(self) -> float:
+        return time.time() + self.skipped
+
+    def sleep(self, seconds: float) -> None:
+        """Who sleeps beside others wakes at the moment that was meant: their pauses do not add up."""
+        until = self.monotonic() + seconds
+        with self._lock:
+            self.skipped = max(self.skipped, until - time.monotonic())
+        time.sleep(0)
+
+    async def sleep_in_loop(self, seconds: float) -> None:
+        self.sleep(seconds)
+        await asyncio.sleep(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the modules of the package that are imported by now live in this time."""
+        loop = _LoopTime(self)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("airflow_provider_mail.") and not name.startswith(_REAL):
+                for attribute, value in list(vars(module).items()):
+                    if value is time:
+                        monkeypatch.setattr(module, attribute, self)
+                    elif value is asyncio and name == "airflow_provider_mail.api.client":
+                        monkeypatch.setattr(module, attribute, loop)
+        defaults = Exchange.__init__.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, "clock", self.monotonic)
+
+
+class _LoopTime(ModuleType):
+    """The module asyncio with another sleep."""
+
+    def __init__(self, passing: PassingTime) -> None:
+        super().__init__("asyncio")
+        self.sleep = passing.sleep_in_loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)

@@ -1,0 +1,124 @@
+"""Tasks that mail people: campaigns exactly once, transactional mail at most once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_provider_mail.api.errors import MailIncompleteCampaignError
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
+from tests.faults.cases import Case
+from tests.faults.flow_changes import CUSTOMERS, NAME, SENDER, campaigns_held, mailed
+from tests.faults.tasks import TaskWorkload
+from tests.faults.workload import Finding, Said, Wrong
+
+
+class CreateCampaign(TaskWorkload):
+    """A campaign, perhaps waited for."""
+
+    adopts = True
+    remembers = True
+
+    def __init__(self, how: str, **arguments: Any) -> None:
+        super().__init__()
+        self.name = f"task: create a campaign, {how}"  # type: ignore[misc]
+        self.settings = {"sending_looks": 2}  # type: ignore[misc]
+        self._arguments = arguments
+
+    def arrange(self, service: Emulator) -> None:
+        service.add_list("customers", CUSTOMERS)
+        service.add_campaign(f"other {NAME}")
+
+    def operator(self, **identity: Any) -> BaseOperator:
+        given = {"task_id": "task", "mail_name": NAME, **self._arguments, **identity}
+        return MailCreateCampaignOperator(
+            sender_mail=SENDER, subject="News", content="<p>News</p>", send_list_names=["customers"], **given
+        )
+
+    def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
+        # What the service kept, or seems to have kept, a person must deal with.
+        kept = any(each["keptBecause"] for each in service.campaigns(NAME))
+        return kept or isinstance(error and error.__cause__, MailIncompleteCampaignError)
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        yield from campaigns_held(service)
+        there = service.campaigns(NAME)
+        if not said.green:
+            return
+        if len(there) != 1 or there[0]["guid"] != said.result["guid"]:
+            yield Wrong.UNTRUE, f"success, and the service holds {there}"
+        elif there[0]["keptBecause"] and not said.result.get("incomplete") and self.task.tries == 1:
+            yield Wrong.UNTRUE, "a kept campaign is taken for a whole one"
+        elif self._arguments.get("wait_for_completion") and there[0]["mailStats"] is None:
+            yield Wrong.INCOMPLETE, "it is said to have gone out"
+
+
+class Send(TaskWorkload):
+    """Transactional mail in several requests, or one."""
+
+    # What is unknown stays unknown.
+    recovers = False
+    remembers = True
+
+    def __init__(self, on_ambiguous: str, *, single: bool = False) -> None:
+        super().__init__()
+        self.name = f"task: send {'one mail' if single else 'a batch'}, {on_ambiguous}"  # type: ignore[misc]
+        self.on_ambiguous = on_ambiguous
+        self._people = [f"p{number}@example.com" for number in range(1 if single else 6)]
+        self._single = single
+
+    def operator(self, **identity: Any) -> BaseOperator:
+        given = {"task_id": "task", "on_ambiguous": self.on_ambiguous, **identity}
+        common = {"sender_mail": SENDER, "subject": "Hi", "content": "<p>Hi</p>", **given}
+        if self._single:
+            return MailSendOperator(to=self._people[0], **common)
+        messages = [{"to": address} for address in self._people]
+        return MailSendBatchOperator(messages=messages, versions_per_request=IN_ONE, **common)
+
+    def must_end_well(self, case: Case) -> bool:
+        """Also what is unknown, when it is to be skipped, or to be sent again and the memory knows which."""
+        if case.passes(adopts=False):
+            return True
+        goes_on = self.on_ambiguous == "skip" or (self.on_ambiguous == "resend" and self.task.store is not None)
+        passing = [strike.variant.passes and strike.count in (1, 2) for strike in case.strikes]
+        return goes_on and not case.wild and passing == [True]
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        mails = mailed(service)
+        twice = sorted(address for address, count in mails.items() if count > 1)
+        if twice and self.on_ambiguous != "resend":
+            yield Wrong.MAIL_TWICE, str(twice)
+        if self.on_ambiguous != "skip" and set(mails) != set(self._people[: len(mails)]):
+            yield Wrong.UNTRUE, f"it went on behind a request that failed: {sorted(mails)}"
+        record = self.task.store.get(LEDGER_KEY) if self.task.store else None
+        if record and record["recipients"] > len(mails):
+            yield Wrong.UNTRUE, f"{record} is remembered, and {sorted(mails)} were mailed"
+        if not said.green:
+            return
+        told = Counter({name: said.result[name] for name in ("recipients", "unknown_recipients")})
+        missing = [address for address in self._people if address not in mails]
+        if told.total() != len(self._people):
+            yield Wrong.UNTRUE, f"of {len(self._people)} people it tells of {told.total()}"
+        if len(missing) > told["unknown_recipients"]:
+            yield Wrong.INCOMPLETE, f"nobody told of {missing}"
+        if self.on_ambiguous != "skip" and told["unknown_recipients"]:
+            yield Wrong.UNTRUE, f"{self.on_ambiguous} leaves nobody unknown"
+
+
+IN_ONE = 2
+WAIT = {"wait_for_completion": True, "poke_interval": 1.0, "deferrable": False}
+CHOICES = ("fail", "skip", "resend")
+
+SENDS = (
+    CreateCampaign("and go on"),
+    CreateCampaign("and wait", **WAIT),
+    CreateCampaign("cancelling what is kept", on_incomplete="cancel"),
+    CreateCampaign("keeping what is kept", on_incomplete="keep", **WAIT),
+    *(Send(choice) for choice in CHOICES),
+    *(Send(choice, single=True) for choice in CHOICES),
+)
