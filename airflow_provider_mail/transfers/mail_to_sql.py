@@ -2,110 +2,25 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.hooks.sql import sql_hook
-from airflow_provider_mail.hooks.task import MailTask
+from airflow_provider_mail.hooks.task import check_flags
+from airflow_provider_mail.transfers.loading import (
+    BaseListToSqlOperator,
+    BaseMailToSqlOperator,
+    BaseStatsToSqlOperator,
+)
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+    from airflow_provider_mail.api.base import PagedRequest
     from airflow_provider_mail.warehouse.table import Table
-
-
-class BaseStatsToSqlOperator(MailTask, BaseOperator):
-    """What the loads of statistics share: the window and the way into the table.
-
-    The window is whole days of the service, which are days in UTC. Without ``start_day`` and ``end_day`` it comes from
-    the run's data interval: ``[D, D+1)`` is day D. A run without an interval (manual, by an asset, or by a cron
-    schedule that Airflow 3 makes no intervals for) takes its own day, as far as it is, and the day before.
-
-    A load is one transaction and can be repeated: the same window twice, out of order or in two runs at once leaves the
-    same rows. Opens and clicks still arrive for days, so ``lookback_days`` reads earlier days again and restates them.
-
-    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``
-    and ``unchanged``.
-
-    :param mail_conn_id: the connection.
-    :param sql_conn_id: the database's connection.
-    :param table: the table, perhaps with its schema; made when missing.
-    :param start_day: first day, ``YYYY-MM-DD``.
-    :param end_day: last day, included.
-    :param lookback_days: so many days before the window are read again. Not applied to a given ``start_day``.
-    """
-
-    template_fields: Sequence[str] = ("mail_conn_id", "sql_conn_id", "table", "start_day", "end_day")
-    ui_color = "#e6f1f2"
-
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str = "mail_default",
-        sql_conn_id: str,
-        table: str,
-        start_day: str | None = None,
-        end_day: str | None = None,
-        lookback_days: int = 7,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        if lookback_days < 0:
-            raise ValueError("lookback_days: must not be negative")
-        self.mail_conn_id = mail_conn_id
-        self.sql_conn_id = sql_conn_id
-        self.table = table
-        self.start_day = start_day
-        self.end_day = end_day
-        self.lookback_days = lookback_days
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        return sql_hook(self.sql_conn_id)
-
-    @abstractmethod
-    def declared_table(self) -> Table:
-        """The table's columns and key."""
-
-    @abstractmethod
-    def rows(self, start_day: date, end_day: date) -> Sequence[tuple[Any, ...]]:
-        """Ask the service; the rows of the table."""
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Read the window and load it."""
-        from airflow_provider_mail.warehouse.load import load
-
-        start_day, end_day = self.window(context)
-        with self.mail_errors():
-            rows = self.rows(start_day, end_day)
-        loaded = load(self.sql_hook, self.declared_table(), self.table, rows)
-        self.log.info("%s to %s: %s records in %s (%s)", start_day, end_day, len(rows), self.table, loaded)
-        counts = {name: getattr(loaded, name) for name in ("inserted", "changed", "unchanged")}
-        return {
-            "table": self.table,
-            "start_day": start_day.isoformat(),
-            "end_day": end_day.isoformat(),
-            "records": len(rows),
-            **{name: count for name, count in counts.items() if count is not None},
-        }
-
-    def window(self, context: Context) -> tuple[date, date]:
-        """First and last day to ask for."""
-        first, last = interval_days(context)
-        start_day = _day("start_day", self.start_day) if self.start_day else first - timedelta(days=self.lookback_days)
-        end_day = _day("end_day", self.end_day) if self.end_day else last
-        if end_day < start_day:
-            raise AirflowFailException(f"end_day: {end_day} lies before start_day {start_day}")
-        if start_day > _today():
-            raise AirflowFailException(f"start_day: {start_day} is in the future (days are in UTC)")
-        return start_day, end_day
 
 
 class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
@@ -117,9 +32,14 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     :param mail_name: only campaigns whose name the service finds by this. The window then goes on until today, since a
         campaign may go out long after its run began; ``end_day`` still ends it.
     :param type: only ``MailList`` (ordinary) or ``ABTest`` campaigns.
+    :param snapshots: keep a second table with one row per campaign and day of observation: how the counts grew, which
+        the service forgets. It is loaded first, in a transaction of its own.
+    :param snapshots_table: its name, which asks for it too. Default: that of ``table`` with ``_snapshots`` at the end.
     """
 
-    template_fields: Sequence[str] = (*BaseStatsToSqlOperator.template_fields, "mail_name", "type")
+    template_fields: Sequence[str] = (*BaseStatsToSqlOperator.template_fields, "mail_name", "type", "snapshots_table")
+
+    resource = "campaigns/stats"
 
     def __init__(
         self,
@@ -127,16 +47,23 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         table: str = "mail_campaign_stats",
         mail_name: str | None = None,
         type: str | None = None,
+        snapshots: bool = False,
+        snapshots_table: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(table=table, **kwargs)
+        check_flags(snapshots=snapshots)
         self.mail_name = mail_name
         self.type = type
+        self.snapshots = snapshots
+        self.snapshots_table = snapshots_table
 
     def window(self, context: Context) -> tuple[date, date]:
         """First and last day to ask for."""
+        from airflow_provider_mail.hooks.window import today
+
         start_day, end_day = super().window(context)
-        return start_day, max(end_day, _today()) if self.mail_name and not self.end_day else end_day
+        return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
 
     def declared_table(self) -> Table:
         """One row per connection and campaign."""
@@ -144,7 +71,16 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
         return CAMPAIGN_STATS
 
-    def rows(self, start_day: date, end_day: date) -> Sequence[tuple[Any, ...]]:
+    def table_names(self) -> dict[str, str]:
+        """The tables that are loaded, by argument."""
+        from airflow_provider_mail.warehouse.stats import snapshots_name
+
+        names = super().table_names()
+        if self.snapshots or self.snapshots_table:
+            names["snapshots_table"] = snapshots_name(self.table, self.snapshots_table)
+        return names
+
+    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
         """Ask until the answer is whole."""
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.stats import campaign_stats
@@ -155,18 +91,34 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         asked_at = datetime.now(UTC)
         records = self.hook.run(campaign_stats(request))
         team = self.hook.team_name
-        return [
+        rows = [
             campaign_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)
             for record in records
         ]
+        return rows, {}
+
+    def load(self, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+        """Load the history, then the latest state."""
+        if snapshots_table := self.table_names().get("snapshots_table"):
+            from airflow_provider_mail.warehouse.load import load
+            from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
+
+            # The history first: a latest state can be asked for again tomorrow, today's cannot.
+            load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows))
+        return super().load(rows)
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     """Loads the daily statistics of transactional mail: one row a day.
 
+    A day that the service's answer leaves out gets no row, and one that is there stays as it is: missing is not zero.
+    Returns ``missing_days`` too, how many those were.
+
     .. seealso::
         For more information on how to use this operator, see ``docs/statistics.md``.
     """
+
+    resource = "transactional/stats"
 
     def __init__(self, *, table: str = "mail_transactional_stats", **kwargs: Any) -> None:
         super().__init__(table=table, **kwargs)
@@ -177,42 +129,184 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
 
         return TRANSACTIONAL_STATS
 
-    def rows(self, start_day: date, end_day: date) -> Sequence[tuple[Any, ...]]:
-        """Ask once: there is no paging and no total to compare with."""
+    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
+        """Ask for the days, and once more for those that were left out."""
+        from airflow_provider_mail.api.stats import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
+        from airflow_provider_mail.hooks.window import today
         from airflow_provider_mail.warehouse.stats import transactional_stats_row
 
+        request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         asked_at = datetime.now(UTC)
-        answer = self.hook.send(GetTransactionalStats(start_date=start_day, end_date=end_day))
+        records = self.hook.run(transactional_stats(request))
+        missing = missing_days(request, records, today())
+        if missing:
+            some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
+            self.log.warning("The service tells nothing of %s days, which stay as they are: %s", len(missing), some)
         team = self.hook.team_name
-        return [
+        rows = [
             transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)
-            for record in answer.mail_stats_list or []
+            for record in records
         ]
+        return rows, {"missing_days": len(missing)}
 
 
-def interval_days(context: Context) -> tuple[date, date]:
-    """First and last day, in UTC, of the run's data interval; see :class:`BaseStatsToSqlOperator`."""
-    start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    if start is not None and end is not None and end > start:
-        return _utc(start).date(), (_utc(end) - timedelta(microseconds=1)).date()
-    moment = end or context["dag_run"].run_after
-    day = _utc(moment).date()
-    return day - timedelta(days=1), day
+class MailContactsToSqlOperator(BaseListToSqlOperator):
+    """Loads the contacts of a list: one row a contact, with all properties. The table holds personal data.
+
+    Returns ``table``, ``list_name``, ``records``, ``readings`` and, where the database tells, ``inserted``,
+    ``changed``, ``unchanged`` and ``deleted``; never rows or addresses.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/warehouse.md``.
+
+    :param list_name: the list.
+    :param mode: ``replace`` (default): rows of this list that are not in it any more are deleted, in the transaction
+        that brings the others; ``upsert``: they stay, with the ``observed_at`` at which they were last seen.
+    :param team_name: the team that the list belongs to. Default: the current one; others need a permission.
+    """
+
+    template_fields: Sequence[str] = (*BaseMailToSqlOperator.template_fields, "list_name", "team_name")
+
+    def __init__(
+        self,
+        *,
+        list_name: str,
+        table: str = "mail_contacts",
+        mode: Literal["replace", "upsert"] = "replace",
+        team_name: str | None = None,
+        page_size: int = 1000,
+        max_in_flight: int = 8,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
+        if mode not in ("replace", "upsert"):
+            raise ValueError(f"mode: {mode!r} is none of replace, upsert")
+        self.list_name = list_name
+        self.mode = mode
+        self.team_name = team_name
+
+    @property
+    def resource(self) -> str:
+        """The list."""
+        return f"lists/{self.list_name}"
+
+    def declared_table(self) -> Table:
+        """One row per connection, team, list and contact."""
+        from airflow_provider_mail.warehouse.contacts import CONTACTS
+
+        return CONTACTS
+
+    def request(self) -> PagedRequest[Any]:
+        """The first page of the list."""
+        from airflow_provider_mail.api.contacts import GetListContacts
+
+        return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+
+    @cached_property
+    def _list(self) -> dict[str, str]:
+        team = self.team_name or self.hook.team_name or ""
+        return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """The rows of contacts."""
+        from airflow_provider_mail.warehouse.contacts import contact_row
+
+        return [contact_row(contact, **self._list, observed_at=observed_at) for contact in records]
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        """This list's rows, of this connection and team."""
+        return self._list if self.mode == "replace" else None
+
+    def check_empty(self) -> None:
+        """Make sure that there is such a list, where that can be looked up: some service may shrug at a wrong name."""
+        from airflow_provider_mail.api.lists import find_list
+
+        if not self.team_name and self.hook.run(find_list(self.list_name)) is None:
+            raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and load it."""
+        return {"list_name": self.list_name, **super().execute(context)}
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
+class MailCampaignsToSqlOperator(BaseListToSqlOperator):
+    """Loads the campaigns themselves: one row a task, in whatever state, without its content.
 
+    Tasks that the service has deleted stay in the table, with the ``observed_at`` at which they were last seen.
 
-def _utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed`` and
+    ``unchanged``.
 
+    .. seealso::
+        For more information on how to use this operator, see ``docs/warehouse.md``.
 
-def _day(name: str, value: str | date) -> date:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return value
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError:
-        raise AirflowFailException(f"{name}: {value!r} is no day of the form YYYY-MM-DD") from None
+    :param mail_name: only tasks whose name contains this.
+    :param subject: only tasks whose subject contains this.
+    :param sender_mail: only tasks of this sender.
+    :param type: only ``MailList`` (ordinary) or ``ABTest`` tasks.
+    :param all_team: the tasks of all teams; needs a permission.
+    :param mail_status: only tasks in these states: -1 draft, 1 sending, 2 send complete, 4 send failed.
+    """
+
+    template_fields: Sequence[str] = (
+        *BaseMailToSqlOperator.template_fields,
+        "mail_name",
+        "subject",
+        "sender_mail",
+        "type",
+        "mail_status",
+    )
+
+    resource = "campaigns"
+
+    def __init__(
+        self,
+        *,
+        table: str = "mail_campaigns",
+        mail_name: str | None = None,
+        subject: str | None = None,
+        sender_mail: str | None = None,
+        type: str | None = None,
+        all_team: bool = False,
+        mail_status: Sequence[int] | None = None,
+        # Each task comes with its whole content: pages of 1,000 could be 50 MB.
+        page_size: int = 100,
+        max_in_flight: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
+        check_flags(all_team=all_team)
+        self.mail_name = mail_name
+        self.subject = subject
+        self.sender_mail = sender_mail
+        self.type = type
+        self.all_team = all_team
+        self.mail_status = mail_status
+
+    def declared_table(self) -> Table:
+        """One row per connection and task."""
+        from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS
+
+        return CAMPAIGNS
+
+    def request(self) -> PagedRequest[Any]:
+        """The first page of the tasks."""
+        from airflow_provider_mail.api.campaigns import GetCampaigns
+
+        filters: dict[str, Any] = {
+            "mail_name": self.mail_name or None,
+            "subject": self.subject or None,
+            "sender_mail": self.sender_mail or None,
+            "type": self.type or None,
+            "all_team": self.all_team or None,
+            "mail_status": list(self.mail_status) if self.mail_status else None,
+        }
+        return GetCampaigns(page_size=self.page_size, **filters)
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """The rows of tasks."""
+        from airflow_provider_mail.warehouse.campaigns import campaign_row
+
+        conn_id = self.mail_conn_id
+        return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from airflow_provider_mail.warehouse.coverage import Between, Coverage
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_words
 from airflow_provider_mail.warehouse.rows import Source, fits
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
@@ -16,12 +20,14 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 
-@dataclass(frozen=True)
-class Between:
-    """Values from `low` to `high`, both inclusive."""
+LOCKED_FILE_WAIT_S = 60
+_ATTEMPTS = 8
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 
-    low: Any
-    high: Any
+T = TypeVar("T")
+Where = Mapping[str, Any]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class Job:
     table: Table
     name: TableName
     source: Source
-    replace_where: Mapping[str, Any] | None
+    replace_where: Where | None = None
+    covers: Coverage | None = None
 
 
 class Dialect(ABC):
@@ -74,6 +81,14 @@ class Dialect(ABC):
     def qualified(self, name: TableName) -> str:
         """Spell the user's table in a statement."""
 
+    def column(self, name: str) -> str:
+        """Spell a column in a statement; most databases need no quotes for the names that we use."""
+        return name
+
+    def columns_list(self, names: Iterable[str], alias: str = "") -> str:
+        """Columns separated by commas."""
+        return ", ".join(f"{alias}{self.column(name)}" for name in names)
+
     @abstractmethod
     def parameter(self, column: Column, value: Any) -> Any:
         """Turn one value of `column` into what the driver takes."""
@@ -84,16 +99,16 @@ class Dialect(ABC):
 
     def definition(self, column: Column) -> str:
         """One line of CREATE TABLE."""
-        return f"{column.name} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
+        return f"{self.column(column.name)} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
 
     def create_statement(self) -> str:
         """CREATE TABLE with all columns and the key."""
-        lines = [*map(self.definition, self.table.columns), f"PRIMARY KEY ({', '.join(self.table.key)})"]
+        lines = [*map(self.definition, self.table.columns), f"PRIMARY KEY ({self.columns_list(self.table.key)})"]
         return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
 
     def addition(self, column: Column) -> str:
         """ALTER TABLE with a column that came later; nullable, since the rows that are there know nothing of it."""
-        return f"ALTER TABLE {self.target} ADD {column.name} {self.column_type(column)}"
+        return f"ALTER TABLE {self.target} ADD {self.column(column.name)} {self.column_type(column)}"
 
     def missing(self, there: Mapping[str, str]) -> list[Column]:
         """The declared columns that the table lacks.
@@ -109,20 +124,52 @@ class Dialect(ABC):
 
     def window(self, alias: str = "") -> tuple[str, list[Any]]:
         """The condition of `replace_where`, with its parameters."""
+        return self.condition("replace_where", self.job.replace_where or {}, alias)
+
+    def condition(self, argument: str, where: Where, alias: str = "") -> tuple[str, list[Any]]:
+        """A condition, with its parameters.
+
+        :raises ValueError: naming `argument`, when a column cannot be compared with what it is to be.
+        """
         parts: list[str] = []
         values: list[Any] = []
-        for name, wanted in (self.job.replace_where or {}).items():
-            column, mark = self.table[name], self.hook.placeholder
+        for name, wanted in where.items():
+            column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self.column(name)}"
             if isinstance(wanted, Between):
-                parts.append(f"{alias}{name} BETWEEN {mark} AND {mark}")
+                parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
                 ends = [wanted.low, wanted.high]
             else:
-                parts.append(f"{alias}{name} = {mark}")
+                parts.append(f"{spelled} = {mark}")
                 ends = [wanted]
             if any(end is None or not fits(column, type(end)) for end in ends):
-                raise ValueError(f"`replace_where` compares column {name} with something that is no {column.type.name}")
+                raise ValueError(f"`{argument}` compares column {name} with something that is no {column.type.name}")
             values += [self.parameter(column, end) for end in ends]
         return " AND ".join(parts), values
+
+    def check_conditions(self) -> None:
+        """Find out about a wrong condition before anything happens."""
+        self.window()
+        for where in self.job.covers.parts.values() if self.job.covers else ():
+            self.condition("covers", where)
+
+    def conflicts(self, error: BaseException) -> bool:
+        """Whether another transaction got in the way, so that the same one may do better now."""
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        return str(state) in ("40001", "40P01")
+
+    def repeated(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
+        """Make a transaction, again when another one got in the way, a bounded number of times."""
+        for number in range(1, _ATTEMPTS):
+            try:
+                return attempt()
+            except Exception as error:
+                if not self.conflicts(error):
+                    raise
+                _log.info("Table %s: another transaction got in the way (%s); once more", self.job.name, number)
+            undo()
+            # Apart from each other, or the same two meet again.
+            time.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**number) * random.random())
+        return attempt()
 
     def error(self, what: str) -> WarehouseError:
         """An error about the user's table."""
@@ -135,6 +182,18 @@ def database(hook: DbApiHook) -> str:
     return str(hook.conn_type if name == "default" else name).lower()
 
 
+def _opened(hook: DbApiHook) -> Any:
+    """A connection; a database that is a file of one process (DuckDB) is waited for."""
+    give_up = time.monotonic() + LOCKED_FILE_WAIT_S
+    while True:
+        try:
+            return hook.get_conn()
+        except Exception as error:
+            if "Could not set lock on file" not in str(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(_FIRST_PAUSE_S + _FIRST_PAUSE_S * random.random())
+
+
 @contextmanager
 def connected(hook: DbApiHook) -> Iterator[Any]:
     """A connection of our own; what was not committed is rolled back.
@@ -143,7 +202,7 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     """
     failure = ""
     try:
-        connection = hook.get_conn()
+        connection = _opened(hook)
     except Exception as error:
         if type(error).__module__.startswith("airflow."):
             raise  # says itself which connection id or package is missing

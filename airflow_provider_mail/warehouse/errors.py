@@ -36,6 +36,75 @@ _SQLITE_SPEAKING_CODES = (
     "SQLITE_READONLY",
 )
 
+# Of DuckDB's kinds of errors those that speak of names, files and the statement.
+_DUCKDB_SPEAKING = (
+    "Binder",
+    "Catalog",
+    "Connection",
+    "Dependency",
+    "Invalid Configuration",
+    "IO",
+    "Not implemented",
+    "Out of Memory",
+    "Parser",
+    "Permission",
+)
+_DUCKDB_SPEAKING_UP_TO_QUOTES = ("Constraint", "TransactionContext")  # then comes the key
+
+# Of MySQL's and MariaDB's errors those that speak of names, privileges, limits and the server.
+_MYSQL_SPEAKING = frozenset(
+    (
+        1020,
+        1021,
+        1030,
+        1040,
+        1044,
+        1045,
+        1046,
+        1048,
+        1049,
+        1050,
+        1054,
+        1060,
+        1071,
+        1109,
+        1114,
+        1118,
+        1142,
+        1143,
+        1146,
+        1153,
+        1205,
+        1206,
+        1213,
+        1226,
+        1227,
+        1267,
+        1273,
+        1290,
+        1317,
+        1364,
+        1370,
+        1451,
+        1452,
+        1792,
+        1836,
+        1927,
+        1969,
+        2002,
+        2003,
+        2006,
+        2013,
+        2055,
+        3024,
+        3819,
+        4025,
+    )
+)
+_MYSQL_STATEMENT = frozenset((1064, 1065, 1149, 1242))  # these quote it
+_MYSQL_PLACE = re.compile(r"for column (?:[`'].*[`']\.)?[`']?(\w+)[`']? at row (\d+)$")
+_MYSQL_KEY = re.compile(r"for key '([^']+)'$")
+
 
 class WarehouseError(Exception):
     """A table could not be read or loaded; nothing of the load is in the database. Holds no row values."""
@@ -48,7 +117,12 @@ def words(error: BaseException, parameters: object = (), *, quotes_rows: bool = 
     :param quotes_rows: whether the statement carried rows; what an unknown driver says of such a one is left out whole.
     """
     kinds = [base.__name__ for base in type(error).__mro__]
-    if state := getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
+    driver = type(error).__module__.partition(".")[0]
+    if driver in ("MySQLdb", "mysql"):
+        said = _mysql(error, quotes_rows)
+    elif driver in ("duckdb", "_duckdb"):
+        said = _duckdb(error)
+    elif state := getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
         said = _postgres(error, state)
     elif hasattr(error, "sqlite_errorname"):
         said = _sqlite(error)
@@ -84,6 +158,31 @@ def _sqlite(error: Any) -> str:
     if name.startswith(_SQLITE_SPEAKING_CODES) or _SQLITE_SPEAKING.match(said):
         return said
     return name
+
+
+def _duckdb(error: BaseException) -> str:
+    said = _first_line(error)
+    kind = said.partition(" Error: ")[0]
+    if kind in _DUCKDB_SPEAKING_UP_TO_QUOTES:
+        return said.partition('"')[0].strip()
+    return said if kind in _DUCKDB_SPEAKING else ""
+
+
+def mysql_number(error: BaseException) -> int | None:
+    """The number that MySQL or MariaDB gave an error, with both drivers."""
+    number = getattr(error, "errno", None) or next(iter(error.args), None)
+    return number if isinstance(number, int) else None
+
+
+def _mysql(error: BaseException, quotes_rows: bool) -> str:
+    number = mysql_number(error)
+    said = str(getattr(error, "msg", None) or error.args[-1]) if error.args else ""
+    if number in _MYSQL_SPEAKING or (number in _MYSQL_STATEMENT and not quotes_rows):
+        return f"{said.splitlines()[0]} ({number})"
+    if place := _MYSQL_PLACE.search(said):
+        return f"column {place[1]} ({number})"
+    key = _MYSQL_KEY.search(said)
+    return f"{f'key {key[1]} ' if key else ''}({number})" if number else ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.dialect import Between, Dialect, Job, LoadResult, connected, database
+from airflow_provider_mail.warehouse.coverage import Between, Coverage
+from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult, connected, database
+from airflow_provider_mail.warehouse.duckdb import DuckDb
 from airflow_provider_mail.warehouse.errors import WarehouseError, words
+from airflow_provider_mail.warehouse.mysql import MySql
 from airflow_provider_mail.warehouse.portable import Portable
 from airflow_provider_mail.warehouse.postgres import Postgres
 from airflow_provider_mail.warehouse.rows import Source
@@ -16,9 +20,18 @@ from airflow_provider_mail.warehouse.table import Table, TableName
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-__all__ = ["DIALECTS", "Between", "LoadResult", "load"]
+__all__ = ["DIALECTS", "Between", "Coverage", "LoadResult", "load"]
 
-DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgresql": Postgres, "postgres": Postgres}
+_log = logging.getLogger(__name__)
+
+DIALECTS: Mapping[str, type[Dialect]] = {
+    "sqlite": Sqlite,
+    "postgresql": Postgres,
+    "postgres": Postgres,
+    "duckdb": DuckDb,
+    "mysql": MySql,
+    "mariadb": MySql,
+}
 """Databases with a way of their own; the others are loaded as `Portable` does it."""
 
 
@@ -29,6 +42,7 @@ def load(
     rows: Iterable[Sequence[Any]],
     *,
     replace_where: Mapping[str, Any] | None = None,
+    covers: Coverage | None = None,
 ) -> LoadResult:
     """Insert rows or update those that have their keys, in one transaction on one connection.
 
@@ -40,13 +54,20 @@ def load(
     :param rows: tuples in the order of the table's columns. What their iterator raises is raised unchanged.
     :param replace_where: the window that these rows replace, by column a value or `Between`: rows in it that are not
         given again are deleted in the same transaction.
+    :param covers: parts of the table that these rows are the whole of. It is noted in `mail_loads` beside the table,
+        and rows of theirs that did not change are not written again; without it they get a new time of observation.
     :raises WarehouseError: naming table and connection, and row or column where it is known. No values.
     """
     if replace_where is not None and not replace_where:
         raise ValueError("`replace_where` without a condition would replace the whole table")
-    job = Job(table, TableName.parse(name), Source(rows), replace_where)
-    dialect = DIALECTS.get(database(hook), Portable)(hook, job)
-    dialect.window()  # a wrong condition is known before anything happens
+    if covers and not table.observed:
+        raise ValueError("`covers` needs a table with a time of observation")
+    job = Job(table, TableName.parse(name), Source(rows), replace_where, covers if covers and covers.parts else None)
+    kind = database(hook)
+    if kind not in DIALECTS:
+        _log.info("Database %s has no way of its own: %s is loaded by deleting the keys and inserting", kind, job.name)
+    dialect = DIALECTS.get(kind, Portable)(hook, job)
+    dialect.check_conditions()
     try:
         with connected(hook) as connection:
             return dialect.load(connection)

@@ -1,25 +1,34 @@
 """Every other database with a `DbApiHook`: delete the keys, insert the rows.
 
-Slower, with fewer numbers to tell, and where a database does not enforce primary keys it is on the user to run one load
-at a time. The last load wins, whatever was observed when.
+Slower, with fewer numbers to tell: every row is written anew. Where a database does not enforce primary keys it is on
+the user to run one load at a time.
 """
 
 from __future__ import annotations
 
+import datetime
+import pickle
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.dialect import Dialect, LoadResult
+from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
+from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult
 from airflow_provider_mail.warehouse.errors import connect_words
-from airflow_provider_mail.warehouse.rows import Encoder, json_text, utc
+from airflow_provider_mail.warehouse.rows import Encoder, Source, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 # Old SQLite takes 999, SQL Server 2,100; Oracle takes 1,000 members of a list.
 _MOST_PARAMETERS = 900
 
 _CONVERTS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": json_text}
+
+Row = list[Any]
 
 
 class Portable(Dialect):
@@ -36,6 +45,15 @@ class Portable(Dialect):
         "json": "TEXT",
     }
 
+    def __init__(self, hook: DbApiHook, job: Job) -> None:
+        super().__init__(hook, job)
+        names = self.table.names
+        self._key_at = [names.index(name) for name in self.table.key]
+        self._observed_at = names.index(self.table.observed) if self.table.observed else None
+        self._loads: Portable | None = None
+        if job.covers:
+            self._loads = Portable(hook, Job(LOADS, loads_beside(job.name), Source(job.covers.rows(job.name))))
+
     def qualified(self, name: TableName) -> str:
         # A name that the user did not quote is left to the database's own folding.
         return ".".join(quoted(part.text) if part.quoted else part.text for part in name.parts)
@@ -47,35 +65,81 @@ class Portable(Dialect):
     def column_type(self, column: Column) -> str:
         return f"VARCHAR({column.type.length})" if column.type.length else super().column_type(column)
 
+    def conflicts(self, error: BaseException) -> bool:
+        # Another load may have inserted the same key meanwhile. A constraint of the user's may say the same.
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        taken = "IntegrityError" in [kind.__name__ for kind in type(error).__mro__] and state in (None, "23505")
+        return taken or super().conflicts(error)
+
     def load(self, connection: Any) -> LoadResult:
         if self.hook.supports_autocommit:
             self.hook.set_autocommit(connection, False)
-        with closing(connection.cursor()) as cursor:
-            self._prepare(connection, cursor)
-            if self.job.replace_where:
-                condition, values = self.window()
-                cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
-            self._replace_rows(cursor)
-        connection.commit()
+        both = [self, self._loads] if self._loads else [self]
+        with closing(connection.cursor()) as cursor, _Spools(both) as spools:
+            for one in both:
+                one._prepare(connection, cursor)
+            for spool in spools:
+                spool.fill()
+
+            def attempt() -> None:
+                for spool in spools:
+                    spool.dialect._replace(cursor, spool)
+                connection.commit()
+
+            self.repeated(attempt, connection.rollback)
         return LoadResult(rows=self.job.source.read)
 
-    def _replace_rows(self, cursor: Any) -> None:
-        mark = self.hook.placeholder
+    def _replace(self, cursor: Any, spool: _Spool) -> None:
+        if self.job.replace_where:
+            condition, values = self.window()
+            if (earliest := self._earliest(spool)) is not None:
+                # What was seen later than ours is not stale.
+                condition += f" AND {self._not_newer()}"
+                values.append(earliest)
+            cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
         insert = (
-            f"INSERT INTO {self.target} ({', '.join(self.table.names)}) "
-            f"VALUES ({', '.join(mark for _ in self.table.columns)})"
+            f"INSERT INTO {self.target} ({self.columns_list(self.table.names)}) "
+            f"VALUES ({', '.join(self.hook.placeholder for _ in self.table.columns)})"
         )
-        at = [self.table.names.index(name) for name in self.table.key]
-        encode = Encoder(self.table, _CONVERTS)
-        for batch in _batches(self.job.source.encoded(encode), _MOST_PARAMETERS // len(at)):
-            last = {tuple(row[index] for index in at): tuple(row) for row in batch}
-            cursor.execute(self._delete(len(last)), [value for key in last for value in key])
-            cursor.executemany(insert, list(last.values()))
+        for batch in _batches(spool.rows(), _MOST_PARAMETERS // (len(self._key_at) + 1)):
+            self._delete(cursor, batch)
+            newer = self._newer(cursor, batch) if self._observed_at is not None else ()
+            if given := [row for row in batch if self._key(row) not in newer]:
+                cursor.executemany(insert, given)
 
-    def _delete(self, keys: int) -> str:
-        mark = self.hook.placeholder
-        one = " AND ".join(f"{name} = {mark}" for name in self.table.key)
-        return f"DELETE FROM {self.target} WHERE " + " OR ".join([f"({one})"] * keys)
+    def _earliest(self, spool: _Spool) -> Any:
+        """When the load was made, as far as it tells; what the driver takes."""
+        if self.job.covers:
+            return utc(self.job.covers.observed_at)
+        at = self._observed_at
+        return None if at is None else min((row[at] for row in spool.rows()), default=None)
+
+    def _delete(self, cursor: Any, batch: list[Row]) -> None:
+        """Delete what has the keys, apart from what was observed later."""
+        one, at = self._same_key(), list(self._key_at)
+        if self._observed_at is not None:
+            one, at = f"{one} AND {self._not_newer()}", [*at, self._observed_at]
+        condition = " OR ".join([f"({one})"] * len(batch))
+        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", [row[index] for row in batch for index in at])
+
+    def _newer(self, cursor: Any, batch: list[Row]) -> set[tuple[Any, ...]]:
+        """The keys of what was observed later."""
+        assert self._observed_at is not None
+        one, at = f"({self._same_key()} AND NOT {self._not_newer()})", [*self._key_at, self._observed_at]
+        cursor.execute(
+            f"SELECT {self.columns_list(self.table.key)} FROM {self.target} WHERE {' OR '.join([one] * len(batch))}",
+            [row[index] for row in batch for index in at],
+        )
+        return {tuple(map(_comparable, key)) for key in cursor.fetchall()}
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(_comparable(row[index]) for index in self._key_at)
+
+    def _same_key(self) -> str:
+        return " AND ".join(f"{name} = {self.hook.placeholder}" for name in self.table.key)
+
+    def _not_newer(self) -> str:
+        return f"({self.table.observed} IS NULL OR {self.table.observed} <= {self.hook.placeholder})"
 
     def _prepare(self, connection: Any, cursor: Any) -> None:
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""
@@ -109,10 +173,66 @@ class Portable(Dialect):
             return None
         names = [str(column[0]).lower() for column in cursor.description]
         cursor.fetchall()
+        connection.rollback()  # what was looked up must not stay locked while the rows come in
         return names
 
 
-def _batches(rows: Iterable[list[Any]], size: int) -> Iterator[list[list[Any]]]:
+class _Spool:
+    """All rows of a load in a temporary file: each key once, the last of its rows, in the order of the keys.
+
+    So the user's table is not locked while the rows come, two loads lock in the same order, and can be repeated.
+    """
+
+    def __init__(self, dialect: Portable) -> None:
+        self.dialect = dialect
+        self._file = sqlite3.connect("", isolation_level=None)
+        key = ", ".join(f"k{index}" for index in dialect._key_at)
+        self._file.execute(f"CREATE TABLE spool ({key}, line BLOB, PRIMARY KEY ({key})) WITHOUT ROWID")
+
+    def fill(self) -> None:
+        """Take all rows."""
+        marks = ", ".join("?" for _ in [*self.dialect._key_at, "line"])
+        self._file.execute("BEGIN")
+        self._file.executemany(f"INSERT OR REPLACE INTO spool VALUES ({marks})", self._lines())
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, as often as wanted."""
+        for (line,) in self._file.execute("SELECT line FROM spool"):
+            yield pickle.loads(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _lines(self) -> Iterator[tuple[Any, ...]]:
+        dialect = self.dialect
+        for row in dialect.job.source.encoded(Encoder(dialect.table, _CONVERTS)):
+            yield (*dialect._key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL))
+
+
+class _Spools(list[_Spool]):
+    """Spools that are removed on leaving the `with`."""
+
+    def __init__(self, dialects: Iterable[Portable]) -> None:
+        super().__init__(map(_Spool, dialects))
+
+    def __enter__(self) -> _Spools:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for spool in self:
+            spool.close()
+
+
+def _comparable(value: Any) -> Any:
+    """Key values that drivers give back in other types than they take."""
+    if isinstance(value, datetime.datetime) and not (value.hour or value.minute or value.second):
+        value = value.date()
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return int(value) if isinstance(value, bool) or type(value).__name__ == "Decimal" else value
+
+
+def _batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     rows = iter(rows)
     while batch := list(islice(rows, size)):
         yield batch

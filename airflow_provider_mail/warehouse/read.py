@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.warehouse.dialect import connected, database
 from airflow_provider_mail.warehouse.errors import WarehouseError, words
+from airflow_provider_mail.warehouse.mysql import plain_cursors, with_utf8
 from airflow_provider_mail.warehouse.postgres import rows_as_tuples
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def stream_rows(
 ) -> Iterator[tuple[tuple[str, ...], Iterator[list[Row]]]]:
     """Run one SELECT on a connection of its own; the column names, and the rows in lists of at most `size`.
 
-    Postgres keeps the rows on the server until they are asked for, SQLite finds them one by one; what other drivers do
-    is up to them. On Postgres and SQLite nothing can be written. Everything is closed on leaving the `with`, also
-    when not all rows were taken. Use it in one thread: SQLite insists.
+    Postgres and MySQL keep the rows on the server until they are asked for, SQLite and DuckDB find them step by step;
+    what other drivers do is up to them. On these four nothing can be written. Everything is closed on leaving the
+    `with`, also when not all rows were taken. Use it in one thread: SQLite insists.
 
     :param parameters: of the statement, in the driver's style; never logged.
     :raises WarehouseError: when the statement fails, on entering or later; names `sql` and the connection.
@@ -55,13 +56,16 @@ def stream_rows(
             def batches() -> Iterator[list[Row]]:
                 batch = first
                 while batch:
-                    yield [tuple(row) for row in batch]
+                    # Most drivers give tuples: a million of them are not made anew.
+                    yield list(batch) if type(batch[0]) is tuple else [tuple(row) for row in batch]
                     batch = run(lambda: cursor.fetchmany(size))
 
             yield tuple(str(column[0]) for column in cursor.description), batches()
         finally:
-            # SQLite keeps its locks as long as there is an open cursor, whatever becomes of the connection.
             with suppress(Exception):
+                if database(hook) in ("mysql", "mariadb"):
+                    connection.close()  # closing a cursor would read all the rows that nobody took
+                # SQLite keeps its locks as long as there is an open cursor, whatever becomes of the connection.
                 cursor.close()
 
 
@@ -71,6 +75,24 @@ def _cursor(hook: DbApiHook, connection: Any) -> Any:
         connection.execute("PRAGMA query_only = ON")
     elif kind in ("postgresql", "postgres"):
         return _server_cursor(hook, connection)
+    elif kind == "duckdb":
+        cursor = connection.cursor()
+        cursor.execute("BEGIN TRANSACTION READ ONLY")
+        return cursor
+    elif kind in ("mysql", "mariadb"):
+        return _mysql_cursor(connection)
+    return connection.cursor()
+
+
+def _mysql_cursor(connection: Any) -> Any:
+    plain_cursors(connection)
+    with_utf8(connection)
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET SESSION TRANSACTION READ ONLY")
+    if hasattr(connection, "cursorclass"):
+        from MySQLdb.cursors import SSCursor
+
+        connection.cursorclass = SSCursor
     return connection.cursor()
 
 

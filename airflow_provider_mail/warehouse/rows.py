@@ -135,3 +135,21 @@ class Source:
         except BaseException as error:
             self.error = error
             raise RowsFailed from None
+
+
+def chunks(rows: Iterable[list[Any]], most_rows: int, most_characters: int) -> Iterator[list[list[Any]]]:
+    """The rows in lists that are limited both ways; a row that is too long by itself comes alone.
+
+    :param most_characters: of texts in a list.
+    """
+    chunk: list[list[Any]] = []
+    characters = 0
+    for row in rows:
+        length = sum(len(value) for value in row if type(value) is str)
+        if chunk and (len(chunk) == most_rows or characters + length > most_characters):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append(row)
+        characters += length
+    if chunk:
+        yield chunk

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.rows import Encoder, json_text, utc
-from airflow_provider_mail.warehouse.staged import STAGE, Staged
+from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 _LOCK_WAIT_MS = 60_000
+_STAGE_CACHE_KIB = 12_000
 
 
+@lru_cache(256)  # all rows of a load are observed at one time
 def _timestamp(value: datetime.datetime) -> str:
     # The form that SQLite's own datetime() writes, so that the two compare.
     return utc(value).isoformat(" ")
@@ -82,6 +85,8 @@ class Sqlite(Staged):
     def begin(self, connection: Any) -> None:
         connection.isolation_level = None  # transactions begin and end where we say so, DDL included
         connection.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")
+        # What is staged in no order would be written to disk again and again with the 2 MB that it has by default.
+        connection.execute(f"PRAGMA temp.cache_size = -{_STAGE_CACHE_KIB}")
 
     def columns(self, cursor: Any) -> dict[str, str]:
         arguments = [part.text for part in reversed(self.job.name.parts)]
@@ -95,17 +100,18 @@ class Sqlite(Staged):
     def stage(self, cursor: Any) -> None:
         table = self.table
         columns = ", ".join(f"{column.name} {self.column_type(column)}" for column in table.columns)
-        cursor.execute(f"CREATE TEMP TABLE {STAGE} ({columns}, PRIMARY KEY ({', '.join(table.key)})) WITHOUT ROWID")
+        key = ", ".join(table.key)
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
         cursor.execute("BEGIN")
         cursor.executemany(
-            f"INSERT OR REPLACE INTO {STAGE} VALUES ({', '.join('?' for _ in table.columns)})",
+            f"INSERT OR REPLACE INTO {self.stage_name} VALUES ({', '.join('?' for _ in table.columns)})",
             self.job.source.encoded(Encoder(table, _CONVERTS)),
         )
         cursor.execute("COMMIT")
 
-    def lock(self, cursor: Any) -> None:
+    def open_merge(self, cursor: Any) -> None:
         cursor.execute("BEGIN IMMEDIATE")
 
     @property
     def staged(self) -> str:
-        return STAGE  # its key keeps one row of each, in order
+        return self.stage_name  # its key keeps one row of each, in order

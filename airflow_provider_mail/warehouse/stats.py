@@ -1,4 +1,4 @@
-"""The statistics tables: one row per campaign, one row per day of transactional mail (document, "Resources").
+"""The statistics tables: campaigns, their history, and days of transactional mail (document, "Resources").
 
 Rates are the document's derived metrics in percent; where nothing was sent they are 0.0.
 """
@@ -6,24 +6,24 @@ Rates are the document's derived metrics in percent; where nothing was sent they
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.table import BIGINT, DATE, DOUBLE, TEXT, TIMESTAMP, Column, Table, text
+from airflow_provider_mail.warehouse.columns import CONNECTION, OBSERVED, TEAM
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.table import BIGINT, DATE, DOUBLE, TIMESTAMP, Column, Table, TableName, text
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.campaigns import CampaignStats
     from airflow_provider_mail.api.transactional import TransactionalStats
 
-_CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
-_TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
-_OBSERVED = Column("observed_at", TIMESTAMP, "When the service last said so", observed=True)
-
 CAMPAIGN_STATS = Table(
     comment="Latest statistics of each campaign, as the mail service counts them",
     key=("mail_conn_id", "mail_name"),
     columns=(
-        _CONNECTION,
-        _TEAM,
+        CONNECTION,
+        TEAM,
         # The document's limit is 200 bytes; characters are never more.
         Column("mail_name", text(200), "Name of the campaign, unique within its team"),
         Column("mail_send_date", TIMESTAMP, "When the campaign was sent", nullable=True),
@@ -38,7 +38,17 @@ CAMPAIGN_STATS = Table(
         Column("click_rate", DOUBLE, "click_count / sent_count in percent; 0 when nothing was sent"),
         Column("bounce_rate", DOUBLE, "(hard_bounce + soft_bounce) / sent_count in percent; 0 when nothing was sent"),
         Column("unsubscribe_rate", DOUBLE, "unsubscribe_count / sent_count in percent; 0 when nothing was sent"),
-        _OBSERVED,
+        OBSERVED,
+    ),
+)
+
+CAMPAIGN_SNAPSHOTS = Table(
+    comment="What the mail service said of each campaign, day after day: how its counts grew",
+    key=(*CAMPAIGN_STATS.key, "observed_day"),
+    columns=(
+        *CAMPAIGN_STATS.columns[:-1],
+        Column("observed_day", DATE, "Day in UTC on which the service said so; the last word of each day is kept"),
+        OBSERVED,
     ),
 )
 
@@ -47,8 +57,8 @@ TRANSACTIONAL_STATS = Table(
     comment="Daily statistics of transactional mail, as the mail service counts them",
     key=("mail_conn_id", "stats_date"),
     columns=(
-        _CONNECTION,
-        _TEAM,
+        CONNECTION,
+        TEAM,
         Column("stats_date", DATE, "Calendar day of the service"),
         Column("sent_count", BIGINT, "Mails sent"),
         Column("open_count", BIGINT, "Opens of mails sent with open tracking"),
@@ -59,7 +69,7 @@ TRANSACTIONAL_STATS = Table(
         Column("open_rate", DOUBLE, "open_count / sent_count in percent; 0 when nothing was sent"),
         Column("click_rate", DOUBLE, "click_count / sent_count in percent; 0 when nothing was sent"),
         Column("unsubscribe_rate", DOUBLE, "unsubscribe_count / sent_count in percent; 0 when nothing was sent"),
-        _OBSERVED,
+        OBSERVED,
     ),
 )
 
@@ -92,6 +102,28 @@ def campaign_stats_row(
         percent(stats.unsubscribe_count, sent),
         observed_at,
     )
+
+
+def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Rows of `CAMPAIGN_SNAPSHOTS`, from rows of `CAMPAIGN_STATS`."""
+    for *values, observed_at in rows:
+        yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
+
+
+def snapshots_name(table: str, chosen: str | None = None) -> str:
+    """The name of the table of snapshots beside `table`: the chosen one, or that of `table` with ``_snapshots``.
+
+    :raises WarehouseError: when it cannot be a name, or is that of `table`.
+    """
+    name = TableName.parse(table)
+    last = replace(name.parts[-1], text=f"{name.parts[-1].text}_snapshots")
+    snapshots = chosen or str(TableName((*name.parts[:-1], last)))
+    try:
+        if TableName.parse(snapshots) == name:
+            raise WarehouseError("it is that of `table`")
+    except WarehouseError as error:
+        raise WarehouseError(f"snapshots_table: {snapshots!r} cannot be its name: {error}") from None
+    return snapshots
 
 
 def transactional_stats_row(

@@ -156,3 +156,8 @@ class TableName:
 def quoted(identifier: str) -> str:
     """Quote an identifier as standard SQL does."""
     return '"' + identifier.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote a text as standard SQL does."""
+    return "'" + text.replace("'", "''") + "'"

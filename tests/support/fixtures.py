@@ -1,4 +1,4 @@
-"""Fixtures for every test: an Airflow in this process, a Postgres server."""
+"""Fixtures for every test: an Airflow in this process, a Postgres server, a MariaDB server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import dags
+from tests.support import dags, mariadb
 from tests.support.postgres import Database, PostgresServer
 
 
@@ -45,3 +45,18 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[Database]:
     """An empty database, dropped afterwards."""
     with postgres_server.database() as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[mariadb.MariaServer]:
+    """A MariaDB of our own, on a socket, for as long as the tests run; without one they are skipped, but not in CI."""
+    if missing := mariadb.why_not():
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    # Not below pytest's own temporary folder, whose name is longer than the address of a socket can be.
+    with (
+        tempfile.TemporaryDirectory(prefix="mariadb-", ignore_cleanup_errors=True) as folder,
+        mariadb.MariaServer(Path(folder)) as server,
+    ):
+        yield server

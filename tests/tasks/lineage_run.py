@@ -6,14 +6,12 @@ python -m tests.tasks.lineage_run <folder>
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import DAG, Asset
 
 from airflow_provider_mail.assets import campaign_stats_asset
-from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from tests.support.dags import AIRFLOW_VERSION, run_dag
@@ -22,21 +20,12 @@ WINDOW: dict[str, Any] = {"start_day": "2026-03-01", "end_day": "2026-03-07"}
 RUN_DAY = datetime(2026, 3, 10, tzinfo=UTC)
 
 
-class Load(MailLineage, MailCampaignStatsToSqlOperator):
-    """A load into a table that says where its rows went."""
-
-    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
-        rows, told = super().read(start_day, end_day)
-        self.moved("campaigns/stats", SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=len(rows))
-        return rows, told
-
-
 def lineage_dag(folder: str) -> DAG:
     with DAG("lineage", schedule=None) as dag:
-        Load(task_id="sqlite", sql_conn_id="sqlite_dwh", **WINDOW)
-        Load(task_id="postgres", sql_conn_id="postgres_dwh", **WINDOW)
-        Load(task_id="schema", sql_conn_id="postgres_dwh", table="crm.Stats", **WINDOW)
-        Load(task_id="fails", sql_conn_id="sqlite_dwh", table="no table", **WINDOW)
+        MailCampaignStatsToSqlOperator(task_id="sqlite", sql_conn_id="sqlite_dwh", **WINDOW)
+        MailCampaignStatsToSqlOperator(task_id="postgres", sql_conn_id="postgres_dwh", **WINDOW)
+        MailCampaignStatsToSqlOperator(task_id="schema", sql_conn_id="postgres_dwh", table="crm.Stats", **WINDOW)
+        MailCampaignStatsToSqlOperator(task_id="fails", sql_conn_id="sqlite_dwh", table="no table", **WINDOW)
         for file_format in ("parquet", "jsonl"):
             MailStatsToObjectStorageOperator(
                 task_id=file_format, path=f"file://{folder}/{file_format}", file_format=file_format, **WINDOW

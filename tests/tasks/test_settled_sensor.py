@@ -235,7 +235,7 @@ def test_what_cannot_be_fails_at_once(run: Run, emulator: Emulator, arguments: d
         ({"observations": 1}, "observations: must be at least 2"),
         ({"apart": -1}, "apart, age: must not be negative"),
         ({"age": timedelta(days=-1)}, "apart, age: must not be negative"),
-        ({"lookback_days": -1}, "lookback_days: must not be negative"),
+        ({"lookback_days": -1}, "lookback_days: must be a whole number, at least 0"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], words: str) -> None:

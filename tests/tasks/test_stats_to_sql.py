@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api.campaigns import GetCampaignStats
+from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.transfers import mail_to_sql
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
@@ -149,9 +152,163 @@ def test_filters_are_the_service_s(run: Run, emulator: Emulator, warehouse: SqlD
     assert run(campaigns(mail_name="spring", type="ABTest")).returned["records"] == 1
     assert [name for _, name, *_ in stored(warehouse)] == ["spring test"]
 
-    wrong = run(campaigns(type="Other"))
-    assert wrong.state == "failed"
+    asked = requests(emulator)
+    wrong = run(campaigns(type="Other", retries=2))
+    assert (wrong.state, wrong.tries) == ("failed", 1)
     assert "type: " in wrong.log
+    assert requests(emulator) == asked
+
+
+# --- days of which nothing is told ---
+
+
+def days_of(warehouse: SqlDatabase) -> dict[str, int]:
+    return {
+        str(day): sent for day, sent in warehouse.query("SELECT stats_date, sent_count FROM mail_transactional_stats")
+    }
+
+
+def test_a_day_without_mail_is_zero_and_a_day_without_record_is_missing(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    march.settings.stats_empty_days = False
+    for day in (DAY, after(2), after(3)):
+        march.set_transactional_day(day, sentCount=40)
+    march.set_transactional_day(after(4), sentCount=0)
+
+    done = run(transactional(DAY, after(5)))
+
+    assert days_of(any_warehouse) == {"2024-03-02": 40, "2024-03-04": 40, "2024-03-05": 40, "2024-03-06": 0}
+    assert (done.returned["records"], done.returned["missing_days"]) == (4, 2)
+    assert "tells nothing of 2 days, which stay as they are: 2024-03-03, 2024-03-07" in done.log
+
+
+def test_a_day_that_was_there_is_not_overwritten_by_nothing(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    march.set_transactional_day(DAY, sentCount=40)
+    assert run(transactional(DAY, after(1))).returned["missing_days"] == 0
+    assert days_of(any_warehouse) == {"2024-03-02": 40, "2024-03-03": 0}
+    march.faults.add("short_stats", TRANSACTIONAL, count=None, missing=2)
+
+    done = run(transactional(DAY, after(1)))
+
+    assert done.state == "success", done.log
+    assert (done.returned["records"], done.returned["missing_days"]) == (0, 2)
+    assert days_of(any_warehouse) == {"2024-03-02": 40, "2024-03-03": 0}
+
+
+def test_days_that_an_answer_has_no_room_for_are_asked_for_again(
+    run: Run, march: Emulator, warehouse: SqlDatabase
+) -> None:
+    march.faults.add("short_stats", TRANSACTIONAL, missing=3)
+
+    done = run(transactional(DAY, after(9)))
+
+    assert (done.returned["records"], done.returned["missing_days"]) == (10, 0)
+    asked = [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in march.journal.entries(TRANSACTIONAL)]
+    assert asked == [("2024-03-02", "2024-03-11"), ("2024-03-09", "2024-03-11")]
+
+
+# --- how the counts grew ---
+
+
+def history(warehouse: SqlDatabase, table: str = "mail_campaign_stats_snapshots") -> list[tuple[Any, ...]]:
+    columns = "mail_name, observed_day, sent_count, open_count, open_rate"
+    return [
+        (name, str(day), *rest) for name, day, *rest in warehouse.query(f"SELECT {columns} FROM {table} ORDER BY 1, 2")
+    ]
+
+
+class Calendar(datetime.datetime):
+    """A clock that the test turns; what is asked for is the time of an observation."""
+
+    today_is = datetime.datetime(2024, 3, 3, 23, 30, tzinfo=datetime.UTC)
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime.datetime:
+        return cls.today_is.astimezone(tz)
+
+
+def test_snapshots_keep_the_last_word_of_each_day(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail_to_sql, "datetime", Calendar)
+    name = "campaign-000000"
+    for moment, opens in ((2024, 3, 3, 1), 5), ((2024, 3, 3, 23), 8), ((2024, 3, 4, 1), 8), ((2024, 3, 6, 1), 20):
+        monkeypatch.setattr(Calendar, "today_is", datetime.datetime(*moment, tzinfo=datetime.UTC))
+        march.set_campaign_stats(name, sentCount=40, openCount=opens)
+        done = run(campaigns(mail_name=name, snapshots=True))
+        assert done.state == "success", done.log
+
+    assert history(any_warehouse) == [
+        (name, "2024-03-03", 40, 8, 20.0),
+        (name, "2024-03-04", 40, 8, 20.0),
+        (name, "2024-03-06", 40, 20, 50.0),
+    ]
+    assert stored(any_warehouse, "open_count") == [("mail_default", name, 20)]
+    assert done.returned["snapshots_table"] == "mail_campaign_stats_snapshots"
+
+
+def test_the_day_of_an_observation_is_one_in_utc(
+    run: Run, march: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail_to_sql, "datetime", Calendar)
+    east = datetime.timezone(datetime.timedelta(hours=9))
+    monkeypatch.setattr(Calendar, "today_is", datetime.datetime(2024, 3, 5, 1, tzinfo=east))
+
+    run(campaigns(snapshots_table="history"))
+
+    assert {day for _, day, *_ in history(warehouse, "history")} == {"2024-03-04"}
+
+
+def test_snapshots_live_in_the_schema_of_their_table(
+    run: Run, march: Emulator, make_database: Callable[[str, str], SqlDatabase]
+) -> None:
+    warehouse = make_database("postgres", "warehouse")
+    warehouse.execute('CREATE SCHEMA "Post"')
+
+    done = run(campaigns(table='"Post"."All of it"', snapshots=True))
+
+    assert done.state == "success", done.log
+    assert len(history(warehouse, '"Post"."All of it_snapshots"')) == 3
+
+
+def test_no_snapshots_unless_asked_for(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
+    assert "snapshots_table" not in run(campaigns()).returned
+    assert warehouse.tables() == {"mail_campaign_stats"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"snapshots_table": "mail_campaign_stats"}, "snapshots_table: 'mail_campaign_stats' cannot be its name"),
+        ({"table": "t" * 60}, "snapshots_table: "),
+        ({"snapshots_table": "a.b.c.d"}, "snapshots_table: 'a.b.c.d' cannot be its name"),
+    ],
+)
+def test_a_name_that_snapshots_cannot_have(
+    run: Run, march: Emulator, warehouse: SqlDatabase, arguments: dict[str, str], words: str
+) -> None:
+    done = run(campaigns(snapshots=True, retries=2, **arguments))
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert requests(march) == 0
+    assert warehouse.tables() == set()
+
+
+def test_a_latest_state_that_cannot_be_loaded_leaves_a_history_that_is_true(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    any_warehouse.execute("CREATE TABLE mail_campaign_stats (mail_conn_id TEXT, mail_name TEXT)")
+
+    assert run(campaigns(snapshots=True)).state == "failed"
+    assert len(history(any_warehouse)) == 3
+
+    any_warehouse.execute("DROP TABLE mail_campaign_stats")
+    assert run(campaigns(snapshots=True)).state == "success"
+    assert len(history(any_warehouse)) == 3
+    assert stored(any_warehouse) == in_service(march)[:3]
 
 
 # --- again and again ---
@@ -257,6 +414,77 @@ def test_a_day_that_stays_short_is_not_loaded(run: Run, march: Emulator, any_war
     assert stored(any_warehouse) == rows
 
 
+def test_a_day_that_is_longer_than_an_answer_is_asked_for_by_name(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    # An answer for many campaigns lacks two; one for a single name lacks nothing.
+    march.faults.add("short_stats", CAMPAIGNS, count=None, missing=2, where={"mailName": None})
+
+    done = run(campaigns(DAY, after(1)))
+
+    assert done.state == "success", done.log
+    assert stored(any_warehouse) == in_service(march)[:6]
+    names = [entry["body"].get("mailName") for entry in march.journal.entries(CAMPAIGNS)]
+    assert sorted(filter(None, names)) == [f"campaign-{number:06}" for number in (1, 2, 4, 5)]
+
+
+def strange(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, change: Callable[[list[dict[str, Any]]], Any]) -> None:
+    """Let a service that is wrong change the records of all its answers on statistics."""
+    for kind in (GetCampaignStats, GetTransactionalStats):
+        original = kind.read
+
+        def read(self: Any, answer: Any, original: Any = original) -> Any:
+            records = [dict(record) for record in answer["mailStatsList"]]
+            change(records)
+            return original(self, {**answer, "mailStatsList": records})
+
+        monkeypatch.setattr(kind, "read", read)
+
+
+def set_all(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
+    def change(records: list[dict[str, Any]]) -> None:
+        for record in records:
+            record.update(values)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("load", "change", "words"),
+    [
+        (campaigns, set_all(sentCount="many"), "mailStatsList[0].sentCount"),
+        (campaigns, set_all(openCount=1.5), "mailStatsList[0].openCount"),
+        (campaigns, set_all(clickCount=None), "mailStatsList[0].clickCount"),
+        (campaigns, set_all(mailName=None), "mailStatsList[0].mailName"),
+        (campaigns, set_all(mailSendDate="the day before"), "mailStatsList[0].mailSendDate"),
+        (campaigns, set_all(mailSendDate=1_700_000_000_000), "mailSendDate is 2023-11-14T22:13:20Z"),
+        (campaigns, set_all(mailSendDate=1_709_370_000), "mailSendDate is 1970-01-20T18:49:30Z"),
+        (campaigns, lambda records: records[1].update(mailName=records[0]["mailName"]), "for one mailName"),
+        (campaigns, lambda records: records.__setitem__(1, records[0]), "2 records came for 2024-03-02"),
+        (transactional, set_all(bounceCount="few"), "mailStatsList[0].bounceCount"),
+        (transactional, set_all(statsDate="02.03.2024"), "mailStatsList[0].statsDate"),
+        (transactional, set_all(statsDate="2024-03-03"), "a record came whose statsDate is 2024-03-03"),
+        (transactional, lambda records: records.append({**records[0], "sentCount": 7}), "two different records"),
+    ],
+)
+def test_what_cannot_be_true_is_not_loaded(
+    run: Run,
+    march: Emulator,
+    warehouse: SqlDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    load: Any,
+    change: Any,
+    words: str,
+) -> None:
+    strange(march, monkeypatch, change)
+
+    done = run(load())
+
+    assert done.state == "failed"
+    assert words in done.log
+    assert warehouse.tables() == set()
+
+
 @pytest.mark.parametrize("load", [campaigns, transactional])
 @pytest.mark.parametrize(
     ("fault", "words"),
@@ -294,6 +522,27 @@ def test_lost_answers_are_asked_for_again(run: Run, march: Emulator, any_warehou
 
     assert run(campaigns(DAY, after(9))).state == "success"
     assert stored(any_warehouse) == in_service(march)
+
+
+def test_a_refused_key_fails_at_once_and_names_the_connection(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Any
+) -> None:
+    connect(password="wrong-key-of-somebody")
+
+    done = run(campaigns(retries=3))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_default'" in done.log
+    assert "refused the credentials" in done.log
+    assert "days were asked for" not in done.log
+    assert "wrong-key-of-somebody" not in done.log
+    assert warehouse.tables() == set()
+
+
+def test_a_connection_that_is_no_database(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: MailCampaignStatsToSqlOperator(task_id=TASK, sql_conn_id="mail_default"))
+    assert done.state == "failed"
+    assert "sql_conn_id: connection 'mail_default'" in done.log
 
 
 def test_sandbox_reads_as_ever(run: Run, march: Emulator, warehouse: SqlDatabase, connect: Any) -> None:

@@ -8,21 +8,24 @@ from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pendulum
 import pytest
 from airflow.sdk import DAG
+from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.window import interval_days
 from airflow_provider_mail.transfers import mail_to_sql
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
-    interval_days,
 )
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 
 BERLIN = ZoneInfo("Europe/Berlin")
+NEW_YORK = ZoneInfo("America/New_York")
 KIRITIMATI = ZoneInfo("Pacific/Kiritimati")  # UTC+14
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
 both = pytest.mark.parametrize(
@@ -56,6 +59,9 @@ def local(zone: ZoneInfo, *parts: int) -> datetime.datetime:
         (local(BERLIN, 2026, 10, 25), local(BERLIN, 2026, 10, 26), ("2026-10-24", "2026-10-25")),
         # In UTC nothing lies between these two: the hour is there twice.
         (local(BERLIN, 2026, 10, 25, 2), local(BERLIN, 2026, 10, 25, 3), ("2026-10-25", "2026-10-25")),
+        # West of Greenwich too, on the day of 23 hours and on that of 25.
+        (local(NEW_YORK, 2026, 3, 8), local(NEW_YORK, 2026, 3, 9), ("2026-03-08", "2026-03-09")),
+        (local(NEW_YORK, 2026, 11, 1), local(NEW_YORK, 2026, 11, 2), ("2026-11-01", "2026-11-02")),
         (local(KIRITIMATI, 2026, 5, 2), local(KIRITIMATI, 2026, 5, 3), ("2026-05-01", "2026-05-02")),
         # An empty interval: the day before and the day itself, as far as it is.
         (utc(2026, 3, 2), utc(2026, 3, 2), ("2026-03-01", "2026-03-02")),
@@ -66,6 +72,28 @@ def local(zone: ZoneInfo, *parts: int) -> datetime.datetime:
 def test_days_of_an_interval(start: datetime.datetime, end: datetime.datetime, days: tuple[str, str]) -> None:
     context: Any = {"data_interval_start": start, "data_interval_end": end}
     assert tuple(day.isoformat() for day in interval_days(context)) == days
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Kiritimati", "Asia/Kolkata"])
+@pytest.mark.parametrize("schedule", ["@daily", "@weekly", "0 2 * * *", "30 1 * * *"])
+def test_no_day_falls_between_two_runs_when_the_clocks_change(schedule: str, zone: str) -> None:
+    """A year of runs, one after the other: each day of the service is in some window, and no window is longer."""
+    timetable = CronDataIntervalTimetable(schedule, zone)
+    covered: set[datetime.date] = set()
+    interval = timetable.infer_manual_data_interval(run_after=pendulum.instance(utc(2026, 1, 1)))
+    while interval.end < utc(2027, 1, 1):
+        context: Any = {"data_interval_start": interval.start, "data_interval_end": interval.end}
+        first, last = interval_days(context)
+        assert (last - first).days <= (interval.end - interval.start).days + 1
+        covered |= {first + datetime.timedelta(days=number) for number in range((last - first).days + 1)}
+        following = timetable.next_dagrun_info(
+            last_automated_data_interval=interval, restriction=TimeRestriction(earliest=None, latest=None, catchup=True)
+        )
+        assert following is not None
+        interval = following.data_interval
+    days = sorted(covered)
+    assert days[-1] - days[0] == datetime.timedelta(days=len(days) - 1)
+    assert len(days) >= 356
 
 
 @pytest.mark.parametrize("interval", [{}, {"data_interval_start": None, "data_interval_end": None}])
@@ -114,6 +142,18 @@ def test_the_window_of_a_run(
 
 
 @both
+def test_a_run_by_hand_takes_its_day_and_the_day_before(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, operator: Any, path: str
+) -> None:
+    done = run(lambda: operator(task_id=TASK, sql_conn_id="warehouse"), logical_date=utc(2026, 3, 10, 9))
+
+    assert done.state == "success", done.log
+    # Seven days earlier, unless told otherwise.
+    assert asked(emulator, path) == [("2026-03-02", "2026-03-10")]
+    assert (done.returned["start_day"], done.returned["end_day"]) == ("2026-03-02", "2026-03-10")
+
+
+@both
 def test_days_can_be_given(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, operator: Any, path: str) -> None:
     with new_dag(params={"first": "2024-01-30"}) as dag:
         operator(task_id=TASK, sql_conn_id="warehouse", start_day="{{ params.first }}", end_day="2024-02-02")
@@ -132,6 +172,11 @@ def test_days_can_be_given(run: Run, new_dag: Callable[..., DAG], emulator: Emul
         ({"start_day": "01.02.2024"}, "start_day: '01.02.2024' is no day of the form YYYY-MM-DD"),
         ({"end_day": "2024-02-30"}, "end_day: '2024-02-30' is no day of the form YYYY-MM-DD"),
         ({"start_day": "2024-02-01T00:00:00"}, "start_day: '2024-02-01T00:00:00' is no day"),
+        ({"start_day": "20240201"}, "start_day: '20240201' is no day of the form YYYY-MM-DD"),
+        ({"start_day": "2024-W05-4"}, "start_day: '2024-W05-4' is no day of the form YYYY-MM-DD"),
+        ({"start_day": "yesterday"}, "start_day: 'yesterday' is no day of the form YYYY-MM-DD"),
+        ({"lookback_days": 10**6}, "lookback_days: 1000000 reach back before the calendar"),
+        ({"table": "no such: name"}, "`table` must be a name"),
     ],
 )
 def test_days_that_cannot_be(
@@ -145,8 +190,22 @@ def test_days_that_cannot_be(
     assert warehouse.tables() == set()
 
 
+@both
+def test_a_window_that_the_service_refuses(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, operator: Any, path: str
+) -> None:
+    emulator.faults.add("code_before", path, count=None, code=400, message="at most 92 days")
+    days = {"start_day": "2024-01-01", "end_day": "2024-12-31"}
+
+    done = run(lambda: operator(task_id=TASK, sql_conn_id="warehouse", retries=2, **days))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "at most 92 days; start_day 2024-01-01, end_day 2024-12-31: 366 days were asked for" in done.log
+    assert warehouse.tables() == set()
+
+
 def test_looking_forward_is_a_mistake_in_the_dag_file() -> None:
-    with pytest.raises(ValueError, match="lookback_days: must not be negative"):
+    with pytest.raises(ValueError, match="lookback_days: must be a whole number, at least 0"):
         MailCampaignStatsToSqlOperator(task_id="a", sql_conn_id="warehouse", lookback_days=-1)
 
 
@@ -157,7 +216,7 @@ def test_a_campaign_that_is_asked_for_by_name_may_have_gone_out_after_midnight(
     warehouse: SqlDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mail_to_sql, "_today", lambda: datetime.date(2024, 3, 5))
+    monkeypatch.setattr(mail_to_sql, "today", lambda: datetime.date(2024, 3, 5))
     emulator.add_campaign("spring", send_date=utc(2024, 3, 4, 0, 10))
     with new_dag(schedule=CronTriggerTimetable("50 23 * * *", timezone="UTC"), start_date=utc(2024, 1, 1)) as dag:
         load = {"sql_conn_id": "warehouse", "lookback_days": 0}

@@ -14,11 +14,15 @@ import psycopg
 import psycopg2
 import pytest
 from airflow.providers.common.sql.hooks.sql import DbApiHook
+from airflow.providers.mysql.hooks.mysql import MySqlHook
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.warehouse.load import LoadResult, load
-from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.mysql import MySql
+from airflow_provider_mail.warehouse.table import Table, TableName
+from tests.support.mariadb import MariaDatabase, MariaServer
 from tests.support.postgres import Database, PostgresServer
 from tests.warehouse.tables import PLAIN, THINGS
 
@@ -55,12 +59,14 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
     "sqlite": SqliteHook,
     "psycopg3": Psycopg3Hook,
     "psycopg2": Psycopg2Hook,
+    "duckdb": DuckDBHook,
+    "mysql": MySqlHook,
     "portable_sqlite": UnknownSqliteHook,
     "portable_postgres": UnknownPostgresHook,
 }
 # Python's own adapter, for what the portable path rightly hands to a driver that it does not know.
 _ADAPTER = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
-NATIVE = ("sqlite", "psycopg3", "psycopg2")
+NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
 ALL = (*NATIVE, pytest.param("portable_sqlite", marks=_ADAPTER), "portable_postgres")
 
 
@@ -76,6 +82,18 @@ class Warehouse:
         return self.kind.endswith("sqlite")
 
     @property
+    def is_postgres(self) -> bool:
+        return self.kind in ("psycopg3", "psycopg2", "portable_postgres")
+
+    @property
+    def is_duckdb(self) -> bool:
+        return self.kind.endswith("duckdb")
+
+    @property
+    def is_mysql(self) -> bool:
+        return self.kind.startswith("mysql")
+
+    @property
     def is_portable(self) -> bool:
         return self.kind.startswith("portable")
 
@@ -83,24 +101,34 @@ class Warehouse:
         return load(self.hook, table, name, rows, **options)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(self.hook.get_conn()) as connection:
-            cursor = connection.cursor()
+        # Two to close: what DuckDB calls a cursor is one more connection.
+        with closing(self.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 
     def execute(self, *statements: str) -> None:
-        with closing(self.hook.get_conn()) as connection:
+        with closing(self.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
             for statement in statements:
-                connection.cursor().execute(statement)
+                cursor.execute(statement)
             connection.commit()
 
     def rows(self, table: Table, name: str = "things") -> list[tuple[Any, ...]]:
         """What the table holds, in the order of the key, as the Python values that went in."""
-        found = self.query(f"SELECT {', '.join(table.names)} FROM {name} ORDER BY {', '.join(table.key)}")
+        quote = "`" if self.is_mysql else ""
+        names, key = (", ".join(f"{quote}{name}{quote}" for name in some) for some in (table.names, table.key))
+        found = self.query(f"SELECT {names} FROM {self.spelled(name)} ORDER BY {key}")
         return [
             tuple(self._python(column.type.name, value) for column, value in zip(table.columns, row, strict=True))
             for row in found
         ]
+
+    def varchar(self, length: int) -> str:
+        """What a user declares a name as who knows the database."""
+        return f"VARCHAR({length})" + (" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if self.is_mysql else "")
+
+    def spelled(self, name: str) -> str:
+        """A table's name for a statement of ours."""
+        return MySql.qualified(None, TableName.parse(name)) if self.is_mysql else name  # type: ignore[arg-type]
 
     def _python(self, kind: str, value: Any) -> Any:
         if value is None:
@@ -111,7 +139,7 @@ class Warehouse:
             return moment.astimezone(datetime.UTC)
         if kind == "date" and self.is_sqlite:
             return datetime.date.fromisoformat(value)
-        if kind == "json" and (self.is_sqlite or self.is_portable):
+        if kind == "json" and (not self.is_postgres or self.is_portable):
             return json.loads(value)
         return bool(value) if kind == "boolean" else value
 
@@ -120,6 +148,13 @@ class Warehouse:
 def warehouse_database(postgres_server: PostgresServer) -> Iterator[Database]:
     """One database for all tests: emptying it is a hundred times quicker than making another."""
     with postgres_server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def warehouse_maria(mariadb_server: MariaServer) -> Iterator[MariaDatabase]:
+    """One database for all tests."""
+    with mariadb_server.database() as database:
         yield database
 
 
@@ -145,6 +180,13 @@ def make_warehouse(
     def make(kind: str, **extra: Any) -> Warehouse:
         if kind.endswith("sqlite"):
             connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
+        elif kind.endswith("duckdb"):
+            connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
+        elif kind.startswith("mysql"):
+            maria: MariaDatabase = request.getfixturevalue("warehouse_maria")
+            maria.empty()
+            connection = json.loads(maria.airflow_connection)
+            extra = {**connection["extra"], **extra}
         else:
             database: Database = request.getfixturevalue("warehouse_database")
             with database.connect() as empty:

@@ -47,3 +47,13 @@ def thing(table: Table, number: int, *, at: datetime.datetime = NOON, **values: 
     """A row of `THINGS` or `PLAIN`; what is not given is NULL."""
     given = {"account": "a", "number": number, "observed_at": at, **values}
     return tuple(given.get(name) for name in table.names)
+
+
+def numbers(kind: str, most: int, *columns: str) -> str:
+    """A SELECT of these expressions over `i` from 1 to `most`, for this kind of warehouse."""
+    selected = ", ".join(columns)
+    if kind == "mysql":  # has a table for each such range
+        return f"SELECT {selected} FROM (SELECT seq AS i FROM seq_1_to_{most}) AS n"
+    if kind == "duckdb":  # keeps all rounds of a recursion
+        return f"SELECT {selected} FROM range(1, {most} + 1) AS n(i)"
+    return f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {most}) SELECT {selected} FROM n"

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import TEXT, Column, Table
+from tests.support.postgres import Database
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
@@ -63,6 +65,16 @@ def test_threads_load_overlapping_keys_at_once(native: Warehouse) -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(lambda worker: work(native, worker, start), range(WORKERS)))
     assert native.rows(THINGS) == latest()
+
+
+@pytest.mark.parametrize("kind", ["portable_sqlite", "portable_postgres"])
+def test_so_do_those_of_a_database_that_nobody_has_heard_of(
+    make_warehouse: Callable[..., Warehouse], kind: str
+) -> None:
+    portable, start = make_warehouse(kind), threading.Barrier(WORKERS)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(lambda worker: work(portable, worker, start), range(WORKERS)))
+    assert portable.rows(THINGS) == latest()
 
 
 def test_processes_load_overlapping_keys_at_once(native: Warehouse) -> None:
@@ -121,6 +133,27 @@ def test_rows_that_come_slowly_hold_up_nobody(native: Warehouse) -> None:
         go_on.set()
         assert pending.result(30) == LoadResult(2, inserted=1, changed=0, unchanged=0, outdated=1, deleted=0)
     assert [row[2] for row in native.rows(THINGS)] == ["quick", "slow"]
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres"])
+def test_a_deadlock_is_tried_again(
+    make_warehouse: Callable[..., Warehouse], warehouse_database: Database, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    postgres = make_warehouse(kind)
+    postgres.load(THINGS, [thing(THINGS, number, name="old") for number in (1, 2)])
+    with psycopg.connect(warehouse_database.dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SET deadlock_timeout = '60s'")  # so that it is ours that finds out, and is given up
+        other.execute("UPDATE things SET size = 1 WHERE number = 2")
+        mine = Warehouse(kind, type(postgres.hook)("warehouse"))
+        ours = pool.submit(mine.load, THINGS, [thing(THINGS, n, name="new", at=LATER) for n in (1, 2)])
+        while not postgres.query("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            time.sleep(0.05)
+        other.execute("UPDATE things SET size = 1 WHERE number = 1")
+        other.commit()
+        ours.result(30)
+    assert "another transaction got in the way (1)" in caplog.text
+    assert [row[2] for row in postgres.rows(THINGS)] == ["new", "new"]
 
 
 # SIGKILL

@@ -10,15 +10,16 @@ import pytest
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from tests.warehouse.conftest import Warehouse
+from tests.warehouse.tables import numbers
 
-NUMBERS = (
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) SELECT i AS id, 'x' AS word FROM n"
-)
+
+def words_of(warehouse: Warehouse, most: int, word: str = "'x' AS word") -> str:
+    return numbers(warehouse.kind, most, "i AS id", word)
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(4, [4, 4, 2]), (5, [5, 5]), (10, [10]), (11, [10]), (1, [1] * 10)])
 def test_rows_come_once_in_order_as_tuples(warehouse: Warehouse, size: int, sizes: list[int]) -> None:
-    with stream_rows(warehouse.hook, NUMBERS.format(10) + ";", size=size) as (names, batches):
+    with stream_rows(warehouse.hook, words_of(warehouse, 10) + ";", size=size) as (names, batches):
         assert names == ("id", "word")
         found = list(batches)
     assert [len(batch) for batch in found] == sizes
@@ -35,9 +36,12 @@ def test_no_rows_still_have_columns(warehouse: Warehouse) -> None:
 def test_parameters(warehouse: Warehouse) -> None:
     for mark, parameters in (
         (warehouse.hook.placeholder, ["a%s?'"]),
-        (":word" if warehouse.is_sqlite else "%(word)s", {"word": "a%s?'"}),
+        (
+            {"?": "$word" if warehouse.is_duckdb else ":word"}.get(warehouse.hook.placeholder, "%(word)s"),
+            {"word": "a%s?'"},
+        ),
     ):
-        sql = f"SELECT CAST({mark} AS VARCHAR(10))"
+        sql = f"SELECT CAST({mark} AS {'CHAR(10)' if warehouse.is_mysql else 'VARCHAR(10)'})"
         with stream_rows(warehouse.hook, sql, parameters) as (_, batches):
             assert list(batches) == [[("a%s?'",)]]
 
@@ -49,7 +53,10 @@ def test_parameters_that_do_not_match(warehouse: Warehouse) -> None:
 
 
 def test_percent_signs_mean_nothing_without_parameters(warehouse: Warehouse) -> None:
-    with stream_rows(warehouse.hook, "SELECT 1 WHERE 'abc' LIKE 'a%' AND '%s' <> '?'") as (_, batches):
+    with stream_rows(warehouse.hook, "SELECT 1 FROM (SELECT 1 AS i) AS n WHERE 'abc' LIKE 'a%' AND '%s' <> '?'") as (
+        _,
+        batches,
+    ):
         assert list(batches) == [[(1,)]]
 
 
@@ -66,15 +73,19 @@ def test_what_is_not_there_is_said_in_the_words_of_the_database(warehouse: Wareh
 
 
 def test_a_statement_that_fails_halfway(native: Warehouse) -> None:
-    failing = "json(substr('1x', 1, 1 + (i >= 6000)))" if native.is_sqlite else "1 / (i - 6000)"
-    sql = NUMBERS.format(10_000).replace("'x' AS word", failing)
+    failing = {
+        "sqlite": "json(substr('1x', 1, 1 + (i >= 6000)))",
+        "duckdb": "CASE WHEN i = 600000 THEN error('no') ELSE '' END",
+        "mysql": "(SELECT 1 UNION SELECT 2 FROM dual WHERE i = 6000)",
+    }.get(native.kind, "1 / (i - 6000)")
+    sql = words_of(native, 1_000_000 if native.is_duckdb else 10_000, failing)
     found: list[Any] = []
     with (
         stream_rows(native.hook, sql, size=100) as (_, batches),
         pytest.raises(WarehouseError, match="`sql` on connection 'warehouse'"),
     ):
         found.extend(batches)
-    assert len(found) == 59
+    assert len(found) == 59 or (native.is_duckdb and 0 < len(found) < 5999)  # that one works on many rows at once
 
 
 @pytest.mark.parametrize(
@@ -118,11 +129,11 @@ def test_everything_is_closed_however_it_ends(make_warehouse: Callable[..., Ware
             return any(warehouse.query(f"SELECT pg_sleep(0.02), ({OTHERS})")[0][1] == 0 for _ in range(250))
 
         assert nobody_else()
-        with stream_rows(warehouse.hook, NUMBERS.format(100_000)) as (_, batches):
+        with stream_rows(warehouse.hook, words_of(warehouse, 100_000)) as (_, batches):
             next(batches)
             assert warehouse.query(OTHERS) == [(1,)]
         assert nobody_else()
-        with pytest.raises(Enough), stream_rows(warehouse.hook, NUMBERS.format(100_000)) as (_, batches):
+        with pytest.raises(Enough), stream_rows(warehouse.hook, words_of(warehouse, 100_000)) as (_, batches):
             raise Enough
         assert nobody_else()
         with pytest.raises(WarehouseError), stream_rows(warehouse.hook, "SELECT nothing"):
@@ -133,7 +144,7 @@ def test_everything_is_closed_however_it_ends(make_warehouse: Callable[..., Ware
 def test_sqlite_is_closed_when_not_all_was_read(make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse("sqlite")
     warehouse.execute("CREATE TABLE people (id INTEGER)")
-    warehouse.execute("INSERT INTO people " + NUMBERS.format(20_000).replace("i AS id, 'x' AS word", "i"))
+    warehouse.execute("INSERT INTO people " + numbers("sqlite", 20_000, "i"))
     with stream_rows(warehouse.hook, "SELECT id FROM people", size=10) as (_, batches):
         next(batches)
     warehouse.execute("DROP TABLE people")  # would be locked

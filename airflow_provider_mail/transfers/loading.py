@@ -1,0 +1,262 @@
+"""What the loads of ``mail_to_sql`` share: a table in a database, windows of days, and lists that are read whole."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+
+from airflow_provider_mail.hooks.task import MailTask, check_number
+from airflow_provider_mail.lineage import MailLineage, SqlTable
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.api.base import PagedRequest
+    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.table import Table
+
+READINGS = 3
+"""So many times a list that changes while it is read is read in one try of a task."""
+
+
+class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
+    """What all loads share: a connection of the service, and a table in a database.
+
+    A load is one transaction and can be repeated; when it fails, the table is what it was. The table is made when
+    missing, gets columns that a later version adds, and is never narrowed or dropped.
+
+    :param mail_conn_id: the connection.
+    :param sql_conn_id: the database's connection.
+    :param table: the table, perhaps with its schema; made when missing.
+    """
+
+    template_fields: Sequence[str] = ("mail_conn_id", "sql_conn_id", "table")
+    ui_color = "#e6f1f2"
+
+    def __init__(self, *, mail_conn_id: str = "mail_default", sql_conn_id: str, table: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mail_conn_id = mail_conn_id
+        self.sql_conn_id = sql_conn_id
+        self.table = table
+
+    @cached_property
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        from airflow_provider_mail.hooks.sql import sql_hook
+
+        return sql_hook(self.sql_conn_id)
+
+    @property
+    @abstractmethod
+    def resource(self) -> str:
+        """What of the service is loaded, for lineage, such as ``campaigns/stats``."""
+
+    def note_lineage(self, rows: int) -> None:
+        """Remember what was loaded into what."""
+        self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=rows)
+
+    @abstractmethod
+    def declared_table(self) -> Table:
+        """The table's columns and key."""
+
+    def table_names(self) -> dict[str, str]:
+        """The tables that are loaded, by argument.
+
+        :raises WarehouseError: for one that cannot be a name.
+        """
+        from airflow_provider_mail.warehouse.table import TableName
+
+        TableName.parse(self.table)
+        return {"table": self.table}
+
+    def checked_table_names(self) -> dict[str, str]:
+        """The tables that are loaded: before the service is asked for anything."""
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+
+        try:
+            return self.table_names()
+        except WarehouseError as error:
+            raise AirflowFailException(str(error)) from None
+
+
+class BaseStatsToSqlOperator(BaseMailToSqlOperator):
+    """What the loads of statistics share: the window.
+
+    The window is whole days of the service, which are days in UTC. Without ``start_day`` and ``end_day`` it comes from
+    the run's data interval: ``[D, D+1)`` is day D. A run without an interval (manual, by an asset, or by a cron
+    schedule that Airflow 3 makes no intervals for) takes its own day, as far as it is, and the day before.
+
+    The same window twice, out of order or in two runs at once leaves the same rows. Opens and clicks still arrive for
+    days, so ``lookback_days`` reads earlier days again and restates them.
+
+    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``
+    and ``unchanged``.
+
+    :param start_day: first day, ``YYYY-MM-DD``.
+    :param end_day: last day, included.
+    :param lookback_days: so many days before the window are read again. Not applied to a given ``start_day``.
+    """
+
+    template_fields: Sequence[str] = (*BaseMailToSqlOperator.template_fields, "start_day", "end_day")
+
+    def __init__(
+        self,
+        *,
+        start_day: str | None = None,
+        end_day: str | None = None,
+        lookback_days: int = 7,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_number("lookback_days", lookback_days, whole=True)
+        self.start_day = start_day
+        self.end_day = end_day
+        self.lookback_days = lookback_days
+
+    @abstractmethod
+    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
+        """Ask the service; the rows of the table, and what else there is to tell in XCom."""
+
+    def load(self, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+        """Load what was read; the counts for XCom."""
+        from airflow_provider_mail.warehouse.load import load
+
+        return _counts(load(self.sql_hook, self.declared_table(), self.table, rows))
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the window and load it."""
+        tables = self.checked_table_names()
+        start_day, end_day = self.window(context)
+        with self.mail_errors():
+            rows, told = self._read(start_day, end_day)
+        counts = self.load(rows)
+        self.note_lineage(len(rows))
+        self.log.info("%s to %s: %s records in %s %s", start_day, end_day, len(rows), self.table, counts)
+        return {
+            **tables,
+            "start_day": start_day.isoformat(),
+            "end_day": end_day.isoformat(),
+            "records": len(rows),
+            **counts,
+            **told,
+        }
+
+    def window(self, context: Context) -> tuple[date, date]:
+        """First and last day to ask for."""
+        from airflow_provider_mail.hooks.window import window
+
+        return window(context, self.start_day, self.end_day, self.lookback_days)
+
+    def _read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
+        from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
+
+        try:
+            return self.read(start_day, end_day)
+        except MailRejectedError as error:
+            if not isinstance(error, MailAuthError):
+                # The document shows no longest window, and no reason why else the statistics could be refused.
+                days = (end_day - start_day).days + 1
+                asked = f"start_day {start_day}, end_day {end_day}: {days} days were asked for, perhaps too many"
+                error.args = (f"{error}; {asked}",)
+            raise
+
+
+class BaseListToSqlOperator(BaseMailToSqlOperator):
+    """What the loads of whole lists share: reading page by page, complete although the list may change meanwhile.
+
+    Pages stream into the table in flat memory. A sign that the list changed while it was read (another total, records
+    that come again) is never passed over in silence.
+
+    :param page_size: records in a page, at most 1,000; a service that gives fewer is read all the same.
+    :param max_in_flight: pages asked for at once; no more than the connection's own limit.
+    :param on_change: what to do when the list changes while it is read. ``retry`` (default): read it again from the
+        beginning, up to three times in all, then fail; ``fail``: fail at once; ``accept``: take what came if it is at
+        least as many different records as the lowest total that the service said, otherwise read it again.
+    """
+
+    def __init__(
+        self,
+        *,
+        page_size: int,
+        max_in_flight: int,
+        on_change: Literal["retry", "fail", "accept"] = "retry",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_number("page_size", page_size, least=1, most=1000, whole=True)
+        check_number("max_in_flight", max_in_flight, least=1, whole=True)
+        if on_change not in ("retry", "fail", "accept"):
+            raise ValueError(f"on_change: {on_change!r} is none of retry, fail, accept")
+        self.page_size = page_size
+        self.max_in_flight = max_in_flight
+        self.on_change = on_change
+
+    @abstractmethod
+    def request(self) -> PagedRequest[Any]:
+        """The request for the first page."""
+
+    @abstractmethod
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """The rows of a page."""
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        """The rows that are gone unless the service still has them."""
+        return None
+
+    def check_empty(self) -> None:
+        """Called when the list has no record, before that is believed."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and load it."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
+
+        tables = self.checked_table_names()
+        with self.mail_errors():
+            for reading in range(1, READINGS + 1):
+                try:
+                    loaded = self._load()
+                    break
+                except MailIncompleteError as error:
+                    if self.on_change == "fail" or reading == READINGS:
+                        error.add_note("on_change says what to do with a list that changes while it is read")
+                        raise
+                    self.log.warning("%s; it is read again (%s of %s)", error, reading + 1, READINGS)
+        self.note_lineage(loaded.rows)
+        counts = _counts(loaded)
+        if loaded.deleted is not None and self.replace_where():
+            counts["deleted"] = loaded.deleted
+        self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
+        return {**tables, "records": loaded.rows, "readings": reading, **counts}
+
+    def _load(self) -> LoadResult:
+        from airflow_provider_mail.api.pages_at_once import pages_at_once
+        from airflow_provider_mail.api.paging import Changes
+        from airflow_provider_mail.warehouse.load import load
+
+        changes = Changes.ACCEPT if self.on_change == "accept" else Changes.REFUSE
+        asked_at = datetime.now(UTC)
+        pages = pages_at_once(self.hook.get_conn(), self.request(), self.max_in_flight, changes)
+        with closing(pages):
+            rows = self._streamed(pages, asked_at)
+            return load(self.sql_hook, self.declared_table(), self.table, rows, replace_where=self.replace_where())
+
+    def _streamed(self, pages: Iterator[list[Any]], asked_at: datetime) -> Iterator[tuple[Any, ...]]:
+        empty = True
+        for page in pages:
+            empty = False
+            yield from self.rows(page, asked_at)
+        if empty:
+            self.check_empty()
+
+
+def _counts(loaded: LoadResult) -> dict[str, int]:
+    """What a load did, as far as the database tells."""
+    names = ("inserted", "changed", "unchanged")
+    return {name: count for name in names if (count := getattr(loaded, name)) is not None}

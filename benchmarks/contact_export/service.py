@@ -1,0 +1,135 @@
+"""The service of the benchmark: pages of a list of contacts, each made in a moment, told after a while.
+
+    python -m benchmarks.contact_export.service CONTACTS LATENCY_MS
+
+Prints its port and serves on loopback until its standard input ends; then it prints what was asked of it, as JSON.
+It must never be what is waited for, so a page is one text with other numbers in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = 1000
+_MARK = "######"
+_FIRST = ("Anna", "José", "Zoë", "李", "Peter", "Ольга", "Mary", "Jürgen")
+
+
+def _contact(number: int) -> str:
+    contact = {
+        "id": f"{_MARK}{number:03}",
+        "name": f"{_FIRST[number % 8]} {_MARK}{number:03}",
+        "email": f"person{_MARK}{number:03}@company{number % 97}.example.com",
+        "phoneNumber": f"+49151{number:08}",
+        "properties": {
+            "email_bounced_flag": "0",
+            "email_open_count": str(number % 40),
+            "city": "Zürich" if number % 3 else "Köln",
+            "plan": "gold" if number % 5 else "free",
+        },
+        "createDate": "2026-01-02T03:04:05Z",
+        "modifyTime": "2026-03-04T05:06:07Z",
+        "createUserId": 1001,
+    }
+    return json.dumps(contact, ensure_ascii=False)
+
+
+_CONTACTS = [_contact(number) for number in range(PAGE)]
+_FULL = ",".join(_CONTACTS).encode()
+
+
+def body(index: int, contacts: int) -> bytes:
+    """The answer for a page (counting from 1) of a list of so many contacts; some 350 bytes each."""
+    here = max(0, min(PAGE, contacts - (index - 1) * PAGE))
+    records = _FULL if here == PAGE else ",".join(_CONTACTS[:here]).encode()
+    records = records.replace(_MARK.encode(), b"%06d" % index)
+    return b'{"code":200,"message":"","requestId":"1","contactList":[%s],"totalRecords":%d}' % (records, contacts)
+
+
+@dataclass
+class Asked:
+    """What a service was asked: pages, and how many at once at most."""
+
+    pages: int = 0
+    most_in_flight: int = 0
+
+
+async def _serve(contacts: int, latency: float) -> None:
+    asked, in_flight = Asked(), 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal in_flight
+        while head := await _head(reader):
+            request = await reader.readexactly(_content_length(head))
+            in_flight += 1
+            asked.pages += 1
+            asked.most_in_flight = max(asked.most_in_flight, in_flight)
+            index = re.search(rb'"pageIndex":\s*(\d+)', request)
+            answer = body(int(index[1]) if index else 1, contacts)
+            await asyncio.sleep(latency)
+            in_flight -= 1
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
+            )
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    print(json.dumps(asdict(asked)), flush=True)
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return b""
+
+
+def _content_length(head: bytes) -> int:
+    found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    assert found is not None
+    return int(found[1])
+
+
+class Service:
+    """A running service.
+
+    :param port: on loopback.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.asked: Asked | None = None
+        """What it was asked, once the ``with`` has ended."""
+
+
+@contextmanager
+def running(contacts: int, latency_ms: int) -> Iterator[Service]:
+    """A service in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.contact_export.service", str(contacts), str(latency_ms)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        service = Service(int(process.stdout.readline()))
+        try:
+            yield service
+        finally:
+            process.stdin.close()
+            said = process.stdout.read()
+    service.asked = Asked(**json.loads(said))
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2]) / 1000))

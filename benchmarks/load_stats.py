@@ -1,0 +1,242 @@
+"""Loading campaign statistics: ours, beside what is written today, beside dlt, and beside what is possible.
+
+    python benchmarks/load_stats.py [--records 100000] [--rounds 3] [--dlt-python VENV/bin/python]
+
+A service in a process of its own answers with all records at once; SQLite and a real Postgres take them, first into no
+table, then again with nothing changed. Every measurement is a fresh process that has done its imports; the variants
+take turns, so that a busy moment of the machine hits all of them. Only the ratios carry over to another machine. dlt
+needs a Python of its own (its requirements are not Airflow's); without `--dlt-python` its lines are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import quote
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.stats_load import service  # noqa: E402
+
+LABELS = {
+    "http_hook": "HttpHook + insert_rows(replace=True)",
+    "dlt": "dlt, merge",
+    "ours": "MailCampaignStatsToSqlOperator",
+    "limit": "  streamed parse + COPY or executemany",
+}
+LOADS = ("first", "again")
+AIMS = {
+    ("Postgres", "first", "http_hook"): ">= 4",
+    ("Postgres", "again", "http_hook"): ">= 7",
+    ("SQLite", "first", "http_hook"): ">= 10",
+    ("SQLite", "again", "http_hook"): ">= 10",
+}
+"""As fast as this variant so many times; of dlt at least 4 and of the limit at least 0.7, everywhere."""
+MOST_MEMORY = "<= 25"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: the database, the variant, and whether the records are there already."""
+
+    database: str
+    variant: str
+    load: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: seconds, CPU seconds, peak memory in MiB over what the imports alone take."""
+
+    seconds: float
+    cpu: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """An empty database: as an Airflow connection, as a URL for dlt, and how many rows its table has."""
+
+    connection: str
+    url: str
+    count: str
+
+
+@contextmanager
+def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
+    """By kind of database, as many empty ones as are wanted."""
+    from tests.support.postgres import PostgresServer
+
+    server_folder = folder / "postgres"
+    server_folder.mkdir(mode=0o700)
+    with ExitStack() as stack:
+        server = stack.enter_context(PostgresServer(server_folder / "data"))
+
+        def postgres() -> Iterator[Place]:
+            while True:
+                with server.database() as database:
+                    # dlt insists on a host and a password; the server asks for none.
+                    host = quote(database.socket_folder, safe="")
+                    url = f"postgresql://{database.user}:none@{host}/{database.name}"
+                    yield Place(database.airflow_connection, url, database.dsn)
+
+        def sqlite() -> Iterator[Place]:
+            while True:
+                with tempfile.TemporaryDirectory(dir=folder) as place:
+                    path = f"{place}/warehouse.db"
+                    yield Place(json.dumps({"conn_type": "sqlite", "host": path}), f"sqlite:///{path}", path)
+
+        kinds = {"SQLite": sqlite(), "Postgres": postgres()}
+        for kind in kinds.values():
+            stack.enter_context(closing(kind))  # type: ignore[type-var]
+        yield kinds
+
+
+def rows_in(place: Place) -> int:
+    """How many rows the table has."""
+    sql = "SELECT count(*) FROM mail_campaign_stats"
+    if place.count.startswith("postgresql"):
+        import psycopg
+
+        with psycopg.connect(place.count) as connection:
+            found = connection.execute(sql).fetchone()
+    else:
+        with closing(sqlite3.connect(place.count)) as connection:
+            found = connection.execute(sql).fetchone()
+    return int(found[0]) if found else 0
+
+
+def measure(case: Case, place: Place, port: int, records: int, folder: Path, dlt_python: str | None) -> Result:
+    """One measurement in a fresh process.
+
+    :raises RuntimeError: when it failed, or when the table does not hold every record.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
+    env = {name: value for name, value in env.items() if not name.startswith("AIRFLOW")}
+    address = {"host": "127.0.0.1", "port": port, "schema": "http"}
+    env |= {
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+        "AIRFLOW_CONN_WAREHOUSE": place.connection,
+        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", **address}),
+        "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **address}),
+        "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}",
+        "BENCHMARK_DATABASE": place.url,
+        "BENCHMARK_FOLDER": f"{folder}/dlt-{abs(hash(place))}",
+        "DLT_DATA_DIR": f"{folder}/dlt",
+        "RUNTIME__DLTHUB_TELEMETRY": "false",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "benchmarks.stats_load.variants", case.variant]
+    if case.variant == "dlt":
+        env.pop("PYTHONPATH")
+        command = [str(dlt_python), str(ROOT / "benchmarks/stats_load/with_dlt.py")]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{case} failed:\n{done.stdout}\n{done.stderr}")
+    measured = json.loads(done.stdout.splitlines()[-1])
+    if (brought := measured.pop("records")) != records or (there := rows_in(place)) != records:
+        raise RuntimeError(f"{case}: {records} records, {brought} came and {there} are there")
+    return Result(**measured)
+
+
+class Report:
+    """The figures of all rounds, as tables.
+
+    :param records: in each answer.
+    """
+
+    def __init__(self, records: int) -> None:
+        self._records = records
+        self._results: dict[Case, list[Result]] = defaultdict(list)
+
+    def add(self, case: Case, result: Result) -> None:
+        """Take one measurement."""
+        self._results[case].append(result)
+
+    def print_figures(self) -> None:
+        """Medians of everything."""
+        print(f"\n{'':56}{'records/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
+        for case, results in sorted(
+            self._results.items(), key=lambda item: (item[0].database, item[0].load != "first")
+        ):
+            seconds, cpu, memory = (
+                statistics.median(getattr(one, field) for one in results) for field in ("seconds", "cpu", "memory")
+            )
+            aim = f"   {MOST_MEMORY}" if case.variant == "ours" else ""
+            print(
+                f"{case.database:10}{case.load:7}{LABELS[case.variant]:39}{self._records / seconds:12,.0f}"
+                f"{seconds:9.2f}{cpu:8.2f}{memory:18.0f}{aim}"
+            )
+
+    def print_ratios(self) -> None:
+        """How we compare: of each round one ratio, of these the median, the smallest and the largest."""
+        print(f"\n{'As fast as ...':64}{'median':>8}{'from':>8}{'to':>8}   aim")
+        for case in sorted(self._results, key=lambda case: (case.database, case.load != "first")):
+            if case.variant == "ours":
+                continue
+            theirs, ours = (
+                [one.seconds for one in self._results[Case(case.database, variant, case.load)]]
+                for variant in (case.variant, "ours")
+            )
+            ratios = [one / other for one, other in zip(theirs, ours, strict=True)]
+            aim = {"dlt": ">= 4", "limit": ">= 0.7"}.get(case.variant) or AIMS[case.database, case.load, case.variant]
+            title = f"{case.database}, {case.load}: {LABELS[case.variant].strip()}"
+            print(f"{title:64}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}   {aim}")
+
+
+def has_dlt(python: str | None) -> bool:
+    """Whether this Python can import dlt."""
+    return bool(python) and not subprocess.run([str(python), "-c", "import dlt"], capture_output=True).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=100_000, help="campaigns in the answer")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each line")
+    parser.add_argument("--dlt-python", help="a Python in which dlt[postgres,sqlalchemy] is installed")
+    arguments = parser.parse_args()
+    dlt = has_dlt(arguments.dlt_python)
+
+    report = Report(arguments.records)
+    with tempfile.TemporaryDirectory() as name, service.running(arguments.records) as port:
+        folder = Path(name)
+        with places(folder) as kinds:
+            for _ in range(arguments.rounds):
+                for database, empty in kinds.items():
+                    for variant in LABELS:
+                        if variant == "dlt" and not dlt:
+                            continue
+                        place = next(empty)
+                        for load in LOADS:
+                            case = Case(database, variant, load)
+                            report.add(
+                                case, measure(case, place, port, arguments.records, folder, arguments.dlt_python)
+                            )
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    print(
+        f"{arguments.records:,} records in one answer; Airflow {version('apache-airflow-core')}, Python {python}, "
+        f"{os.cpu_count()} cores; medians of {arguments.rounds} fresh processes"
+    )
+    if not dlt:
+        print("dlt was left out: --dlt-python names no Python that has it")
+    report.print_figures()
+    report.print_ratios()
+
+
+if __name__ == "__main__":
+    main()

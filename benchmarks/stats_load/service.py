@@ -1,0 +1,93 @@
+"""The service of the benchmark: one answer with the statistics of many campaigns, made before it is asked for.
+
+    python -m benchmarks.stats_load.service RECORDS
+
+Prints its port and serves on loopback until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST_DAY, LAST_DAY = date(2026, 1, 1), date(2026, 3, 31)
+
+
+def records(count: int) -> Iterator[dict[str, object]]:
+    """Records as the service writes them, sent between the two days, in no order of their names."""
+    first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
+    span = (LAST_DAY - FIRST_DAY + timedelta(days=1)) / count
+    for number in range(count):
+        sent = 1000 + number % 9000
+        yield {
+            "mailName": f"Newsletter {number * 7919 % count:07d} für Kunden",
+            "mailSendDate": int((first + number * span).timestamp()) * 1000,
+            "sentCount": sent,
+            "openCount": sent * (number % 50) // 100,
+            "clickCount": sent * (number % 20) // 100,
+            "hardBounce": number % 7,
+            "softBounce": number % 11,
+            "unsentCount": number % 13,
+            "unsubscribeCount": number % 5,
+        }
+
+
+class _Connection(asyncio.Protocol):
+    """Answers every request in the same way; bodies of requests are short and come with their heads."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._got = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, end, body = self._got.partition(b"\r\n\r\n")
+        if end and len(body) >= _content_length(head):
+            self._got = b""
+            self._transport.write(self._answer)
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise ValueError("the service wants a Content-Length")
+
+
+async def _serve(count: int) -> None:
+    answer = {"code": 200, "message": "", "mailStatsList": list(records(count)), "totalRecords": count}
+    body = json.dumps(answer, ensure_ascii=False).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(head + body), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+@contextmanager
+def running(count: int) -> Iterator[int]:
+    """A service in a process of its own; its port."""
+    command = [sys.executable, "-m", "benchmarks.stats_load.service", str(count)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.stdin.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1])))

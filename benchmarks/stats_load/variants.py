@@ -1,0 +1,210 @@
+"""One measurement: a way of loading the statistics, in a process of its own.
+
+    python -m benchmarks.stats_load.variants VARIANT
+
+The environment has the Airflow connections ``warehouse``, ``mail_default`` and ``http_default``. Prints JSON: seconds,
+CPU seconds, peak memory over what the imports alone take (MiB), and records.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.contact_import.variants import Run, _measure
+from benchmarks.stats_load.service import FIRST_DAY, LAST_DAY
+
+PATH = "/v5/campaign/mail/stats/get"
+ASKED = {"startDate": FIRST_DAY.isoformat(), "endDate": LAST_DAY.isoformat()}
+TABLE = "mail_campaign_stats"
+KEY = ("mail_conn_id", "mail_name")
+COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
+RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
+COLUMNS = ("mail_conn_id", "team", "mail_name", "mail_send_date", *COUNTS, *RATES, "observed_at")
+WIRE_COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
+
+# What the operator imports when it runs: here before the clock starts, as for the others.
+LAZILY_IMPORTED = (
+    "airflow_provider_mail.api.client",
+    "airflow_provider_mail.api.stats",
+    "airflow_provider_mail.hooks.errors",
+    "airflow_provider_mail.hooks.mail",
+    "airflow_provider_mail.warehouse.load",
+    "airflow_provider_mail.warehouse.stats",
+    "encodings.idna",
+)
+
+
+def _sql_hook() -> Any:
+    from airflow.providers.common.compat.sdk import BaseHook
+
+    hook = BaseHook.get_hook("warehouse")  # imports the database's hook and driver
+    hook.get_conn().close()
+    return hook
+
+
+def _create(cursor: Any, timestamp: str) -> None:
+    counts, rates = (
+        ", ".join(f"{name} BIGINT" for name in COUNTS),
+        ", ".join(f"{name} DOUBLE PRECISION" for name in RATES),
+    )
+    cursor.execute(
+        f"CREATE TABLE IF NOT EXISTS {TABLE} (mail_conn_id VARCHAR(250), team TEXT, mail_name VARCHAR(200), "
+        f"mail_send_date {timestamp}, {counts}, {rates}, observed_at {timestamp}, PRIMARY KEY ({', '.join(KEY)}))"
+    )
+
+
+def _row(record: dict[str, Any], now: str) -> tuple[Any, ...]:
+    sent, opened, clicked, hard, soft, unsent, unsubscribed = (record[name] for name in WIRE_COUNTS)
+    per_cent = 100 / sent if sent else 0.0
+    return (
+        "mail_default",
+        None,
+        record["mailName"],
+        datetime.fromtimestamp(record["mailSendDate"] / 1000, UTC).isoformat(" "),
+        sent,
+        opened,
+        clicked,
+        hard,
+        soft,
+        unsent,
+        unsubscribed,
+        opened * per_cent,
+        clicked * per_cent,
+        (hard + soft) * per_cent,
+        unsubscribed * per_cent,
+        now,
+    )
+
+
+def http_hook() -> Run:
+    """What is written today: the official hook, the whole answer in memory, `insert_rows`."""
+    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
+    from airflow.providers.http.hooks.http import HttpHook
+
+    sql_hook = _sql_hook()
+    get_hook_lineage_collector()  # the hooks load Airflow's plugins when they are first used
+
+    def run() -> int:
+        with closing(sql_hook.get_conn()) as connection:
+            _create(connection.cursor(), "TIMESTAMP")
+            connection.commit()
+        http_client = HttpHook(method="POST", http_conn_id="http_default")
+        answer = http_client.run(PATH, json=ASKED, headers={"ApiKey": "benchmark"}).json()
+        now = datetime.now(UTC).isoformat(" ")
+        rows = [_row(record, now) for record in answer["mailStatsList"]]
+        sql_hook.insert_rows(TABLE, rows, COLUMNS, replace=True, replace_index=list(KEY))
+        return len(rows)
+
+    return run
+
+
+def ours() -> Run:
+    """The operator, as a task runs it."""
+    from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
+
+    _sql_hook()
+    for module in LAZILY_IMPORTED:
+        import_module(module)
+
+    def run() -> int:
+        operator = MailCampaignStatsToSqlOperator(
+            task_id="stats",
+            sql_conn_id="warehouse",
+            start_day=ASKED["startDate"],
+            end_day=ASKED["endDate"],
+        )
+        dag_run = SimpleNamespace(run_after=datetime.now(UTC))
+        return int(operator.execute({"dag_run": dag_run})["records"])  # type: ignore[typeddict-item]
+
+    return run
+
+
+def limit() -> Run:
+    """Records decoded as they come, and the quickest way into the table that there is: what no operator can beat."""
+    import msgspec
+
+    hook = _sql_hook()
+    decode = msgspec.json.Decoder().decode
+
+    def decoded() -> Iterator[dict[str, Any]]:
+        """Only for the answers of the benchmark: no name has ``},{`` in it."""
+        address = urlsplit(os.environ["BENCHMARK_SERVICE"])
+        with closing(http.client.HTTPConnection(str(address.hostname), address.port)) as connection:
+            connection.request("POST", PATH, json.dumps(ASKED))
+            answer = connection.getresponse()
+            rest = answer.read(1 << 16)
+            rest = rest[rest.index(b"[") :]
+            while True:
+                more = answer.read(1 << 16)
+                end = rest.rfind(b"},") + 1 if more else rest.rindex(b"]")
+                yield from decode(b"[" + rest[1:end] + b"]")
+                if not more:
+                    return
+                rest = rest[end:] + more
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        now = datetime.now(UTC).isoformat(" ")
+        return (_row(record, now) for record in decoded())
+
+    return (
+        (lambda: _limit_postgres(hook, rows()))
+        if hook.conn_type == "postgres"
+        else (lambda: _limit_sqlite(hook, rows()))
+    )
+
+
+def _upsert(source: str) -> str:
+    taken = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY)
+    return f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) {source} ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET {taken}"
+
+
+def _limit_postgres(hook: Any, rows: Iterator[tuple[Any, ...]]) -> int:
+    import psycopg
+
+    connection = hook.get_connection("warehouse")
+    with psycopg.connect(host=connection.host, user=connection.login, dbname=connection.schema) as postgres:
+        cursor, count = postgres.cursor(), 0
+        _create(cursor, "TIMESTAMPTZ")
+        cursor.execute(f"CREATE TEMP TABLE stage (LIKE {TABLE}) ON COMMIT DROP")
+        with cursor.copy("COPY stage FROM STDIN") as copy:
+            lines: list[str] = []
+            for row in rows:
+                count += 1
+                lines.append("\t".join("\\N" if value is None else str(value) for value in row) + "\n")
+                if len(lines) == 500:
+                    copy.write("".join(lines))
+                    lines.clear()
+            copy.write("".join(lines))
+        cursor.execute(_upsert("SELECT * FROM stage"))
+    return count
+
+
+def _limit_sqlite(hook: Any, rows: Iterator[tuple[Any, ...]]) -> int:
+    with closing(hook.get_conn()) as connection:
+        _create(connection, "TIMESTAMP")
+        count = int(connection.executemany(_upsert(f"VALUES ({', '.join('?' for _ in COLUMNS)})"), rows).rowcount)
+        connection.commit()
+    return count
+
+
+VARIANTS: dict[str, Callable[[], Run]] = {variant.__name__: variant for variant in (http_hook, ours, limit)}
+
+if __name__ == "__main__":
+    print(
+        json.dumps(
+            {
+                "records" if name == "contacts" else name: value
+                for name, value in _measure(VARIANTS[sys.argv[1]]()).items()
+            }
+        )
+    )

@@ -1,0 +1,48 @@
+"""Puts the columns of the declared tables into the page that explains them: ``python docs/tables.py``.
+
+Below ``<!-- table: mail_contacts -->`` stands what :func:`columns` makes of that table. A test compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS
+from airflow_provider_mail.warehouse.contacts import CONTACTS
+from airflow_provider_mail.warehouse.rejects import REJECTS
+from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.table import Table
+
+PAGE = Path(__file__).resolve().parent / "warehouse.md"
+TABLES: Mapping[str, Table] = {
+    "mail_campaign_stats": CAMPAIGN_STATS,
+    "mail_campaign_stats_snapshots": CAMPAIGN_SNAPSHOTS,
+    "mail_transactional_stats": TRANSACTIONAL_STATS,
+    "mail_contacts": CONTACTS,
+    "mail_campaigns": CAMPAIGNS,
+    "rejects": REJECTS,
+}
+"""By the name that stands in the page."""
+
+_PLACE = re.compile(r"<!-- table: (\w+) -->\n(?:\|.*\n)*")
+
+
+def columns(table: Table) -> str:
+    """Columns, types and meanings, as a table of Markdown; columns of the key are bold."""
+    lines = ["| column | type | meaning |", "|---|---|---|"]
+    for column in table.columns:
+        name = f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
+        kind = f"{column.type.name}{', may be null' if column.nullable else ''}"
+        lines.append(f"| {name} | {kind} | {column.comment} |")
+    return "\n".join(lines) + "\n"
+
+
+def filled(page: str) -> str:
+    """The page with every table as it is declared now."""
+    return _PLACE.sub(lambda place: f"<!-- table: {place[1]} -->\n{columns(TABLES[place[1]])}", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))

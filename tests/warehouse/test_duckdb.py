@@ -1,0 +1,94 @@
+"""What DuckDB does its own way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from duckdb_provider.hooks.duckdb_hook import DuckDBHook
+
+from airflow_provider_mail.warehouse import dialect
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.load import load
+from tests.warehouse.conftest import Warehouse
+from tests.warehouse.tables import THINGS, thing
+from tests.warehouse.test_concurrency import FORK
+
+
+@pytest.fixture
+def duck(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
+    return make_warehouse("duckdb")
+
+
+def test_created_with_types_key_and_comments(duck: Warehouse) -> None:
+    duck.load(THINGS, [])
+    columns = duck.query(
+        "SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE table_name = 'things' "
+        "ORDER BY column_index"
+    )
+    assert columns == [
+        ("account", "VARCHAR", False, "Whose thing it is"),
+        ("number", "BIGINT", False, "Its number"),
+        ("name", "VARCHAR", True, "What it's called"),
+        ("size", "INTEGER", True, "How large"),
+        ("ratio", "DOUBLE", True, "In percent"),
+        ("good", "BOOLEAN", True, "Or bad"),
+        ("day", "DATE", True, "Of its making"),
+        ("sold_at", "TIMESTAMP", True, "When it was sold"),
+        ("extra", "JSON", True, "All the rest"),
+        ("observed_at", "TIMESTAMP", False, "When it was looked at"),
+    ]
+    assert duck.query(
+        "SELECT constraint_column_names FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY'"
+    ) == [(["account", "number"],)]
+    assert duck.query("SELECT comment FROM duckdb_tables()") == [(THINGS.comment,)]
+
+
+@pytest.mark.parametrize("name", ["things", "main.things", "crm.things", '"My Schema".things', "warehouse.main.things"])
+def test_schemas(duck: Warehouse, name: str) -> None:
+    duck.execute("CREATE SCHEMA crm", 'CREATE SCHEMA "My Schema"')
+    for _ in range(2):
+        duck.load(THINGS, [thing(THINGS, 1)], name)
+    assert len(duck.rows(THINGS, name)) == 1
+
+
+def hold(path: str, held: Any, seconds: float) -> None:
+    import duckdb
+
+    with duckdb.connect(path):
+        held.set()
+        time.sleep(seconds)
+
+
+def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    duck.load(THINGS, [])
+    path = duck.hook.get_connection("warehouse").host
+    held = FORK.Event()
+    process = FORK.Process(target=hold, args=(path, held, 1.0))
+    process.start()
+    assert held.wait(30)
+    assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
+    process.join(30)
+
+    monkeypatch.setattr(dialect, "LOCKED_FILE_WAIT_S", 0.2)
+    held = FORK.Event()
+    process = FORK.Process(target=hold, args=(path, held, 60))
+    process.start()
+    try:
+        assert held.wait(30)
+        with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*Could not set lock on file"):
+            duck.load(THINGS, [thing(THINGS, 2)])
+    finally:
+        process.kill()
+        process.join(30)
+
+
+def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nowhere = json.dumps({"conn_type": "duckdb", "host": str(tmp_path / "nowhere" / "x.duckdb")})
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", nowhere)
+    with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*No such file or directory"):
+        load(DuckDBHook("warehouse"), THINGS, "things", [])
