@@ -126,6 +126,10 @@ def _message(body: Mapping[str, Any] | None, hidden: Collection[str], request: M
     return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
 
 
+TIMEOUTS = 4
+"""So many times the connection's timeout may an answer's head take, and then its body."""
+
+
 class Collector:
     """Takes an answer's body in piece by piece and unpacks it, within bounds of size and time.
 
@@ -138,7 +142,7 @@ class Collector:
     def __init__(self, operation: str, config: ClientConfig, status: int, headers: Mapping[str, str]) -> None:
         self._operation = operation
         self._most = config.max_answer_bytes
-        self._seconds = config.timeout * 4
+        self._seconds = config.timeout * TIMEOUTS
         self._deadline = time.monotonic() + self._seconds
         self._status = status
         self._headers = headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -191,6 +191,7 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/campaign/mail/delete"
     effect = Effect.DELETE
+    looks_prove: ClassVar[bool] = True
 
     mail_name: MailName
 

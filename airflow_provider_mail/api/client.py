@@ -14,11 +14,12 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from airflow_provider_mail.api.answers import Answer, Collector
+from airflow_provider_mail.api.answers import TIMEOUTS, Answer, Collector
 from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError, MailError, forgetting
 from airflow_provider_mail.api.exchange import Call, Exchange, Steps, Walk, transport_error
+from airflow_provider_mail.api.head import HeadTime
 from airflow_provider_mail.api.paging import Pager, next_page
 from airflow_provider_mail.api.quiet import quietly
 
@@ -66,6 +67,7 @@ class MailClient:
         self.config = config
         self._exchange = Exchange(config)
         self._http = _made(httpx.Client, config)
+        self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).trace}
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation.
@@ -115,7 +117,12 @@ class MailClient:
             with (
                 quietly(),
                 self._http.stream(
-                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+                    call.method,
+                    call.path,
+                    headers=dict(call.headers),
+                    content=call.content,
+                    params=call.params,
+                    extensions=self._extensions,
                 ) as response,
             ):
                 collector = Collector(call.operation, self.config, response.status_code, response.headers)
@@ -149,6 +156,7 @@ class AsyncMailClient:
         self.config = config
         self._exchange = Exchange(config)
         self._http = _made(httpx.AsyncClient, config)
+        self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).atrace}
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation.
@@ -197,7 +205,12 @@ class AsyncMailClient:
         try:
             with quietly():
                 async with self._http.stream(
-                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+                    call.method,
+                    call.path,
+                    headers=dict(call.headers),
+                    content=call.content,
+                    params=call.params,
+                    extensions=self._extensions,
                 ) as response:
                     collector = Collector(call.operation, self.config, response.status_code, response.headers)
                     async for piece in response.aiter_raw():

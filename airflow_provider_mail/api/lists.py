@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import AliasChoices, AliasGenerator, ConfigDict
 from pydantic.alias_generators import to_camel, to_pascal
@@ -91,6 +91,7 @@ class DeleteList(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/lists/delete"
     effect = Effect.DELETE
+    looks_prove: ClassVar[bool] = True
 
     list_name: Text
 

@@ -33,6 +33,8 @@ class Deletes(Protocol):
     """A request that deletes something named."""
 
     path: ClassVar[str]
+    looks_prove: ClassVar[bool]
+    """Whether a look that does not find it means that it is not there."""
 
     def exists(self) -> Flow[bool]:
         """Whether it is (still) there."""
@@ -99,10 +101,11 @@ def delete(request: Deletes, *, missing_ok: bool = True) -> Flow[bool]:
     :raises MailMissingError: there is nothing of that name, and ``missing_ok`` is false.
     """
     # How the service answers for what is not there is not shown in the document, so it is looked for.
-    if not (yield from request.exists()):
-        if missing_ok:
-            return False
+    there: bool = yield from request.exists()
+    if not there and not missing_ok:
         raise MailMissingError(f"{request.path}: there is nothing of that name", operation=request.path)
+    if not there and request.looks_prove:
+        return False
     try:
         yield request  # type: ignore[misc]
     except MailAuthError:
@@ -110,5 +113,5 @@ def delete(request: Deletes, *, missing_ok: bool = True) -> Flow[bool]:
     except MailRejectedError:
         if (yield from request.exists()):
             raise
-        # Somebody else was quicker.
-    return True
+        # It was not there, or somebody else was quicker.
+    return there

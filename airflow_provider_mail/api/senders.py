@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -79,6 +79,7 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/verified_senders/delete"
     effect = Effect.DELETE
+    looks_prove: ClassVar[bool] = True
 
     sender_email: Text
 

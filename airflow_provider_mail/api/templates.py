@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_provider_mail.api.base import (
     Effect,
@@ -79,6 +79,7 @@ class DeleteTemplate(MailRequest[MailResponse]):
 
     path = "/v5/campaign/mail/template/delete"
     effect = Effect.DELETE
+    looks_prove: ClassVar[bool] = True
 
     template_name: TemplateName
 

@@ -197,6 +197,34 @@ def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) ->
     assert time.monotonic() - started < 3
 
 
+def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
+    """Also on a connection that has served before."""
+    dripped = []
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        for number in range(500):
+            connection.sendall(b"x")
+            dripped.append(number)
+            time.sleep(0.02)
+
+    def good_then_drip(connection: socket.socket) -> None:
+        connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"code": 200}')
+        connection.recv(65_536)
+        drip(connection)
+
+    for script, requests in ((drip, 0), (good_then_drip, 1)):
+        wire.answer = script
+        client = connect(wire.base_url, retry=ONCE, timeout=0.2)
+        for _ in range(requests):
+            client.send(READ)
+        dripped.clear()
+        with pytest.raises(MailAnswerLostError, match="ReadTimeout"):
+            client.send(READ)
+        # Hung up on long before the ten seconds that it would have taken.
+        assert len(dripped) < 250
+
+
 def test_silence_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     wire.answer = lambda connection: time.sleep(0.5)
     with pytest.raises(MailAnswerLostError, match="ReadTimeout"):

@@ -99,7 +99,7 @@ def test_fill_save_test_and_open_again(page: Page, server: ApiServer, emulator: 
     dialog = add_connection(page, "mail_default")
     expect(dialog.get_by_text("Base URL")).to_be_visible()
     expect(dialog.get_by_text("API key", exact=True)).to_be_visible()
-    expect(dialog.get_by_text("Login")).to_have_count(0)
+    expect(dialog.get_by_text("Login", exact=True)).to_have_count(0)
     expect(dialog.locator("[name=host]")).to_have_attribute("placeholder", "https://api.example.com")
     dialog.locator("[name=host]").fill("https://api.example.com")
     dialog.locator("[name=password]").fill(SECRETS["password"])

@@ -62,6 +62,15 @@ def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> Non
     assert run(delete).returned["deleted"] is False
 
 
+def test_an_erasure_is_asked_for_although_the_contact_is_not_found(run: Run, emulator: Emulator) -> None:
+    """The service may refuse to tell for another reason than that there is no such contact."""
+    emulator.add_contact("ada@example.com")
+    emulator.faults.add("code_before", "contacts/get", code=403, message="not today", http_status=200)
+    done = run(lambda: MailDeleteContactOperator(task_id=TASK, contact_email="ada@example.com"))
+    assert done.state == "success"
+    assert emulator.contact("ada@example.com") is None
+
+
 def test_a_contact_that_is_still_there_is_no_receipt(run: Run, emulator: Emulator) -> None:
     emulator.add_contact("ada@example.com")
     emulator.faults.add("code_before", "contacts/delete", code=200, message="", http_status=200)
