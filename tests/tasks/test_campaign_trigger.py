@@ -233,9 +233,12 @@ def test_a_long_list_of_others_is_not_read_for_a_few(emulator: Emulator) -> None
 
     run(some_polls())
 
-    asked = [entry["body"].get("mailName") for entry in emulator.journal.entries(GETS)][:27]
-    assert asked.count(None) == 9
-    assert {name: asked.count(name) for name in mine} == dict.fromkeys(mine, 3)
+    asked = [entry["body"].get("mailName") for entry in emulator.journal.entries(GETS)]
+    polls = max(asked.count(name) for name in mine)
+    assert polls >= 3
+    # Three pages a poll and not eleven; who joins after the first poll is missing in that one.
+    assert asked.count(None) <= 3 * (polls + 1)
+    assert min(asked.count(name) for name in mine) >= polls - 2
 
 
 def test_connections_and_intervals_are_kept_apart(

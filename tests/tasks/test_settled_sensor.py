@@ -85,7 +85,8 @@ def test_counts_that_still_grow_are_not_final(run: Run, emulator: Emulator, way:
         done = run(lambda: wait(way))
 
     assert (done.state, done.returned["open_count"]) == ("success", 8)
-    assert emulator.journal.count(STATS) >= 5
+    # The third look may find the new count already.
+    assert emulator.journal.count(STATS) >= 4
 
 
 @remembering
