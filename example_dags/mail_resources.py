@@ -29,7 +29,10 @@ with DAG(
 
     # [START howto_upsert_contact]
     contact = MailUpsertContactOperator(
-        task_id="contact", contact_email="ada@example.com", name="Ada", list_name="friends"
+        task_id="contact",
+        contact_email="ada@example.com",
+        name="Ada",
+        list_name="friends",
     )
     # [END howto_upsert_contact]
 

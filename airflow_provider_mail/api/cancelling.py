@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_provider_mail.api.base import Flow
-from airflow_provider_mail.api.campaigns import CancelCampaign, find_campaign
-from airflow_provider_mail.api.errors import MailAuthError, MailError, MailRejectedError
+from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, MailStatus, find_campaign
+from airflow_provider_mail.api.errors import (
+    MailAuthError,
+    MailConflictError,
+    MailError,
+    MailMissingError,
+    MailRejectedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,36 @@ def cancel_campaign(mail_name: str) -> Flow[Cancellation]:
         shown = yield from _shown(mail_name, error)
         return Cancellation(False, f"could not be cancelled: {error}{shown}")
     return Cancellation(True, "was cancelled: it does not go out")
+
+
+def end_campaign(request: CancelCampaign, *, missing_ok: bool = True) -> Flow[bool]:
+    """Cancel a campaign that waits for its send time; whether there was anything to cancel.
+
+    :param missing_ok: let what is not there be cancelled already.
+    :raises MailMissingError: there is none of that name, and ``missing_ok`` is false.
+    :raises MailConflictError: its send time has passed.
+    """
+    found: Campaign | None = yield from find_campaign(request.mail_name)
+    if found is None:
+        if missing_ok:
+            return False
+        raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
+    if found.is_idle_draft:
+        return False
+    try:
+        yield request
+    except MailAuthError:
+        raise
+    except MailRejectedError as refusal:
+        found = yield from find_campaign(request.mail_name)
+        if found is None or found.mail_status == MailStatus.DRAFT:
+            return False  # cancelled already: what that looks like is not shown, but a draft goes nowhere
+        raise MailConflictError(
+            f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it shows mailStatus {found.mail_status}: "
+            f"{refusal}",
+            operation=request.path,
+        ) from None
+    return True
 
 
 def is_scheduled(mail_name: str) -> Flow[bool]:

@@ -1,4 +1,4 @@
-"""Campaigns: create one, exactly once."""
+"""Campaigns: create one, exactly once; cancel or delete one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number, task_instance_name
 from airflow_provider_mail.operators.hidden import revealed
 from airflow_provider_mail.operators.killing import CancelsOnKill
+from airflow_provider_mail.operators.named import BaseDeleteOperator, BaseRemoveOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_mail.api.campaigns import CreateCampaign
+    from airflow_provider_mail.api.base import Flow
+    from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.creation import Creation, OnIncomplete
 
 MAX_NAME_BYTES = 200
@@ -310,6 +312,67 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
             # The trigger keeps the time itself; this one is for a triggerer that is not there.
             timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
         )
+
+
+class MailCancelCampaignOperator(BaseRemoveOperator):
+    """Cancels a campaign that waits for its send time.
+
+    A draft, and what is cancelled already, is left alone. One whose send time has passed fails the task.
+
+    Returns ``mail_name``, ``cancelled`` and ``sandbox``.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/campaigns.md``.
+
+    :param mail_name: its exact name.
+    """
+
+    template_fields: Sequence[str] = (*BaseRemoveOperator.template_fields, "mail_name")
+    thing = "campaign"
+    done = "cancelled"
+
+    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mail_name = mail_name
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return {"mail_name": self.mail_name}
+
+    def removal(self, context: Context) -> Flow[bool]:
+        from airflow_provider_mail.api.campaigns import CancelCampaign
+        from airflow_provider_mail.api.cancelling import end_campaign
+
+        request = CancelCampaign(mail_name=self.mail_name, sandbox_mode=self.sandbox_mode or None)
+        return end_campaign(request, missing_ok=self.ignore_if_missing)
+
+
+class MailDeleteCampaignOperator(BaseDeleteOperator):
+    """Deletes a campaign for good, its statistics with it as far as the service does so.
+
+    Returns ``mail_name``, ``deleted`` and ``sandbox``.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/campaigns.md``.
+
+    :param mail_name: its exact name.
+    """
+
+    template_fields: Sequence[str] = (*BaseDeleteOperator.template_fields, "mail_name")
+    thing = "campaign"
+
+    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mail_name = mail_name
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return {"mail_name": self.mail_name}
+
+    def deletion(self, context: Context) -> DeleteCampaign:
+        from airflow_provider_mail.api.campaigns import DeleteCampaign
+
+        return DeleteCampaign(mail_name=self.mail_name, sandbox_mode=self.sandbox_mode or None)
 
 
 def default_mail_name(context: Context) -> str:

@@ -13,6 +13,7 @@ from airflow_provider_mail.hooks.task import MailTask, check_flags
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider_mail.api.base import Flow
     from airflow_provider_mail.api.named import Creates, Deletes
 
 
@@ -44,7 +45,9 @@ class BaseNamedOperator(MailTask, BaseOperator):
         sandbox = self.sandbox_mode or self.hook.config.sandbox
         named = " ".join([self.thing, *(repr(name) for name in self.identity.values())])
         if not changed:
-            self.log.info("Nothing to do: %s %s.", named, "exists" if done == "created" else "is not there")
+            self.log.info(
+                "Nothing to do: %s %s.", named, "exists" if done == "created" else f"is not there to be {done}"
+            )
         elif sandbox:
             self.log.info("Sandbox: %s would be %s; nothing was changed.", named, done)
         else:
@@ -75,13 +78,14 @@ class BaseCreateOperator(BaseNamedOperator):
             return self._result("created", created)
 
 
-class BaseDeleteOperator(BaseNamedOperator):
-    """Deletes it for good.
-
-    Returns the name, ``deleted`` and ``sandbox``.
+class BaseRemoveOperator(BaseNamedOperator):
+    """Does away with it, if it is there.
 
     :param ignore_if_missing: succeed when there is nothing of that name, which is also what a second try finds.
     """
+
+    done: str
+    """What has then happened to it, and the key of the result that says whether it has."""
 
     def __init__(self, *, ignore_if_missing: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -89,13 +93,29 @@ class BaseDeleteOperator(BaseNamedOperator):
         self.ignore_if_missing = ignore_if_missing
 
     @abstractmethod
+    def removal(self, context: Context) -> Flow[bool]:
+        """What is done; whether there was anything to do."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look for it; do away with it when it is there."""
+        with self.mail_errors():
+            return self._result(self.done, self.hook.run(self.removal(context)))
+
+
+class BaseDeleteOperator(BaseRemoveOperator):
+    """Deletes it for good.
+
+    Returns the name, ``deleted`` and ``sandbox``.
+    """
+
+    done = "deleted"
+
+    @abstractmethod
     def deletion(self, context: Context) -> Deletes:
         """The request."""
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Look for it; delete it when it is there."""
+    def removal(self, context: Context) -> Flow[bool]:
+        """Delete it."""
         from airflow_provider_mail.api.named import delete
 
-        with self.mail_errors():
-            deleted = self.hook.run(delete(self.deletion(context), missing_ok=self.ignore_if_missing))
-            return self._result("deleted", deleted)
+        return delete(self.deletion(context), missing_ok=self.ignore_if_missing)

@@ -20,7 +20,11 @@ from airflow.sdk import DAG, BaseOperator, XComArg, task
 from airflow.serialization import serialized_objects
 
 import airflow_provider_mail
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.campaigns import (
+    MailCancelCampaignOperator,
+    MailCreateCampaignOperator,
+    MailDeleteCampaignOperator,
+)
 from airflow_provider_mail.operators.contacts import (
     MailDeleteContactOperator,
     MailImportContactsOperator,
@@ -54,6 +58,8 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailCampaignStatsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailCampaignsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailContactsToSqlOperator: {"sql_conn_id": "warehouse", "list_name": "friends"},
+    MailCancelCampaignOperator: {"mail_name": "a"},
+    MailDeleteCampaignOperator: {"mail_name": "a"},
     MailCreateCampaignOperator: {"sender_mail": "news@example.com"},
     MailCreateListOperator: {"list_name": "friends"},
     MailCreateTemplateOperator: {"template_name": "a", "template_content": "<p></p>", "template_subject": "b"},

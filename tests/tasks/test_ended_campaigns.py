@@ -1,0 +1,81 @@
+"""`MailCancelCampaignOperator` and `MailDeleteCampaignOperator`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator, MailDeleteCampaignOperator
+from tests.tasks.conftest import TASK, Connect, Run
+
+CANCEL, DELETE = "campaign/mail/cancel", "campaign/mail/delete"
+TOMORROW = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+
+
+def cancel(**options: Any) -> MailCancelCampaignOperator:
+    return MailCancelCampaignOperator(task_id=TASK, mail_name="spring{{ '' }}", **options)
+
+
+def delete(**options: Any) -> MailDeleteCampaignOperator:
+    return MailDeleteCampaignOperator(task_id=TASK, mail_name="spring", **options)
+
+
+@pytest.mark.parametrize("looks_like", ["draft", "removed"])
+def test_cancelled_once(run: Run, emulator: Emulator, looks_like: str) -> None:
+    emulator.change_settings(state_after_cancel=looks_like)
+    emulator.add_campaign("spring", state="scheduled", send_date=TOMORROW)
+    emulator.add_campaign("spring sale", state="scheduled", send_date=TOMORROW)
+
+    assert run(cancel).returned == {"mail_name": "spring", "cancelled": True, "sandbox": False}
+    assert run(cancel).returned == {"mail_name": "spring", "cancelled": False, "sandbox": False}
+
+    assert [entry["body"] for entry in emulator.journal.processed(CANCEL)] == [{"mailName": "spring"}]
+    assert emulator.campaigns("spring sale")[0]["state"] == "scheduled"
+
+
+def test_a_lost_answer(run: Run, emulator: Emulator) -> None:
+    emulator.add_campaign("spring", state="scheduled", send_date=TOMORROW)
+    emulator.faults.add("close_after", CANCEL)
+    assert run(cancel).state == "success"
+
+
+@pytest.mark.parametrize("state", ["sending", "done", "failed"])
+def test_too_late(run: Run, emulator: Emulator, state: str) -> None:
+    emulator.add_campaign("spring", state=state)
+    done = run(lambda: cancel(retries=2))
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "campaign 'spring' cannot be cancelled, it shows mailStatus" in done.log
+
+
+def test_a_draft_needs_no_cancelling(run: Run, emulator: Emulator) -> None:
+    emulator.add_campaign("spring", state="draft")
+    assert run(cancel).returned["cancelled"] is False
+    assert emulator.journal.count(CANCEL) == 0
+
+
+@pytest.mark.parametrize("make", [cancel, delete])
+def test_nothing_of_that_name(run: Run, emulator: Emulator, make: Any) -> None:
+    emulator.add_campaign("spring sale")
+    assert run(make).state == "success"
+    done = run(lambda: make(ignore_if_missing=False, retries=2))
+    assert (done.state, done.tries) == ("failed", 1)
+    assert emulator.journal.count(CANCEL) == emulator.journal.count(DELETE) == 0
+
+
+def test_in_a_sandbox_nothing_is_cancelled(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(sandbox=True)
+    emulator.add_campaign("spring", state="scheduled", send_date=TOMORROW)
+    assert run(cancel).returned == {"mail_name": "spring", "cancelled": False, "sandbox": True}
+    assert emulator.campaigns("spring")[0]["state"] == "scheduled"
+
+
+def test_deleted_once(run: Run, emulator: Emulator) -> None:
+    emulator.add_campaign("spring", state="done")
+    emulator.add_campaign("spring sale", state="done")
+    assert run(delete).returned == {"mail_name": "spring", "deleted": True, "sandbox": False}
+    assert run(delete).returned == {"mail_name": "spring", "deleted": False, "sandbox": False}
+    assert emulator.journal.count(DELETE) == 1
+    assert [entry["body"] for entry in emulator.journal.processed(DELETE)] == [{"mailName": "spring"}]
