@@ -71,7 +71,8 @@ def save(dialog: Locator) -> None:
 
 
 def press_test(page: Page, conn_id: str, outcome: str) -> str:
-    """What the button in the list says."""
+    """What the button in the list says; what it said before is gone with the page."""
+    page.reload()
     page.get_by_role("row").filter(has_text=conn_id).get_by_label("Test Connection").click()
     toast = page.locator("[data-scope=toast][data-part=root]").filter(has_text=outcome)
     words = toast.locator("[data-part=description]").inner_text()
