@@ -186,14 +186,13 @@ def test_each_mapped_task_has_a_name_of_its_own(run: Run, emulator: Emulator) ->
 
 
 def test_long_names_are_cut_and_stay_different(run_dag: Callable[..., Any], emulator: Emulator) -> None:
-    names = []
-    for task_id in ("one", "other"):
-        with DAG("d" * 250, schedule=None) as dag:
-            create(task_id=task_id)
-        names.append(run_dag(dag).xcom(task_id)["mail_name"])
+    with DAG("d" * 250, schedule=None) as dag:
+        create(task_id="one")
+        create(task_id="other")
+    done = run_dag(dag)
+    names = {done.xcom(task_id)["mail_name"] for task_id in ("one", "other")}
 
-    assert [campaign["mailName"] for campaign in emulator.campaigns()] == names
-    assert len(set(names)) == 2
+    assert {campaign["mailName"] for campaign in emulator.campaigns()} == names
     assert [len(name) for name in names] == [200, 200]
 
 
