@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Hashable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.senders import Checks, GetSenders, checks_of, sender_in, verify_sender
-from airflow_provider_mail.hooks.campaign_watch import SHORTEST_INTERVAL
-from airflow_provider_mail.hooks.watch import Part, Watch, joined
+from airflow_provider_mail.hooks.watch import Part, Watch
 
 
 @dataclass(eq=False, kw_only=True)
@@ -21,18 +17,6 @@ class SenderPart(Part):
 
     sender_email: str
     selector: str | None
-
-
-@asynccontextmanager
-async def sender_looks(mail_conn_id: str, interval: float, part: SenderPart) -> AsyncIterator[None]:
-    """Take part in the running loop's polls of a connection.
-
-    :param interval: seconds from one poll to the next.
-    """
-    interval = max(interval, SHORTEST_INTERVAL)
-    watches = _watches.setdefault(asyncio.get_running_loop(), {})
-    async with joined(watches, (mail_conn_id, interval), lambda: SenderWatch(mail_conn_id, interval), part):
-        yield
 
 
 class SenderWatch(Watch[SenderPart]):
@@ -53,6 +37,3 @@ class SenderWatch(Watch[SenderPart]):
             senders = await client.send(GetSenders())
             found |= {part: checks_of(sender_in(senders, part.sender_email)) for part in due if part not in found}
         return found
-
-
-_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SenderWatch]] = WeakKeyDictionary()

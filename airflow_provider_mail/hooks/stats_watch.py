@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Hashable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.settling import Days, StatsLook, by_name
 from airflow_provider_mail.api.stats import campaign_stats
-from airflow_provider_mail.hooks.campaign_watch import SHORTEST_INTERVAL
-from airflow_provider_mail.hooks.watch import Part, Watch, joined
+from airflow_provider_mail.hooks.watch import Part, Watch
 
 
 @dataclass(eq=False, kw_only=True)
@@ -27,18 +23,6 @@ class StatsPart(Part):
 
     mail_name: str
     days: Days
-
-
-@asynccontextmanager
-async def stats_looks(mail_conn_id: str, interval: float, part: StatsPart) -> AsyncIterator[None]:
-    """Take part in the running loop's polls of a connection; those that concern the campaign put a look in the queue.
-
-    :param interval: seconds from one poll to the next; waits with different intervals have different polls.
-    """
-    interval = max(interval, SHORTEST_INTERVAL)
-    watches = _watches.setdefault(asyncio.get_running_loop(), {})
-    async with joined(watches, (mail_conn_id, interval), lambda: StatsWatch(mail_conn_id, interval), part):
-        yield
 
 
 class StatsWatch(Watch[StatsPart]):
@@ -71,6 +55,3 @@ def stretches(windows: Iterable[Days]) -> list[Days]:
         else:
             merged.append((start_day, end_day))
     return merged
-
-
-_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, StatsWatch]] = WeakKeyDictionary()

@@ -6,13 +6,16 @@ import hashlib
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_mail.api.waiting import Look
+    from airflow_provider_mail.api.base import Flow
+    from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.hooks.mail import MailHook
+
+T = TypeVar("T")
 
 
 class MailTask:
@@ -33,12 +36,12 @@ class MailTask:
 
         return airflow_errors(self.mail_conn_id)
 
-    def look_at(self, mail_name: str) -> Look:
-        """One look at a campaign, for somebody who waits for it; a failed look is a result too."""
+    def ask(self, flow: Flow[T]) -> T | MailError:
+        """Ask the service, for somebody who waits; a failed look is a result too."""
         from airflow_provider_mail.api.errors import MailError
 
         try:
-            return self.hook.find_campaign(mail_name)
+            return self.hook.run(flow)
         except MailError as error:
             if not error.temporary:
                 # The connection may be mended while we wait: the next look reads it anew.

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError
@@ -17,15 +18,21 @@ from airflow_provider_mail.hooks.mail import MailHook
 
 log = logging.getLogger(__name__)
 
+SETTLE_SECONDS = 5.0
+"""A trigger that fires before the scheduler has noted the deferral can fail the task: nothing is looked at earlier."""
 
-@dataclass(eq=False)
+SHORTEST_INTERVAL = 0.1
+"""Nobody may poll without a pause, whatever a sensor's `poke_interval` says."""
+
+
+@dataclass(eq=False, kw_only=True)
 class Part:
     """One trigger's part in a poll.
 
     :param not_before: Unix time before which there is nothing to see; may be changed between two looks.
     """
 
-    not_before: float
+    not_before: float = 0.0
     looks: asyncio.Queue[tuple[Any, float]] = field(default_factory=asyncio.Queue)
     """What each look found, or the `MailError` with which it failed, and the Unix time at which it began."""
 
@@ -117,24 +124,29 @@ class Watch(ABC, Generic[P]):
             await client.close()
 
 
-W = TypeVar("W", bound=Watch[Any])
-
-
 @asynccontextmanager
-async def joined(
-    watches: MutableMapping[Hashable, W], key: Hashable, make: Callable[[], W], part: Part
-) -> AsyncIterator[W]:
-    """Take part in the watch of that key, which is made when it is the first and ended when it is the last.
+async def joined(kind: type[Watch[P]], mail_conn_id: str, interval: float, part: P) -> AsyncIterator[None]:
+    """Take part in the running loop's polls of a connection; those that concern the part put a look in its queue.
 
-    :param watches: those of the running loop.
+    The poll is begun by the first to come and ended by the last to go.
+
+    :param kind: what is polled.
+    :param interval: seconds from one poll to the next; parts with different intervals have different polls.
     """
+    interval = max(interval, SHORTEST_INTERVAL)
+    part.not_before = max(part.not_before, time.time() + min(interval, SETTLE_SECONDS))
+    watches = _watches.setdefault(asyncio.get_running_loop(), {})
+    key = kind, mail_conn_id, interval
     if key not in watches:
-        watches[key] = make()
+        watches[key] = kind(mail_conn_id, interval)
     watch = watches[key]
     watch.join(part)
     try:
-        yield watch
+        yield
     finally:
         if watch.leave(part):
             del watches[key]
             await watch.end()
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Watch[Any]]] = WeakKeyDictionary()

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import (
-    AirflowFailException,
-    AirflowSensorTimeout,
-    BaseSensorOperator,
-    PokeReturnValue,
-    conf,
-)
-
-from airflow_provider_mail.hooks.task import MailTask, check_flags
-from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
+from airflow_provider_mail.sensors.base import BaseWaitSensor
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_mail.api.waiting import CampaignWait
+    from airflow_provider_mail.api.waiting import CampaignWait, Look, Verdict
+    from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 
 DOUBT_SECONDS = 2.0
 """Pause before looking again in reschedule mode, where a draft has to be judged at once."""
 
 
-class MailCampaignSensor(MailTask, BaseSensorOperator):
+class MailCampaignSensor(BaseWaitSensor):
     """Waits until a campaign has gone out (``mailStatus`` 2) and returns its ``mailStats``.
 
     Fails when the service reports failure (4); when the campaign stays a draft for three looks with no send time ahead
@@ -47,65 +39,44 @@ class MailCampaignSensor(MailTask, BaseSensorOperator):
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id", "mail_name")
+    template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name")
+    identity = "mail_name"
+    absent = "campaign {!r} to wait for"
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str = "mail_default",
-        mail_name: str,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_flags(deferrable=deferrable)
-        self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
-        self.deferrable = deferrable
-        self._wait: CampaignWait | None = None
 
-    def poke(self, context: Context) -> PokeReturnValue | bool:
-        """Look once; when it is deferrable and there is something to wait for, go on in the triggerer."""
-        from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+    @cached_property
+    def _wait(self) -> CampaignWait:
+        from airflow_provider_mail.api.waiting import CampaignWait
 
-        if not self.mail_name:
-            raise AirflowFailException("mail_name: is empty")
-        if self._wait is None:
-            self._wait = CampaignWait(self.mail_name)
-        look = self.look_at(self.mail_name)
-        if look is None and self.hook.config.sandbox:
-            self.log.info("Sandbox: there is no campaign %r to wait for.", self.mail_name)
-            return PokeReturnValue(is_done=True, xcom_value={})
+        return CampaignWait(self.mail_name)
+
+    def look(self, context: Context) -> Look:
+        from airflow_provider_mail.api.campaigns import find_campaign
+
+        return self.ask(find_campaign(self.mail_name))
+
+    def judge(self, look: Look) -> Verdict:
+        from airflow_provider_mail.api.campaigns import find_campaign
+        from airflow_provider_mail.api.waiting import Outcome
+
         verdict = self._wait.judge(look)
         while self.reschedule and self._wait.in_doubt and verdict.outcome is Outcome.WAITING:
             # The next poke is another process and knows nothing of this one.
             time.sleep(DOUBT_SECONDS)
-            verdict = self._wait.judge(self.look_at(self.mail_name))
-        self.log.info("%s", verdict.message)
-        if verdict.outcome is not Outcome.WAITING:
-            event = event_of(self.mail_conn_id, self.mail_name, verdict)
-            return PokeReturnValue(is_done=True, xcom_value=mail_stats_of(event, time_up=AirflowSensorTimeout))
-        if self.deferrable:
-            # Not before this look: a trigger that fires at once could overtake the scheduler.
-            self._defer(self._wait)
-        return False
+            verdict = self._wait.judge(self.ask(find_campaign(self.mail_name)))
+        return verdict
 
-    def _defer(self, wait: CampaignWait) -> None:
-        end_time = time.time() + self.timeout
-        self.defer(
-            trigger=MailCampaignTrigger(
-                mail_conn_id=self.mail_conn_id,
-                mail_name=self.mail_name,
-                poke_interval=self.poke_interval,
-                end_time=end_time,
-                not_before=wait.not_before,
-                seen=wait.seen,
-            ),
-            method_name="execute_complete",
-            # The trigger keeps the time itself; this one is for a triggerer that is not there.
-            timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
+    def trigger(self, end_time: float) -> MailCampaignTrigger:
+        from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+
+        return MailCampaignTrigger(
+            mail_conn_id=self.mail_conn_id,
+            mail_name=self.mail_name,
+            poke_interval=self.poke_interval,
+            end_time=end_time,
+            not_before=self._wait.not_before,
+            seen=self._wait.seen,
         )
-
-    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event."""
-        return mail_stats_of(event, time_up=AirflowSensorTimeout)

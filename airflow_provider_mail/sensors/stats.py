@@ -7,29 +7,22 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import (
-    AirflowFailException,
-    AirflowSensorTimeout,
-    BaseSensorOperator,
-    PokeReturnValue,
-    conf,
-)
-
-from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number
-from airflow_provider_mail.triggers.campaigns import event_of, mail_stats_of
-from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from airflow_provider_mail.hooks.task import check_number
+from airflow_provider_mail.sensors.base import BaseWaitSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_mail.api.settling import Days, SettlingStats, StatsLook
+    from airflow_provider_mail.api.settling import SettlingStats, StatsLook
+    from airflow_provider_mail.api.waiting import Verdict
     from airflow_provider_mail.hooks.ledger import Ledger
+    from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 MEMORY = "mail_stats_settled"
 
 
-class MailStatsSettledSensor(MailTask, BaseSensorOperator):
+class MailStatsSettledSensor(BaseWaitSensor):
     """Waits until the statistics of a campaign are final, and returns the last record.
 
     They are final when ``observations`` looks in a row, each at least ``apart`` after the one before, have found the
@@ -63,12 +56,13 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
     :param poke_interval: seconds from one look to the next.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id", "mail_name", "start_day", "end_day")
+    template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name", "start_day", "end_day")
+    identity = "mail_name"
+    absent = "campaign {!r} whose statistics could settle"
 
     def __init__(
         self,
         *,
-        mail_conn_id: str = "mail_default",
         mail_name: str,
         observations: int | None = 3,
         apart: float | timedelta = 3600.0,
@@ -76,13 +70,10 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
         start_day: str | None = None,
         end_day: str | None = None,
         lookback_days: int = 7,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float | timedelta = 900.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
-        check_flags(deferrable=deferrable)
-        self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.observations = observations
         self.apart = _seconds(apart)
@@ -90,7 +81,6 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
         self.start_day = start_day
         self.end_day = end_day
         self.lookback_days = lookback_days
-        self.deferrable = deferrable
         if observations is None and age is None:
             raise ValueError("observations, age: one of them must say when the statistics are final")
         if observations is not None and observations < 2:
@@ -98,91 +88,67 @@ class MailStatsSettledSensor(MailTask, BaseSensorOperator):
         if self.apart < 0 or (self.age or 0) < 0:
             raise ValueError("apart, age: must not be negative")
         check_number("lookback_days", lookback_days, whole=True)
-        if self.reschedule and not deferrable and age is None and not AIRFLOW_V_3_3_PLUS:
+        if self.reschedule and not self.deferrable and age is None and not AIRFLOW_V_3_3_PLUS:
             raise ValueError(
                 "observations: Airflow before 3.3 keeps nothing between the looks of mode='reschedule'; "
                 "use deferrable=True or mode='poke', or give an age"
             )
         self._settling: SettlingStats | None = None
+        self._looked_at = 0.0
+        self._days: tuple[date, date | None] = (date.min, None)
 
-    def poke(self, context: Context) -> PokeReturnValue | bool:
-        """Look once; when it is deferrable and there is something to wait for, go on in the triggerer."""
-        from airflow_provider_mail.api.waiting import Outcome
-        from airflow_provider_mail.hooks.ledger import task_ledger
+    def look(self, context: Context) -> StatsLook:
+        from airflow_provider_mail.api.settling import find_stats
+        from airflow_provider_mail.hooks.window import window
 
-        if not self.mail_name:
-            raise AirflowFailException("mail_name: is empty")
-        start_day, end_day = self._days(context)
-        ledger = task_ledger(context, MEMORY)
-        settling = self._settling = self._settling or self._remembered(ledger)
-        at = time.time()
-        look = self._look(settling.days(start_day, end_day, at))
-        if look is None and self.hook.config.sandbox:
-            self.log.info("Sandbox: there is no campaign %r whose statistics could settle.", self.mail_name)
-            return PokeReturnValue(is_done=True, xcom_value={})
-        verdict = settling.judge(look, at)
-        self.log.info("%s", verdict.message)
-        if verdict.outcome is not Outcome.WAITING:
-            event = event_of(self.mail_conn_id, self.mail_name, verdict)
-            return PokeReturnValue(is_done=True, xcom_value=mail_stats_of(event, time_up=AirflowSensorTimeout))
-        if self.deferrable:
-            # Not before this look: a trigger that fires at once could overtake the scheduler.
-            self._defer(settling, start_day, end_day)
-        elif ledger.durable:
-            ledger.write(settling.memory)
+        start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
+        self._days = start_day, end_day if self.end_day else None
+        settling = self._settling = self._settling or self._remembered(context)
+        self._looked_at = time.time()
+        return self.ask(find_stats(self.mail_name, settling.days(*self._days, self._looked_at)))
+
+    def judge(self, look: StatsLook) -> Verdict:
+        assert self._settling is not None
+        return self._settling.judge(look, self._looked_at)
+
+    def keep(self, context: Context) -> None:
+        assert self._settling is not None
+        ledger = self._ledger(context)
+        if ledger.durable:
+            ledger.write(self._settling.memory)
         elif self.reschedule:
             self.log.info("This Airflow keeps nothing between looks: only the age ends the wait.")
-        return False
 
-    def _remembered(self, ledger: Ledger) -> SettlingStats:
+    def _ledger(self, context: Context) -> Ledger:
+        from airflow_provider_mail.hooks.ledger import task_ledger
+
+        return task_ledger(context, MEMORY)
+
+    def _remembered(self, context: Context) -> SettlingStats:
         from airflow_provider_mail.api.settling import SettlingStats
 
-        memory = None if self.deferrable else ledger.read()
+        memory = None if self.deferrable else self._ledger(context).read()
         return SettlingStats(
             self.mail_name, observations=self.observations, apart=self.apart, age=self.age, memory=memory
         )
 
-    def _days(self, context: Context) -> tuple[date, date | None]:
-        from airflow_provider_mail.hooks.window import window
+    def trigger(self, end_time: float) -> MailStatsSettledTrigger:
+        from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
-        start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
-        return start_day, end_day if self.end_day else None
-
-    def _look(self, days: Days) -> StatsLook:
-        from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.settling import find_stats
-
-        try:
-            return self.hook.run(find_stats(self.mail_name, days))
-        except MailError as error:
-            if not error.temporary:
-                # The connection may be mended while we wait: the next look reads it anew.
-                self.hook.close()
-                del self.__dict__["hook"]
-            return error
-
-    def _defer(self, settling: SettlingStats, start_day: date, end_day: date | None) -> None:
-        self.defer(
-            trigger=MailStatsSettledTrigger(
-                mail_conn_id=self.mail_conn_id,
-                mail_name=self.mail_name,
-                start_day=start_day.isoformat(),
-                end_day=end_day.isoformat() if end_day else None,
-                observations=self.observations,
-                apart=self.apart,
-                age=self.age,
-                memory=settling.memory,
-                poke_interval=self.poke_interval,
-                end_time=time.time() + self.timeout,
-            ),
-            method_name="execute_complete",
-            # The trigger keeps the time itself; this one is for a triggerer that is not there.
-            timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
+        assert self._settling is not None
+        start_day, end_day = self._days
+        return MailStatsSettledTrigger(
+            mail_conn_id=self.mail_conn_id,
+            mail_name=self.mail_name,
+            start_day=start_day.isoformat(),
+            end_day=end_day.isoformat() if end_day else None,
+            observations=self.observations,
+            apart=self.apart,
+            age=self.age,
+            memory=self._settling.memory,
+            poke_interval=self.poke_interval,
+            end_time=end_time,
         )
-
-    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event."""
-        return mail_stats_of(event, time_up=AirflowSensorTimeout)
 
 
 def _seconds(time: float | timedelta) -> float:

@@ -1,27 +1,26 @@
-"""Waiting for a campaign without a worker slot, and what the outcome means to the task that waited."""
+"""Campaigns: waiting for one without a worker slot, and an asset event when some are over."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_provider_mail.hooks.task import check_number
+from airflow_provider_mail.triggers.base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.waiting import Look, Verdict
+    from airflow_provider_mail.hooks.campaign_events import FinalCampaign
+    from airflow_provider_mail.hooks.watch import Part, Watch
+    from airflow_provider_mail.triggers.base import Judge
 
 
-class MailCampaignTrigger(BaseTrigger):
+class MailCampaignTrigger(BaseWaitTrigger):
     """Fires when a campaign has gone out, has failed, or when the time is up.
-
-    Its arguments are stored unencrypted in Airflow's database: they hold a connection id and no secret. They stay the
-    same from version to version, so that waits survive an upgrade.
-
-    Its event is made by :func:`event_of` and read by :func:`mail_stats_of`.
 
     :param mail_conn_id: the connection.
     :param mail_name: the campaign's exact name.
@@ -33,6 +32,8 @@ class MailCampaignTrigger(BaseTrigger):
     :param cancel_on_kill: cancel the campaign when the task that waits is marked failed or successful. Needs Airflow
         3.3; earlier ones do not tell a trigger.
     """
+
+    watch = "airflow_provider_mail.hooks.campaign_watch"
 
     def __init__(
         self,
@@ -46,42 +47,33 @@ class MailCampaignTrigger(BaseTrigger):
         max_poll_errors: int = 10,
         cancel_on_kill: bool = False,
     ) -> None:
-        super().__init__()
-        self.mail_conn_id = mail_conn_id
+        super().__init__(
+            mail_conn_id=mail_conn_id, poke_interval=poke_interval, end_time=end_time, max_poll_errors=max_poll_errors
+        )
         self.mail_name = mail_name
-        self.poke_interval = poke_interval
-        self.end_time = end_time
         self.not_before = not_before
         self.seen = seen
-        self.max_poll_errors = max_poll_errors
         self.cancel_on_kill = cancel_on_kill
+
+    @property
+    def awaited(self) -> str:
+        return self.mail_name
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
-        return (
-            "airflow_provider_mail.triggers.campaigns.MailCampaignTrigger",
-            {
-                "mail_conn_id": self.mail_conn_id,
-                "mail_name": self.mail_name,
-                "poke_interval": self.poke_interval,
-                "end_time": self.end_time,
-                "not_before": self.not_before,
-                "seen": self.seen,
-                "max_poll_errors": self.max_poll_errors,
-                # Only when it is wanted: a triggerer that is not upgraded yet does not know it.
-                **({"cancel_on_kill": True} if self.cancel_on_kill else {}),
-            },
-        )
+        path, arguments = super().serialize()
+        if not self.cancel_on_kill:
+            # A triggerer that is not upgraded yet does not know it.
+            del arguments["cancel_on_kill"]
+        return path, arguments
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait; yields exactly one event."""
-        # In a thread: importing what makes requests takes long enough to hold up every other trigger.
-        watch = await asyncio.to_thread(import_module, "airflow_provider_mail.hooks.campaign_watch")
-        async with watch.campaign_looks(
-            self.mail_conn_id, self.poke_interval, self.mail_name, self.not_before
-        ) as looks:
-            final = await self._wait(looks)
-        yield TriggerEvent(event_of(self.mail_conn_id, self.mail_name, final))
+    def waiting(self) -> tuple[type[Watch[Any]], Part, Judge]:
+        from airflow_provider_mail.api.waiting import CampaignWait
+        from airflow_provider_mail.hooks.campaign_watch import CampaignPart, CampaignWatch
+
+        wait = CampaignWait(self.mail_name, seen=self.seen, looked=True, max_poll_errors=self.max_poll_errors)
+        part = CampaignPart(mail_name=self.mail_name, not_before=self.not_before)
+        return CampaignWatch, part, lambda look, _: wait.judge(look)
 
     async def on_kill(self) -> None:
         """Airflow's word for a task that was ended while it was deferred; it also comes when it was not."""
@@ -93,54 +85,121 @@ class MailCampaignTrigger(BaseTrigger):
         came_of_it = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
         self.log.info("campaign %r %s", self.mail_name, came_of_it)
 
-    async def _wait(self, looks: asyncio.Queue[tuple[Look, float]]) -> Verdict:
-        from airflow_provider_mail.api.waiting import CampaignWait, Outcome, Verdict
 
-        # The task looked before it deferred, so a refusal is news and may pass.
-        wait = CampaignWait(self.mail_name, seen=self.seen, looked=True, max_poll_errors=self.max_poll_errors)
-        verdict = Verdict(Outcome.WAITING, f"campaign {self.mail_name!r} was not looked at yet")
-        while verdict.outcome is Outcome.WAITING:
-            left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
-            try:
-                async with asyncio.timeout(left):
-                    look, _ = await looks.get()
-            except TimeoutError:
-                return Verdict(Outcome.TIMEOUT, f"the time is up: {verdict.message}")
-            verdict = wait.judge(look)
-            self.log.info("%s", verdict.message)
-        return verdict
+class MailCampaignEventTrigger(BaseEventTrigger):
+    """Fires when campaigns have reached a final ``mailStatus``: gone out (2), or failed (4).
 
+    For ``AssetWatcher``: each event becomes an event of the asset, and ``extra["payload"]`` of it is plain JSON with
+    ``mail_conn_id`` and ``campaigns``, which are those that one look has found: ``mail_name``, ``guid``,
+    ``mail_status``, ``send_time`` (ISO 8601, UTC) and ``mail_stats`` of each.
 
-def event_of(mail_conn_id: str, mail_name: str, verdict: Verdict) -> dict[str, Any]:
-    """A wait's end as plain JSON: ``status``, ``mail_name``, ``message``, ``mail_stats``."""
-    message, where = verdict.message, f"connection {mail_conn_id!r}"
-    if verdict.outcome in ("refused", "error") and where not in message:
-        message = f"{where}: {message}"
-    return {
-        "status": verdict.outcome.value,
-        "mail_name": mail_name,
-        "message": message,
-        "mail_stats": verdict.mail_stats,
-    }
+    Each campaign is reported at least once. A start that finds no memory of an earlier one reports those that were sent
+    since ``lookback``. Airflow 3.3 keeps what was reported in the asset's state store, so that a restart of the
+    triggerer repeats at most the last moments; on earlier ones it repeats what was sent since ``lookback``. What goes
+    out while no triggerer runs is reported afterwards, if it was sent since ``lookback``.
 
+    It never ends. A look that fails is logged and repeated, after pauses that grow up to a quarter of an hour.
 
-def mail_stats_of(event: dict[str, Any] | None, *, time_up: type[AirflowException]) -> dict[str, Any]:
-    """The ``mailStats`` of a campaign that has gone out, from the event of :class:`MailCampaignTrigger`.
+    .. seealso::
+        For more information on how to use this trigger, see ``docs/waiting.md``.
 
-    :param event: what the trigger yielded.
-    :param time_up: raised when the time was up.
-    :raises AirflowFailException: when the campaign failed or the service refused to say: a retry would not mend it.
-    :raises AirflowException: when the polls failed, or the event is none of the trigger's.
+    :param mail_conn_id: the connection.
+    :param mail_name: only the campaign of exactly this name.
+    :param name_prefix: only campaigns whose name begins so.
+    :param name_contains: only campaigns whose name contains this.
+    :param mail_status: the states to report, of 2 and 4.
+    :param lookback: how far back a start without memory looks; seconds or a timedelta.
+    :param poke_interval: seconds from one poll to the next; all triggers with the same connection and interval, and
+        the same text to look for, share it.
     """
-    if not isinstance(event, dict) or not {"status", "message", "mail_stats"} <= event.keys():
-        raise AirflowException(f"not an event of MailCampaignTrigger: {event!r}")
-    status, message = event["status"], event["message"]
-    if status == "complete" and isinstance(event["mail_stats"], dict):
-        return event["mail_stats"]
-    if status in ("failed", "refused"):
-        raise AirflowFailException(message)
-    if status == "timeout":
-        raise time_up(message)
-    if status == "error":
-        raise AirflowException(message)
-    raise AirflowException(f"not an event of MailCampaignTrigger: {event!r}")
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        mail_name: str | None = None,
+        name_prefix: str | None = None,
+        name_contains: str | None = None,
+        mail_status: Sequence[int] = (2, 4),
+        lookback: float | timedelta = 3 * 86_400.0,
+        poke_interval: float = 60.0,
+    ) -> None:
+        super().__init__()
+        texts = {"mail_name": mail_name, "name_prefix": name_prefix, "name_contains": name_contains}
+        given = {name: text for name, text in texts.items() if text is not None}
+        if len(given) > 1:
+            raise ValueError(f"{', '.join(given)}: only one of them can be given")
+        if "" in given.values():
+            raise ValueError(f"{', '.join(given)}: is empty; leave it out for all campaigns")
+        if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
+            raise ValueError(f"mail_status: must be a list of 2 (gone out), 4 (failed) or both, not {mail_status!r}")
+        seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
+        check_number("lookback", seconds)
+        check_number("poke_interval", poke_interval, above=True)
+        self.mail_conn_id = mail_conn_id
+        self.mail_name = mail_name
+        self.name_prefix = name_prefix
+        self.name_contains = name_contains
+        self.mail_status = sorted(set(mail_status))
+        self.lookback = float(seconds)
+        self.poke_interval = float(poke_interval)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class path and the arguments, which tell one watcher from another: stored encrypted, and no secret."""
+        return (
+            "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger",
+            {
+                "mail_conn_id": self.mail_conn_id,
+                "mail_name": self.mail_name,
+                "name_prefix": self.name_prefix,
+                "name_contains": self.name_contains,
+                "mail_status": self.mail_status,
+                "lookback": self.lookback,
+                "poke_interval": self.poke_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look again and again; yields an event for each look that finds campaigns that are over."""
+        # In a thread: importing what makes requests takes long enough to hold up every other trigger.
+        await asyncio.to_thread(import_module, "airflow_provider_mail.hooks.campaign_events")
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.hooks.campaign_events import EventPart, FinalWatch, Memory, News, digest, pause_after
+        from airflow_provider_mail.hooks.watch import joined
+
+        names = [self.mail_name, self.name_prefix, self.name_contains]
+        # Another watcher of the asset has its own; this one keeps it when only its pace is changed.
+        key = f"mail_events_{digest([self.mail_conn_id, *names, self.mail_status])}"
+        memory = Memory(getattr(self, "asset_state_store", None), key)
+        news = News(self._wants, self.lookback, await memory.read())
+        part = EventPart(text=next((name for name in names if name is not None), None))
+        failed = 0
+        async with joined(FinalWatch, self.mail_conn_id, self.poke_interval, part):
+            while True:
+                look, at = await part.looks.get()
+                if isinstance(look, MailError):
+                    failed += 1
+                    pause = pause_after(failed, self.poke_interval)
+                    part.not_before = at + pause
+                    self.log.warning(
+                        "connection %r: look failed (%d in a row), the next in %.0f s: %s",
+                        self.mail_conn_id, failed, pause, look,
+                    )  # fmt: skip
+                    continue
+                failed, part.not_before = 0, 0.0
+                if fresh := news.judge(look, at):
+                    for campaign in fresh:
+                        self.log.info("campaign %r is over (mailStatus %d)", campaign.mail_name, campaign.mail_status)
+                    # One event: of two in the same moment Airflow would show the second only to a later run.
+                    told = [campaign.payload for campaign in fresh]
+                    yield TriggerEvent({"mail_conn_id": self.mail_conn_id, "campaigns": told})
+                await memory.keep(news.memory)
+
+    def _wants(self, campaign: FinalCampaign) -> bool:
+        name = campaign.mail_name
+        return (
+            campaign.mail_status in self.mail_status
+            and self.mail_name in (None, name)
+            and name.startswith(self.name_prefix or "")
+            and (self.name_contains or "") in name
+        )

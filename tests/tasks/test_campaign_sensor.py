@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import datetime
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch
+from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
-from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
+from tests.tasks.sensing import WAYS, every_way, repeating, retrying
 from tests.tasks.waiting import as_soon_as
 
 GETS = "campaign/mail/get"
-WAYS: dict[str, dict[str, Any]] = {
-    "poke": {"mode": "poke", "deferrable": False},
-    "reschedule": {"mode": "reschedule", "deferrable": False},
-    "deferrable": {"deferrable": True},
-}
-every_way = pytest.mark.parametrize("way", WAYS)
-# `dag.test()` of Airflow 3.0 cannot go on after a reschedule, and forgets no deferral when it tries a task again; what
-# a real one does is in the end-to-end test.
-repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
-retrying = pytest.mark.parametrize("way", ["poke", "deferrable"] if AIRFLOW_VERSION >= (3, 1) else ["poke"])
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
     monkeypatch.setattr(sensors, "DOUBT_SECONDS", 0.1)
 
 
@@ -168,18 +157,6 @@ def test_soft_fail_skips(run: Run, emulator: Emulator, way: str, state: str) -> 
 
 
 @every_way
-def test_a_refused_key_fails_at_once(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
-    connect("mail_team", password="wrong")
-
-    done = run(lambda: wait(way, mail_conn_id="mail_team"))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "connection 'mail_team'" in done.log
-    assert "refused the credentials" in done.log
-    assert emulator.journal.count(GETS) == 1
-
-
-@every_way
 def test_a_connection_without_a_host_fails_at_once(run: Run, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", '{"conn_type": "mail", "password": "x"}')
 
@@ -187,33 +164,6 @@ def test_a_connection_without_a_host_fails_at_once(run: Run, monkeypatch: pytest
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "connection 'mail_default': host (base URL): " in done.log
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
-    emulator.settings.sending_seconds = 1000
-    emulator.add_campaign("spring", state="sending")
-
-    def exchange() -> None:
-        emulator.settings.api_key = "the new key"
-        time.sleep(1)
-        connect(password="the new key")
-        emulator.set_campaign_state("spring", "done")
-
-    with as_soon_as(lambda: emulator.journal.count(GETS) >= 2, exchange):
-        done = run(lambda: wait(way))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert {entry["auth"] for entry in emulator.journal.entries(GETS)} == {"api_key", "invalid"}
-
-
-@every_way
-def test_a_name_that_is_empty_is_nobody_s(run: Run, emulator: Emulator, way: str) -> None:
-    done = run(lambda: wait(way, mail_name=""))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "mail_name: is empty" in done.log
-    assert emulator.journal.count() == 0
 
 
 @every_way
@@ -238,30 +188,6 @@ def test_after_too_many_looks_that_fail_the_task_is_tried_again(run: Run, emulat
 
     assert (done.state, done.tries) == ("success", 2)
     assert "connection 'mail_default': 11 looks in a row failed" in done.log
-
-
-@every_way
-def test_nothing_to_wait_for_in_sandbox_mode(
-    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
-) -> None:
-    connect(sandbox=True)
-
-    done = run(lambda: wait(way))
-
-    assert (done.state, done.returned) == ("success", {})
-    assert "Sandbox: there is no campaign 'spring' to wait for." in done.log
-    assert emulator.journal.count(GETS) == 1
-
-
-def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib
-
-    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
-    try:
-        assert importlib.reload(sensors).MailCampaignSensor(task_id="a", mail_name="b").deferrable is True
-    finally:
-        monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
-        assert importlib.reload(sensors).MailCampaignSensor(task_id="a", mail_name="b").deferrable is False
 
 
 def test_the_name_is_a_template(run: Run, new_dag: Callable[..., Any], emulator: Emulator) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch
+from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
-from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.test_campaign_sensor import WAYS, every_way, repeating
+from tests.tasks.conftest import TASK, Run
+from tests.tasks.sensing import WAYS, every_way, repeating
 from tests.tasks.waiting import as_soon_as
 
 SENDER = "mail.example.com"
@@ -22,7 +22,7 @@ GET, VERIFY = "verified_senders/get", "verified_senders/verify"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
 
 
 def wait(way: str, **arguments: Any) -> MailSenderSensor:
@@ -63,18 +63,6 @@ def test_the_service_is_made_to_check(run: Run, emulator: Emulator, way: str) ->
     assert done.returned == GOOD
     assert "is not valid yet: DKIM" in done.log
     assert emulator.journal.entries(VERIFY)[0]["body"] == {"fromDomain": SENDER, "selector": "mail"}
-
-
-def test_a_refused_key_ends_it(run: Run, connect: Connect) -> None:
-    connect(password="wrong")
-    done = run(lambda: wait("poke", retries=2))
-    assert (done.state, done.tries) == ("failed", 1)
-
-
-def test_in_a_sandbox_there_is_nothing_to_wait_for(run: Run, connect: Connect) -> None:
-    connect(sandbox=True)
-    done = run(lambda: wait("deferrable"))
-    assert (done.state, done.returned) == ("success", {})
 
 
 def test_many_waits_share_one_request(emulator: Emulator) -> None:

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch
-from airflow_provider_mail.sensors import stats as sensors
+from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.lineage_run import activate_assets
+from tests.tasks.sensing import WAYS, every_way, repeating
 from tests.tasks.test_example_dags import example
 from tests.tasks.waiting import as_soon_as
 
 STATS = "campaign/mail/stats/get"
-WAYS: dict[str, dict[str, Any]] = {
-    "poke": {"mode": "poke", "deferrable": False},
-    "reschedule": {"mode": "reschedule", "deferrable": False},
-    "deferrable": {"deferrable": True},
-}
-every_way = pytest.mark.parametrize("way", WAYS)
 SENT = datetime.now(UTC).replace(microsecond=0)
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
-# Below 3.3 a rescheduled sensor remembers nothing. `dag.test()` of 3.0 cannot go on after a reschedule at all.
+# Below 3.3 a rescheduled sensor remembers nothing.
 remembering = pytest.mark.parametrize("way", WAYS if REMEMBERS else ["poke", "deferrable"])
-repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
 
 
 def wait(way: str, **arguments: Any) -> MailStatsSettledSensor:
@@ -173,50 +164,9 @@ def test_the_time_is_up(run: Run, emulator: Emulator, way: str) -> None:
     assert emulator.journal.count(STATS) >= 2
 
 
-@every_way
-def test_nothing_to_wait_for_in_sandbox_mode(
-    run: Run, emulator: Emulator, connect: Callable[..., None], way: str
-) -> None:
-    connect(sandbox=True)
-
-    done = run(lambda: wait(way))
-
-    assert (done.state, done.returned) == ("success", {})
-    assert "Sandbox: there is no campaign 'spring' whose statistics could settle." in done.log
-    assert emulator.journal.count(STATS) == 1
-
-
-@every_way
-def test_a_refused_key_fails_at_once(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
-    connect("mail_team", password="wrong")
-
-    done = run(lambda: wait(way, mail_conn_id="mail_team"))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "connection 'mail_team'" in done.log
-    assert emulator.journal.count(STATS) == 1
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect: Callable[..., None], way: str) -> None:
-    counting(emulator)
-
-    def exchange() -> None:
-        emulator.settings.api_key = "the new key"
-        time.sleep(1)
-        connect(password="the new key")
-
-    with as_soon_as(lambda: emulator.journal.count(STATS) >= 2, exchange):
-        done = run(lambda: wait(way, observations=5))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert {entry["auth"] for entry in emulator.journal.entries(STATS)} == {"api_key", "invalid"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"mail_name": ""}, "mail_name: is empty"),
         ({"start_day": "soon"}, "start_day: 'soon' is no day of the form YYYY-MM-DD"),
         ({"start_day": "2026-03-05", "end_day": "2026-03-04"}, "end_day: 2026-03-04 lies before start_day 2026-03-05"),
     ],
@@ -265,17 +215,6 @@ def test_a_new_try_goes_on_where_the_last_one_was(run: Run, emulator: Emulator) 
     # Two observations, eleven failed looks that end the try, one more in the second, and one observation.
     assert (done.state, done.tries) == ("success", 2)
     assert emulator.journal.count(STATS) == 2 + 12 + 1
-
-
-def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib
-
-    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
-    try:
-        assert importlib.reload(sensors).MailStatsSettledSensor(task_id="a", mail_name="b").deferrable is True
-    finally:
-        monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
-        assert importlib.reload(sensors).MailStatsSettledSensor(task_id="a", mail_name="b").deferrable is False
 
 
 def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -14,11 +13,11 @@ import pytest
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch, stats_watch
+from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.hooks.stats_watch import stretches
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from tests.tasks.triggering import Event, cancelled, event, note_closed, restarted, run, until
 
-Event = dict[str, Any]
 STATS = "campaign/mail/stats/get"
 TODAY = datetime.now(UTC).date()
 
@@ -26,52 +25,18 @@ TODAY = datetime.now(UTC).date()
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.05)
 
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> list[AsyncMailClient]:
     """The clients that were closed."""
-    noted: list[AsyncMailClient] = []
-    close = AsyncMailClient.close
-
-    async def note(client: AsyncMailClient) -> None:
-        noted.append(client)
-        await close(client)
-
-    monkeypatch.setattr(AsyncMailClient, "close", note)
-    return noted
+    return note_closed(monkeypatch)
 
 
 def trigger(mail_name: str, **arguments: Any) -> MailStatsSettledTrigger:
     given = {"mail_conn_id": "mail_default", "mail_name": mail_name, "poke_interval": 0.3, "observations": 2}
     return MailStatsSettledTrigger(**given | {"start_day": f"{TODAY - timedelta(days=30)}"} | arguments)  # type: ignore[arg-type]
-
-
-async def event(waiting: MailStatsSettledTrigger) -> Event:
-    """As a triggerer does it: the first event, and then the end of the generator."""
-    events = [found.payload async for found in waiting.run()]
-    assert len(events) == 1
-    return dict(events[0])
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run it, and see that nothing outlives it."""
-
-    async def whole() -> Any:
-        result = await asyncio.wait_for(coroutine, 60)
-        assert asyncio.all_tasks() - {asyncio.current_task()} == set()
-        assert not stats_watch._watches.get(asyncio.get_running_loop())
-        return result
-
-    return asyncio.run(whole())
-
-
-async def until(look: Callable[[], Any], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 def test_final(emulator: Emulator, closed: list[AsyncMailClient]) -> None:
@@ -145,18 +110,14 @@ def test_it_goes_on_from_its_memory_and_can_be_restarted(emulator: Emulator) -> 
     emulator.add_campaign("spring")
     emulator.set_campaign_stats("spring", sentCount=1)
 
-    async def restarted() -> Event:
+    async def in_between() -> Event:
         first = trigger("spring", observations=3, poke_interval=0.2)
         running = asyncio.create_task(event(first))
         await until(lambda: emulator.journal.count(STATS) >= 2)
-        running.cancel()
-        await asyncio.wait([running])
-        path, arguments = first.serialize()
-        module, _, name = path.rpartition(".")
-        again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
-        return await event(again)
+        await cancelled(running)
+        return await event(restarted(first))
 
-    assert run(restarted())["status"] == "complete"
+    assert run(in_between())["status"] == "complete"
     assert emulator.journal.count(STATS) == 2 + 3
 
 
@@ -179,29 +140,6 @@ def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -
     assert run(aged())["status"] == "complete"
     (entry,) = emulator.journal.entries(STATS)
     assert entry["real_ms"] / 1000 >= sent.timestamp() + 12
-
-
-def test_looks_that_fail_are_borne_and_a_refusal_reads_the_connection_anew(
-    emulator: Emulator, connect: Callable[..., None], closed: list[AsyncMailClient]
-) -> None:
-    emulator.add_campaign("spring")
-    emulator.settings.api_key = "the new key"
-
-    async def exchanged() -> Event:
-        waiting = asyncio.create_task(event(trigger("spring")))
-        await until(lambda: emulator.journal.count(STATS) >= 2)
-        connect(password="the new key")
-        return await waiting
-
-    assert run(exchanged())["status"] == "complete"
-    assert len(closed) >= 3
-
-
-def test_no_such_connection_is_borne_for_a_while(emulator: Emulator) -> None:
-    found = run(event(trigger("spring", mail_conn_id="nobody", poke_interval=0.1, max_poll_errors=2)))
-    assert found["status"] == "error"
-    assert "3 looks in a row failed" in found["message"]
-    assert "connection 'nobody'" in found["message"]
 
 
 @pytest.mark.parametrize(

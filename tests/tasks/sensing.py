@@ -1,0 +1,20 @@
+"""The three ways in which a sensor waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.dags import AIRFLOW_VERSION
+
+WAYS: dict[str, dict[str, Any]] = {
+    "poke": {"mode": "poke", "deferrable": False},
+    "reschedule": {"mode": "reschedule", "deferrable": False},
+    "deferrable": {"deferrable": True},
+}
+every_way = pytest.mark.parametrize("way", WAYS)
+# `dag.test()` of Airflow 3.0 cannot go on after a reschedule, and forgets no deferral when it tries a task again; what
+# a real one does is in the end-to-end test.
+repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
+retrying = pytest.mark.parametrize("way", ["poke", "deferrable"] if AIRFLOW_VERSION >= (3, 1) else ["poke"])

@@ -1,0 +1,108 @@
+"""What all sensors do alike, whatever they wait for and however."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.sensors import base, campaigns, senders, stats
+from airflow_provider_mail.sensors.base import BaseWaitSensor
+from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.sensing import WAYS, every_way
+from tests.tasks.waiting import as_soon_as
+
+SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
+    campaigns.MailCampaignSensor: {"mail_name": "spring"},
+    stats.MailStatsSettledSensor: {"mail_name": "spring", "apart": 0.05, "observations": 5, "age": 10**9},
+    senders.MailSenderSensor: {"sender_email": "mail.example.com"},
+}
+every_sensor = pytest.mark.parametrize("kind", SENSORS)
+
+
+def wait(kind: type[BaseWaitSensor], way: str, **arguments: Any) -> BaseWaitSensor:
+    given = {"task_id": TASK, "poke_interval": 0.3, "timeout": 60, "retries": 2}
+    return kind(**given | SENSORS[kind] | WAYS[way] | arguments)
+
+
+def good(emulator: Emulator) -> None:
+    """What all of them wait for."""
+    emulator.add_campaign("spring")
+    emulator.add_sender("mail.example.com")
+
+
+@every_sensor
+@every_way
+def test_a_refused_key_fails_at_once(
+    run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
+) -> None:
+    connect("mail_team", password="wrong")
+
+    done = run(lambda: wait(kind, way, mail_conn_id="mail_team"))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_team'" in done.log
+    assert "refused the credentials" in done.log
+    assert emulator.journal.count() == 1
+
+
+@every_sensor
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_a_key_may_be_exchanged_meanwhile(
+    run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
+) -> None:
+    def exchange() -> None:
+        emulator.settings.api_key = "the new key"
+        time.sleep(1)
+        connect(password="the new key")
+        good(emulator)
+
+    with as_soon_as(lambda: emulator.journal.count() >= 2, exchange):
+        done = run(lambda: wait(kind, way))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert {entry["auth"] for entry in emulator.journal.entries()} == {"api_key", "invalid"}
+
+
+@every_sensor
+@every_way
+def test_nothing_to_wait_for_in_sandbox_mode(
+    run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
+) -> None:
+    connect(sandbox=True)
+
+    done = run(lambda: wait(kind, way))
+
+    assert (done.state, done.returned) == ("success", {})
+    absent = "campaign 'spring'" if kind is not senders.MailSenderSensor else "sender 'mail.example.com'"
+    assert f"Sandbox: there is no {absent}" in done.log
+    assert emulator.journal.count() == 1
+
+
+@every_sensor
+def test_what_has_no_name_is_not_looked_for(run: Run, emulator: Emulator, kind: type[BaseWaitSensor]) -> None:
+    done = run(lambda: wait(kind, "deferrable", **{kind.identity: ""}))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert f"{kind.identity}: is empty" in done.log
+    assert emulator.journal.count() == 0
+
+
+def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defaults() -> list[bool]:
+        reloaded = [importlib.reload(module) for module in (base, campaigns, senders, stats)][1:]
+        names = ("MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor")
+        kinds: list[Callable[..., Any]] = [getattr(*found) for found in zip(reloaded, names, strict=True)]
+        named = [{"mail_name": "b"}, {"sender_email": "b"}, {"mail_name": "b"}]
+        return [kind(task_id="a", **name).deferrable for kind, name in zip(kinds, named, strict=True)]
+
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    try:
+        assert defaults() == [True] * 3
+    finally:
+        monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
+        assert defaults() == [False] * 3

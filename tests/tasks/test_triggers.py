@@ -1,0 +1,190 @@
+"""What all waits in a triggerer do alike, whatever they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks import watch
+from airflow_provider_mail.triggers.base import BaseWaitTrigger, mail_stats_of
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from airflow_provider_mail.triggers.senders import MailSenderTrigger
+from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from tests.tasks.conftest import Connect
+from tests.tasks.triggering import cancelled, event, note_closed, restarted, run, until
+
+NEEDED: dict[type[BaseWaitTrigger], dict[str, Any]] = {
+    MailCampaignTrigger: {"mail_name": "spring"},
+    MailStatsSettledTrigger: {"mail_name": "spring", "start_day": "2026-03-01", "observations": 2},
+    MailSenderTrigger: {"sender_email": "mail.example.com"},
+}
+every_trigger = pytest.mark.parametrize("kind", NEEDED)
+
+# What versions up to now have stored: it must load for ever, so arguments are only added, with a default.
+STORED: dict[type[BaseWaitTrigger], tuple[str, dict[str, Any]]] = {
+    MailCampaignTrigger: (
+        "airflow_provider_mail.triggers.campaigns.MailCampaignTrigger",
+        {
+            "mail_conn_id": "mail_default",
+            "mail_name": "spring",
+            "poke_interval": 30.0,
+            "end_time": 1893456000.0,
+            "not_before": 1893450000.0,
+            "seen": True,
+            "max_poll_errors": 10,
+        },
+    ),
+    MailStatsSettledTrigger: (
+        "airflow_provider_mail.triggers.stats.MailStatsSettledTrigger",
+        {
+            "mail_conn_id": "mail_default",
+            "mail_name": "spring",
+            "start_day": "2026-03-01",
+            "end_day": None,
+            "observations": 3,
+            "apart": 3600.0,
+            "age": None,
+            "memory": {"mail_name": "spring", "apart": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1},
+            "poke_interval": 30.0,
+            "end_time": 1893456000.0,
+            "max_poll_errors": 10,
+        },
+    ),
+    MailSenderTrigger: (
+        "airflow_provider_mail.triggers.senders.MailSenderTrigger",
+        {
+            "mail_conn_id": "mail_default",
+            "sender_email": "mail.example.com",
+            "selector": "mail",
+            "poke_interval": 30.0,
+            "end_time": 1893456000.0,
+            "max_poll_errors": 10,
+        },
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No scheduler has to note a deferral here."""
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.05)
+
+
+def trigger(kind: type[BaseWaitTrigger], **arguments: Any) -> BaseWaitTrigger:
+    return kind(**{"mail_conn_id": "mail_default", "poke_interval": 0.1} | NEEDED[kind] | arguments)
+
+
+@every_trigger
+def test_the_arguments_that_are_stored_stay_the_same(kind: type[BaseWaitTrigger]) -> None:
+    """Waits survive an upgrade of the provider. What is stored is not encrypted, so nothing of it may be a secret."""
+    path, arguments = STORED[kind]
+    waiting = kind(**arguments)
+
+    assert waiting.serialize() == (path, arguments)
+    assert restarted(waiting).serialize() == (path, arguments)
+
+
+def test_what_is_asked_for_when_the_task_is_killed_is_stored_when_it_is_wanted() -> None:
+    path, arguments = STORED[MailCampaignTrigger]
+    assert MailCampaignTrigger(**arguments, cancel_on_kill=True).serialize() == (
+        path,
+        {**arguments, "cancel_on_kill": True},
+    )
+
+
+@every_trigger
+def test_the_time_was_up_before(emulator: Emulator, kind: type[BaseWaitTrigger]) -> None:
+    found = run(event(trigger(kind, end_time=time.time() - 3600)))
+
+    assert found["status"] == "timeout"
+    assert emulator.journal.count() == 0
+    with pytest.raises(AirflowSensorTimeout, match="the time is up"):
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+
+
+@every_trigger
+def test_no_such_connection_is_borne_for_a_while(emulator: Emulator, kind: type[BaseWaitTrigger]) -> None:
+    found = run(event(trigger(kind, mail_conn_id="nobody", max_poll_errors=2)))
+
+    assert found["status"] == "error"
+    assert "3 looks in a row failed" in found["message"]
+    assert "connection 'nobody'" in found["message"]
+    with pytest.raises(AirflowException, match="3 looks in a row failed") as caught:
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+@every_trigger
+def test_a_key_that_stays_refused_ends_the_wait(
+    emulator: Emulator, connect: Connect, kind: type[BaseWaitTrigger]
+) -> None:
+    connect(password="wrong")
+
+    found = run(event(trigger(kind, max_poll_errors=2)))
+
+    assert found["status"] == "refused"
+    assert "connection 'mail_default': 3 looks in a row failed" in found["message"]
+    assert emulator.journal.count() == 3
+    with pytest.raises(AirflowFailException, match="refused the credentials"):
+        mail_stats_of(found, time_up=AirflowSensorTimeout)
+
+
+@every_trigger
+def test_a_refusal_reads_the_connection_anew(
+    emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch, kind: type[BaseWaitTrigger]
+) -> None:
+    closed = note_closed(monkeypatch)
+    emulator.settings.api_key = "the new key"
+
+    async def exchanged() -> dict[str, Any]:
+        waiting = asyncio.create_task(event(trigger(kind)))
+        await until(lambda: emulator.journal.count() >= 2)
+        emulator.add_campaign("spring", send_date="2026-03-01T08:00:00Z")
+        emulator.add_sender("mail.example.com")
+        connect(password="the new key")
+        return await waiting
+
+    assert run(exchanged())["status"] == "complete"
+    assert {entry["auth"] for entry in emulator.journal.entries()} == {"api_key", "invalid"}
+    assert len(closed) >= 3
+
+
+@every_trigger
+def test_cancelling_leaves_nothing_behind(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, kind: type[BaseWaitTrigger]
+) -> None:
+    closed = note_closed(monkeypatch)
+    emulator.settings.latency_seconds = 0.3
+
+    async def in_the_middle_of_a_poll() -> None:
+        waiting = [asyncio.create_task(event(trigger(kind))) for _ in range(3)]
+        await until(lambda: emulator.journal.count() >= 2)
+        await cancelled(*waiting)
+        assert all(task.cancelled() for task in waiting)
+
+    run(in_the_middle_of_a_poll())
+
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        None,
+        {},
+        "success",
+        {"status": "complete"},
+        {"status": "complete", "message": "", "mail_stats": None},
+        {"status": "waiting", "message": "", "mail_stats": {}},
+        {"status": None, "message": "", "mail_stats": {}},
+        {"status": "no such", "message": "", "mail_stats": {}},
+    ],
+)
+def test_what_is_no_event_fails_loudly(strange: Any) -> None:
+    with pytest.raises(AirflowException, match="not an event of a mail trigger"):
+        mail_stats_of(strange, time_up=AirflowSensorTimeout)

@@ -1,0 +1,73 @@
+"""A trigger in an event loop, as a triggerer runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+from airflow.triggers.base import BaseTrigger
+
+from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.hooks import watch
+
+Event = dict[str, Any]
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run it, and see that no task and no poll outlives it."""
+
+    async def whole() -> T:
+        result = await asyncio.wait_for(coroutine, 60)
+        assert asyncio.all_tasks() - {asyncio.current_task()} == set()
+        assert not watch._watches.get(asyncio.get_running_loop())
+        return result
+
+    return asyncio.run(whole())
+
+
+async def event(waiting: BaseTrigger) -> Event:
+    """The first event, and then the end of the generator."""
+    events = [found.payload async for found in waiting.run()]
+    assert len(events) == 1
+    return dict(events[0])
+
+
+async def until(look: Callable[[], Any], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def cancelled(*running: asyncio.Task[Any]) -> None:
+    """End them, as a triggerer that is told to end does."""
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+
+
+def restarted(trigger: T) -> T:
+    """The trigger as another triggerer makes it from what is stored."""
+    path, arguments = trigger.serialize()  # type: ignore[attr-defined]
+    module, _, name = path.rpartition(".")
+    again: T = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
+    return again
+
+
+def note_closed(monkeypatch: pytest.MonkeyPatch) -> list[AsyncMailClient]:
+    """The clients that are closed from now on."""
+    noted: list[AsyncMailClient] = []
+    close = AsyncMailClient.close
+
+    async def note(client: AsyncMailClient) -> None:
+        noted.append(client)
+        await close(client)
+
+    monkeypatch.setattr(AsyncMailClient, "close", note)
+    return noted
