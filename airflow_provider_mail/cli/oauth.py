@@ -9,7 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -23,6 +23,16 @@ from airflow_provider_mail.hooks.connection import client_config, fields_of, sec
 from airflow_provider_mail.hooks.mail import MailHook
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title></head>
+<body style="font: 1.1rem/1.5 sans-serif; max-width: 34rem; margin: 4rem auto; padding: 0 1rem">
+<h1>{title}</h1><p>You can close this page and go back to the terminal.</p></body></html>
+"""
+
+ALERTNESS = 0.2
+"""Seconds from one look to the next whether the browser has come."""
 
 Redirect = Mapping[str, str]
 """The query parameters with which the browser came back."""
@@ -160,21 +170,24 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             ours = urlsplit(self.path).path == (target.path or "/")
-            words = b"<p>You may close this window and go back to the terminal.</p>" if ours else b""
+            query = _query(self.path)
+            title = "The answer has arrived" if query.get("code") else "Access was not granted"
+            page = PAGE.format(title=title).encode() if ours else b""
             self.send_response(200 if ours else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(words)))
+            self.send_header("Content-Length", str(len(page)))
             self.send_header("Referrer-Policy", "no-referrer")
             self.end_headers()
-            self.wfile.write(words)
+            self.wfile.write(page)
             if ours:
-                came.append(_query(self.path))
+                came.append(query)
 
         def log_message(self, *_: Any) -> None:
             """The path holds the code."""
 
     try:
-        server = HTTPServer((target.hostname or LOOPBACK[0], target.port or 80), Handler)
+        # Browsers open connections that they do not use; none of them may keep the others waiting.
+        server = ThreadingHTTPServer((target.hostname or LOOPBACK[0], target.port or 80), Handler)
     except OSError as error:
         raise MailConfigError(
             f"redirect_uri: cannot listen at {target.netloc} ({error.strerror}): end what does, or give --paste"
@@ -183,7 +196,7 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
         print(f"Waiting {seconds:.0f} s for the browser to come back to {target.netloc} ...", flush=True)
         end = time.monotonic() + seconds
         while not came and (left := end - time.monotonic()) > 0:
-            server.timeout = left
+            server.timeout = min(left, ALERTNESS)
             server.handle_request()
     if not came:
         raise MailConfigError(f"the browser did not come back within {seconds:.0f} s; start anew, or give --paste")

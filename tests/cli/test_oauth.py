@@ -19,55 +19,19 @@ import pytest
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from tests.cli import application
+from tests.cli.application import CONN, extra
 from tests.cli.conftest import Command, Said
 
-CONN = "mail_oauth"
 TOKEN = "auth/oauth/token"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
 def stored(emulator: Emulator, airflow_home: Path) -> Iterator[Callable[..., None]]:
-    """A function that stores the connection in Airflow's database, ready for a login."""
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete
-
-    def remove() -> None:
-        with create_session() as session:
-            session.execute(delete(Connection).where(Connection.conn_id == CONN))
-
-    def store(**extra: Any) -> None:
-        settings = emulator.settings
-        fields = {
-            "client_id": settings.oauth_client_id,
-            "client_secret": settings.oauth_client_secret,
-            "redirect_uri": settings.oauth_redirect_uri,
-            "requests_per_second": 50,
-            **extra,
-        }
-        remove()
-        with create_session() as session:
-            session.add(Connection(conn_id=CONN, conn_type="mail", host=emulator.base_url, extra=json.dumps(fields)))
-
-    emulator.change_settings(oauth_redirect_uri=f"http://127.0.0.1:{free_port()}/callback", oauth_echo_state=True)
-    store()
-    yield store
-    remove()
-
-
-def extra() -> dict[str, Any]:
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        return json.loads(session.scalars(select(Connection).where(Connection.conn_id == CONN)).one().extra)
+    """The connection is there; a function that changes fields of it."""
+    with application.stored(emulator) as fields:
+        application.store(emulator, {**fields, "requests_per_second": 50})
+        yield lambda **changed: application.store(emulator, {**fields, "requests_per_second": 50, **changed})
 
 
 Visit = Callable[[str], str]
@@ -241,6 +205,36 @@ def test_an_answer_that_is_lost_is_not_asked_for_again(
     assert emulator.journal.count(TOKEN) == 1
 
 
+def test_a_connection_that_the_browser_does_not_use_holds_nothing_up(
+    stored: Callable[..., None], login: Callable[..., Said]
+) -> None:
+    idle = []
+
+    def with_one_to_spare(url: str) -> str:
+        address = approving(url)
+        target = urlsplit(address)
+        end = time.monotonic() + 20
+        while not idle and time.monotonic() < end:
+            try:
+                idle.append(socket.create_connection((target.hostname or "", target.port or 0), timeout=5))
+            except ConnectionRefusedError:
+                time.sleep(0.02)  # it listens in a moment
+        # A command that waits for this one finds its time over when it is closed.
+        over.start()
+        time.sleep(0.5)
+        return address
+
+    over = threading.Timer(15, lambda: idle[0].close())
+    try:
+        said = login(with_one_to_spare, "--wait", "10")
+    finally:
+        over.cancel()
+        for connection in idle:
+            connection.close()
+    assert said.status == 0, said.err
+    assert extra()["access_token"]
+
+
 def test_nobody_comes_back(stored: Callable[..., None], login: Callable[..., Said]) -> None:
     said = login(None, "--wait", "0.2")
     assert said.status == 1
@@ -269,13 +263,7 @@ def test_a_connection_that_is_not_in_the_database(
     tmp_path: Path,
     login: Callable[..., Said],
 ) -> None:
-    emulator.change_settings(oauth_redirect_uri=f"http://127.0.0.1:{free_port()}/callback")
-    settings = emulator.settings
-    fields = {
-        "client_id": settings.oauth_client_id,
-        "client_secret": settings.oauth_client_secret,
-        "redirect_uri": settings.oauth_redirect_uri,
-    }
+    fields = application.register(emulator)
     connection = {"conn_type": "mail", "host": emulator.base_url, "extra": fields}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection))
     assert "give --token-file" in command("oauth", "login", "-c", CONN).err
