@@ -32,6 +32,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_mail.operators.campaigns",
                     "airflow_provider_mail.operators.contacts",
                     "airflow_provider_mail.operators.lists",
+                    "airflow_provider_mail.operators.preflight",
                     "airflow_provider_mail.operators.senders",
                     "airflow_provider_mail.operators.templates",
                     "airflow_provider_mail.operators.transactional",
@@ -67,12 +68,18 @@ def get_provider_info() -> dict[str, Any]:
                 "to_openlineage_converter": "airflow_provider_mail.assets.convert_asset_to_openlineage",
             }
         ],
+        "extra-links": ["airflow_provider_mail.links.MailCampaignLink"],
         "notifications": ["airflow_provider_mail.notifications.mail.MailNotifier"],
         "transfers": [
             {
                 "source-integration-name": "SQL",
                 "target-integration-name": "Mail",
                 "python-module": "airflow_provider_mail.transfers.sql_to_mail",
+            },
+            {
+                "source-integration-name": "Object Storage",
+                "target-integration-name": "Mail",
+                "python-module": "airflow_provider_mail.transfers.object_storage_to_mail",
             },
             {
                 "source-integration-name": "Mail",

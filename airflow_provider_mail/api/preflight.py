@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Literal
 from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
+from airflow_provider_mail.api.creation import COMPARED, differences
 from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.paging import Pager, next_page
@@ -19,6 +21,9 @@ from airflow_provider_mail.api.tags import tags_of
 MARKETING = 1
 
 Level = Literal["ok", "warning", "error"]
+
+LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
+"""From good to bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,12 @@ class PreflightRules:
     :param max_recipients: more contacts in the target lists than this are an error.
     :param max_growth: more than so many times the contacts that the last campaign went to are an error.
     :param compare_with: part of the names of the campaigns of which the last one counts, for ``max_growth``.
-    :param known_tags: the tags that the service can fill in; others are an error. ``None``: tags are not checked.
+    :param known_tags: the tags that the service can fill in, or a mapping with these as keys; others are an error.
+        ``None``: tags are not checked.
     :param unsubscribe_pattern: regular expression that the content must match, else it is an error: there is no way
         out of the list. ``None``: not checked.
-    :param max_content_bytes: a larger content is a warning; large mail programs cut off what is longer.
+    :param max_content_bytes: a larger content is a warning: large mail programs cut off what is longer.
+    :param max_attachment_bytes: a larger file is a warning: many mail servers refuse it.
     :raises MailValidationError: naming what is wrong.
     """
 
@@ -55,12 +62,15 @@ class PreflightRules:
     known_tags: Collection[str] | None = None
     unsubscribe_pattern: str | None = "(?i)unsubscri"
     max_content_bytes: int = 100_000
+    max_attachment_bytes: int = 10_000_000
 
     def __post_init__(self) -> None:
-        for name in ("max_recipients", "max_growth", "max_content_bytes"):
+        for name in ("max_recipients", "max_growth", "max_content_bytes", "max_attachment_bytes"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise MailValidationError(f"{name}: must be more than 0")
+        if isinstance(self.known_tags, str):
+            raise MailValidationError("known_tags: a list of tags is needed, not text")
         if self.max_growth is not None and not self.compare_with:
             raise MailValidationError("compare_with: needed beside max_growth: part of the earlier campaigns' names")
         try:
@@ -91,18 +101,28 @@ class Report:
 
     def table(self) -> str:
         """The findings as a Markdown table, the worst first."""
-        worst_first = sorted(self.findings, key=lambda finding: ("error", "warning", "ok").index(finding.level))
-        rows = [("", "check", "finding"), ("---",) * 3, *((each.level, each.check, each.text) for each in worst_first)]
-        return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+        worst_first = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level), reverse=True)
+        cells = [("level", "check", "finding"), *((each.level, each.check, each.text) for each in worst_first)]
+        # What the service says may hold anything; a row of the table is one line.
+        rows = [[" ".join(cell.replace("|", "/").split()) for cell in row] for row in cells]
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        rows.insert(1, ["-" * width for width in widths] + ["---"])
+        return "\n".join(f"| {row[0]:{widths[0]}} | {row[1]:{widths[1]}} | {row[2]} |" for row in rows)
 
 
-def preflight(request: CreateCampaign, rules: PreflightRules | None = None) -> Flow[Report]:
+def preflight(
+    request: CreateCampaign, rules: PreflightRules | None = None, *, ignore: Collection[str] = ()
+) -> Flow[Report]:
     """Check a campaign as far as that can be done without creating it.
 
     :param request: the campaign.
     :param rules: further rules.
+    :param ignore: fields that need not agree when a campaign of that name exists.
     :raises MailError: when the service cannot be asked; a refusal of the campaign is a finding.
+    :raises MailValidationError: when ``ignore`` names a field that is never compared.
     """
+    if unknown := sorted(set(ignore) - COMPARED):
+        raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     rules = rules or PreflightRules()
     report = Report()
     yield from _sender(request, report)
@@ -110,7 +130,7 @@ def preflight(request: CreateCampaign, rules: PreflightRules | None = None) -> F
     yield from _growth(request, rules, report)
     for finding in _content(request, rules):
         report.findings.append(finding)
-    yield from _service(request, report)
+    yield from _service(request, ignore, report)
     return report
 
 
@@ -151,13 +171,14 @@ def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
             continue
         page: ContactsPage = yield GetListContacts(list_name=name, page_size=1)
         total = page.total_records
-        if total is None or report.recipients is None:
+        if total is None:
             report.recipients = None
             report.note("lists", "warning", f"the service does not say how many contacts {name!r} has")
             continue
-        report.recipients += total
+        if report.recipients is not None:
+            report.recipients += total
         if total:
-            report.note("lists", "ok", f"{name!r} has {total:,} contacts")
+            report.note("lists", "ok", f"{name!r} has {_contacts(total)}")
         else:
             report.note("lists", "error", f"{name!r} is empty")
     for name in request.repel_list_names or []:
@@ -189,7 +210,11 @@ def _bound(report: Report, check: str, recipients: int | None, most: int, words:
         report.note(check, "error", f"the number of contacts is not known; {words}")
     else:
         over = recipients > most
-        report.note(check, "error" if over else "ok", f"{recipients:,} contacts in the target lists; {words}")
+        report.note(check, "error" if over else "ok", f"{_contacts(recipients)} in the target lists; {words}")
+
+
+def _contacts(count: int) -> str:
+    return "1 contact" if count == 1 else f"{count:,} contacts"
 
 
 def _last_sent(part: str, but: str) -> Flow[Campaign | None]:
@@ -208,18 +233,15 @@ def _last_sent(part: str, but: str) -> Flow[Campaign | None]:
 
 def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding]:
     content = request.content or ""
+    if request.attachment is not None:
+        size = len(base64.b64decode(request.attachment.file_data))
+        yield _size("attachment", size, rules.max_attachment_bytes)
     if not request.subject:
         yield Finding("subject", "warning", "there is none")
     if not content:
         yield Finding("content", "error", "there is none")
         return
-    size = len(content.encode())
-    large = size > rules.max_content_bytes
-    yield Finding(
-        "size",
-        "warning" if large else "ok",
-        f"the content has {size:,} bytes" + (f", more than {rules.max_content_bytes:,}" if large else ""),
-    )
+    yield _size("content", len(content.encode()), rules.max_content_bytes)
     if rules.unsubscribe_pattern is not None:
         found = re.search(rules.unsubscribe_pattern, content) is not None
         yield Finding(
@@ -237,12 +259,15 @@ def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding
         )
 
 
-def _service(request: CreateCampaign, report: Report) -> Flow[None]:
+def _size(what: str, size: int, most: int) -> Finding:
+    more = f", more than {most:,}" if size > most else ""
+    return Finding("size", "warning" if more else "ok", f"the {what} has {size:,} bytes{more}")
+
+
+def _service(request: CreateCampaign, ignore: Collection[str], report: Report) -> Flow[None]:
     existing = yield from find_campaign(request.mail_name)
     if existing is not None:
-        report.note(
-            "name", "warning", f"{request.mail_name!r} exists (mailStatus {existing.mail_status}): it would be adopted"
-        )
+        _existing(request, existing, ignore, report)
         return
     try:
         yield request.model_copy(update={"sandbox_mode": True})
@@ -253,6 +278,18 @@ def _service(request: CreateCampaign, report: Report) -> Flow[None]:
             raise
         # Code 500 is the document's "task check failed", too.
         said = refusal.service_message or f"code {refusal.code}"
-        report.note("service's own check", "error", said)
+        report.note("service", "error", said)
     else:
-        report.note("service's own check", "ok", "the service would create it")
+        report.note("service", "ok", "the service would create it")
+
+
+def _existing(request: CreateCampaign, existing: Campaign, ignore: Collection[str], report: Report) -> None:
+    """The service would refuse the name; whether the campaign would be adopted is another question."""
+    there = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
+    different = [name for name in differences(request, existing) if name not in ignore]
+    if existing.mail_status == MailStatus.FAILED:
+        report.note("name", "error", f"{there}: it failed, and would not be sent again")
+    elif different:
+        report.note("name", "error", f"{there} and differs in {', '.join(different)}: it would not be adopted")
+    else:
+        report.note("name", "warning", f"{there} and is equal: it would be adopted, and nobody mailed again")

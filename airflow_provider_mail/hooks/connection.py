@@ -50,6 +50,10 @@ FIELDS: dict[str, Field] = {
         kind="boolean",
     ),
     "team_name": Field("Team", "Name of the team that the key belongs to; kept beside the statistics."),
+    "campaign_url": Field(
+        "Campaign page",
+        "URL of a campaign's page on the platform, with {mail_name}, {guid} or {id} in it; tasks then link to theirs.",
+    ),
     "access_token": Field("OAuth access token", "Sent when authentication is oauth.", secret=True, schema=_OAUTH),
     "client_id": Field("OAuth client id", "Of the OAuth application; needed to obtain a token.", schema=_OAUTH),
     "client_secret": Field(
@@ -171,8 +175,11 @@ def client_config(connection: ConnectionLike, **instead: Any) -> ClientConfig:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.errors import MailConfigError
 
-    settings = {name: value for name, value in fields_of(connection).items() if name in ClientConfig.model_fields}
+    fields = fields_of(connection)
+    settings = {name: value for name, value in fields.items() if name in ClientConfig.model_fields}
     try:
+        if template := fields.get("campaign_url"):
+            placeholders_of(str(template))
         given = {"base_url": base_url(connection), "api_key": connection.password, **settings, **instead}
         config = ClientConfig(**given)
         config.ssl_context()
@@ -216,6 +223,49 @@ def seconds_left(fields: Mapping[str, Any]) -> float | None:
     except ValueError:
         raise MailConfigError("oauth_expires_at: is no ISO 8601 time") from None
     return ((ends if ends.tzinfo else ends.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
+
+
+PLACEHOLDERS = ("mail_name", "guid", "id")
+"""What may stand in braces in ``campaign_url``."""
+
+
+def campaign_url(template: str, **known: object) -> str:
+    """The address of a campaign's page on the platform.
+
+    :param template: the connection's ``campaign_url``, as :func:`placeholders_of` lets it pass.
+    :param known: what is known of the campaign, of :data:`PLACEHOLDERS`.
+    :return: empty when the template names something that is not known.
+    """
+    from urllib.parse import quote
+
+    texts = {name: quote(str(known.get(name) or ""), safe="") for name in placeholders_of(template)}
+    return template.format(**texts) if all(texts.values()) else ""
+
+
+def placeholders_of(template: str) -> set[str]:
+    """What a ``campaign_url`` holds of :data:`PLACEHOLDERS`.
+
+    :raises MailConfigError: when it is no such URL.
+    """
+    from string import Formatter
+    from urllib.parse import urlsplit
+
+    from airflow_provider_mail.api.errors import MailConfigError
+
+    try:
+        fields = [part[1:] for part in Formatter().parse(template) if part[1] is not None]
+        url = urlsplit(template)
+        # Only behind the host, and nothing that only a format knows.
+        fits = all(name in PLACEHOLDERS and not form and not conversion for name, form, conversion in fields)
+        fits &= url.scheme in ("http", "https") and bool(url.hostname) and not {"{", "@"} & set(url.netloc)
+    except ValueError:
+        fits = False
+    if not fits or any(map(str.isspace, template)):
+        raise MailConfigError(
+            "campaign_url: must be a URL such as https://app.example.com/campaigns/{guid}; behind the host it may hold "
+            f"{', '.join(f'{{{name}}}' for name in PLACEHOLDERS)} and nothing else in braces"
+        )
+    return {str(name) for name, _, _ in fields}
 
 
 def base_url(connection: ConnectionLike) -> str:

@@ -97,6 +97,12 @@ class MailHook(BaseHook):
         return None if name is None else str(name)
 
     @cached_property
+    def campaign_url_template(self) -> str:
+        """The connection's ``campaign_url``; empty where there is none."""
+        with forgetting():
+            return str(fields_of(self._connection).get("campaign_url") or "")
+
+    @cached_property
     def config(self) -> ClientConfig:
         """The connection's settings. Not to be read inside an event loop: use :meth:`get_async_conn` there.
 

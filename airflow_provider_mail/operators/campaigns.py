@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator, conf
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, conf
 
-from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number, task_instance_name
-from airflow_provider_mail.operators.hidden import revealed
+from airflow_provider_mail.hooks.task import check_flags, check_number
+from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
+from airflow_provider_mail.operators.campaign_base import BaseCampaignOperator
 from airflow_provider_mail.operators.killing import CancelsOnKill
 from airflow_provider_mail.operators.named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger, event_of, mail_stats_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.creation import Creation, OnIncomplete
 
-MAX_NAME_BYTES = 200
-
 ON_INCOMPLETE = ("cancel", "keep", "fail")
 
 
-class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
+class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
     """Creates a campaign to contact lists, exactly once however often the task is tried.
 
     ``mailName`` is unique within a team and known before the first request. Every try looks for it first: a campaign
@@ -36,31 +34,15 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
     a new name.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
-    ``sandbox`` and, after having waited, ``mail_stats``.
+    ``sandbox`` and, after having waited, ``mail_stats``. Where the connection has a ``campaign_url``, the task links to
+    its campaign.
+
+    The campaign's own arguments are those of
+    :class:`~airflow_provider_mail.operators.campaign_base.BaseCampaignOperator`.
 
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.
 
-    :param mail_conn_id: the connection.
-    :param mail_name: the campaign's name, 200 bytes. Default: made of dag id, task id, run id and map index.
-    :param sender_mail: a verified sender of the account.
-    :param sender_name: its display name. Default: ``sender_mail``.
-    :param subject: may hold tags such as ``{{tag}}`` (in a template field written ``{% raw %}{{tag}}{% endraw %}``).
-    :param content: HTML, with tags likewise; ``{% include 'news.html' %}`` takes it from a file in the DAG's folder.
-    :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
-    :param only_save: save a draft and send nothing.
-    :param send_list_names: target lists; needed unless ``only_save``.
-    :param repel_list_names: exclusion lists.
-    :param reply_to: where answers go. Default: ``sender_mail``.
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``.
-    :param language_code: language of system modules such as the unsubscribe link.
-    :param market_name: activity the campaign belongs to; created when missing.
-    :param subscript_name: subscription type; must exist.
-    :param project_code: created when missing.
-    :param editor_type: ``CLASSIC`` or ``DRAG``.
-    :param sandbox_mode: let the service check and create nothing.
-    :param ignore_differences: fields that need not agree when an existing campaign is adopted, for instance
-        ``["content"]`` where the service rewrites it.
     :param on_incomplete: what to do when the service answers with code 500 and keeps the campaign (adding the
         attachment or the service's check failed): ``fail`` (default) says what is left behind, ``cancel`` cancels it
         and fails, ``keep`` goes on with it and succeeds if it goes out (needs ``wait_for_completion`` or
@@ -74,49 +56,11 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
         needs Airflow 3.3.
     """
 
-    template_fields: Sequence[str] = (
-        "mail_conn_id",
-        "mail_name",
-        "sender_mail",
-        "sender_name",
-        "subject",
-        "content",
-        "send_date",
-        "send_list_names",
-        "repel_list_names",
-        "reply_to",
-        "attachment",
-        "language_code",
-        "market_name",
-        "subscript_name",
-        "project_code",
-        "editor_type",
-    )
-    template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
-    ui_color = "#e6f1f2"
+    operator_extra_links = (MailCampaignLink(),)
 
     def __init__(
         self,
         *,
-        mail_conn_id: str = "mail_default",
-        mail_name: str | None = None,
-        sender_mail: str,
-        sender_name: str | None = None,
-        subject: str | None = None,
-        content: str | None = None,
-        send_date: datetime | str | None = None,
-        only_save: bool = False,
-        send_list_names: Sequence[str] | None = None,
-        repel_list_names: Sequence[str] | None = None,
-        reply_to: str | None = None,
-        attachment: Mapping[str, str] | None = None,
-        language_code: str | None = None,
-        market_name: str | None = None,
-        subscript_name: str | None = None,
-        project_code: str | None = None,
-        editor_type: str | None = None,
-        sandbox_mode: bool = False,
-        ignore_differences: Collection[str] = (),
         on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
@@ -126,40 +70,18 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(only_save=only_save, sandbox_mode=sandbox_mode, deferrable=deferrable)
-        check_flags(wait_for_completion=wait_for_completion, cancel_on_kill=cancel_on_kill)
+        check_flags(wait_for_completion=wait_for_completion, deferrable=deferrable, cancel_on_kill=cancel_on_kill)
         check_number("poke_interval", poke_interval, above=True)
         check_number("timeout", timeout)
-        if isinstance(ignore_differences, str):
-            raise ValueError("ignore_differences: a list of fields is needed, not text")
         if on_incomplete not in ON_INCOMPLETE:
             raise ValueError(f"on_incomplete: {on_incomplete!r} is none of {', '.join(ON_INCOMPLETE)}")
-        if on_incomplete == "keep" and not (wait_for_completion or only_save):
+        if on_incomplete == "keep" and not (wait_for_completion or self.only_save):
             raise ValueError(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
                 "an incomplete campaign goes out"
             )
         if cancel_on_kill and not wait_for_completion:
             raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
-        self.mail_conn_id = mail_conn_id
-        self.mail_name = mail_name
-        self.sender_mail = sender_mail
-        self.sender_name = sender_name
-        self.subject = subject
-        self.content = content
-        self.send_date = send_date
-        self.only_save = only_save
-        self.send_list_names = send_list_names
-        self.repel_list_names = repel_list_names
-        self.reply_to = reply_to
-        self.attachment = attachment
-        self.language_code = language_code
-        self.market_name = market_name
-        self.subscript_name = subscript_name
-        self.project_code = project_code
-        self.editor_type = editor_type
-        self.sandbox_mode = sandbox_mode
-        self.ignore_differences = ignore_differences
         self.on_incomplete = on_incomplete
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
@@ -170,7 +92,7 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait, if that is wanted."""
         with self.mail_errors():
-            request = self._request(context)
+            request = self.request(context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             creation = self._create(request, sandbox, context)
         if creation.incomplete:
@@ -191,6 +113,8 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
         for key, value in result.items():
             if value is not None:  # Airflow 3.0 cannot push nothing
                 context["ti"].xcom_push(key=key, value=value)
+        if creation.adopted or not sandbox:
+            push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
         self._complain_if_failed(creation)
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
@@ -199,6 +123,8 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event; what was created comes from XCom."""
+        from airflow_provider_mail.triggers.base import mail_stats_of
+
         stats = mail_stats_of(event, time_up=AirflowException)
         ti = context["ti"]
         pushed = {
@@ -238,43 +164,18 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
                 "does not go out. Delete it, or choose another mail_name"
             )
 
-    def _request(self, context: Context) -> CreateCampaign:
-        from airflow_provider_mail.api.campaigns import CreateCampaign
-
-        given: dict[str, Any] = {
-            "mail_name": default_mail_name(context) if self.mail_name is None else self.mail_name,
-            "sender_mail": self.sender_mail,
-            "sender_name": self.sender_name,
-            "subject": self.subject,
-            "content": self.content,
-            "send_date": self.send_date,
-            "only_save": self.only_save or None,
-            "send_list_names": self.send_list_names,
-            "repel_list_names": self.repel_list_names,
-            "reply_to": self.reply_to,
-            "attachment": self.attachment,
-            "language_code": self.language_code,
-            "market_name": self.market_name,
-            "subscript_name": self.subscript_name,
-            "project_code": self.project_code,
-            "editor_type": self.editor_type,
-            "sandbox_mode": self.sandbox_mode or None,
-        }
-        unknown = set(self.ignore_differences) - given.keys()
-        if unknown:
-            raise AirflowFailException(f"ignore_differences: there is no field {', '.join(sorted(unknown))}")
-        return CreateCampaign(**{name: revealed(self, value, context) for name, value in given.items()})
-
     def _wait(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
         """Look until it is over, or once and then let the triggerer look."""
+        from airflow_provider_mail.api.campaigns import find_campaign
         from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+        from airflow_provider_mail.triggers.base import event_of, mail_stats_of
 
         mail_name = request.mail_name
         send_time = request.send_date.timestamp() if request.send_date else 0.0
         end_time = max(time.time(), send_time) + self.timeout
         wait = CampaignWait(mail_name, seen=True, looked=True)
         while True:
-            verdict = wait.judge(self.look_at(mail_name))
+            verdict = wait.judge(self.ask(find_campaign(mail_name)))
             self.log.info("%s", verdict.message)
             if verdict.outcome is not Outcome.WAITING:
                 event = event_of(self.mail_conn_id, mail_name, verdict)
@@ -288,6 +189,7 @@ class MailCreateCampaignOperator(CancelsOnKill, MailTask, BaseOperator):
             self.hook.run(self.heed_kill(mail_name, context))
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
+        from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
         from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
         if self.cancel_on_kill:
@@ -373,8 +275,3 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
         from airflow_provider_mail.api.campaigns import DeleteCampaign
 
         return DeleteCampaign(mail_name=self.mail_name, sandbox_mode=self.sandbox_mode or None)
-
-
-def default_mail_name(context: Context) -> str:
-    """The name of a task instance's campaign: the same for every try."""
-    return task_instance_name(context, MAX_NAME_BYTES)

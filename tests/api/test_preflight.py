@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import CreateCampaign
+from airflow_provider_mail.api.contacts import ContactsPage
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
 from airflow_provider_mail.api.preflight import PreflightRules, Report, preflight
 from airflow_provider_mail.api.tags import fill, tags_of
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.support.env import ROOT
 
 GOOD: dict[str, Any] = {
     "mail_name": "news 2",
@@ -113,17 +117,72 @@ def test_more_than_last_time(service: Emulator, client: Driver) -> None:
 
 def test_what_the_service_itself_says(service: Emulator, client: Driver) -> None:
     service.faults.add("code_before", "campaign/mail/sends", code=403, message="no credits", http_status=200)
-    assert found(report(client), "error") == [("service's own check", "no credits")]
+    assert found(report(client), "error") == [("service", "no credits")]
     service.faults.add("code_before", "campaign/mail/sends", code=401, message="no", http_status=401)
     with pytest.raises(MailAuthError):
         report(client)
 
 
-def test_a_name_that_is_taken(service: Emulator, client: Driver) -> None:
-    service.add_campaign("news 2", state="draft")
-    taken = report(client)
-    assert found(taken, "warning") == [("name", "'news 2' exists (mailStatus -1): it would be adopted")]
+ADOPTED = " and is equal: it would be adopted, and nobody mailed again"
+
+
+@pytest.mark.parametrize(
+    ("there", "ignore", "level", "text"),
+    [
+        ({}, (), "warning", f"1){ADOPTED}"),
+        ({"subject": "Hi"}, (), "error", "1) and differs in subject: it would not be adopted"),
+        ({"subject": "Hi"}, ("subject",), "warning", f"1){ADOPTED}"),
+        ({"only_save": True}, (), "error", "-1) and differs in only_save: it would not be adopted"),
+        ({"state": "failed"}, (), "error", "4): it failed, and would not be sent again"),
+    ],
+)
+def test_a_name_that_is_taken(
+    service: Emulator, client: Driver, there: dict[str, Any], ignore: tuple[str, ...], level: str, text: str
+) -> None:
+    if "state" in there:
+        service.add_campaign("news 2", **there)
+    else:
+        client.send(CreateCampaign(**GOOD | there))
+    service.journal.clear()
+
+    taken = client.run(preflight(CreateCampaign(**GOOD), ignore=ignore))
+
+    (words,) = [(each.level, each.text) for each in taken.findings if each.check == "name"]
+    assert words == (level, f"'news 2' exists (mailStatus {text}")
     assert service.journal.count("campaign/mail/sends") == 0
+
+
+def test_what_is_let_pass_must_be_something_that_is_compared(service: Emulator, client: Driver) -> None:
+    with pytest.raises(MailValidationError, match="ignore: attachment: not among content, "):
+        client.run(preflight(CreateCampaign(**GOOD), ignore=["attachment"]))
+    assert service.journal.count() == 0
+
+
+def test_one_list_whose_size_is_not_told(service: Emulator, client: Driver) -> None:
+    def silent() -> Flow[Report]:
+        """The flow, to a service that does not say how many contacts the first list has."""
+        flow = preflight(CreateCampaign(**GOOD), PreflightRules(max_recipients=100))
+        answer = None
+        while True:
+            try:
+                answer = yield flow.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(answer, ContactsPage) and answer.total_records == 30:
+                answer = answer.model_copy(update={"total_records": None})
+
+    unknown = client.run(silent())
+    assert unknown.recipients is None
+    assert found(unknown, "warning") == [("lists", "the service does not say how many contacts 'customers' has")]
+    assert ("lists", "'friends' has 12 contacts") in found(unknown, "ok")
+    assert found(unknown, "error") == [("recipients", "the number of contacts is not known; max_recipients is 100")]
+
+
+def test_a_large_attachment(service: Emulator, client: Driver) -> None:
+    attached = report(
+        client, attachment={"file_name": "a.txt", "file_data": "QUJDRA=="}, rules={"max_attachment_bytes": 3}
+    )
+    assert found(attached, "warning") == [("size", "the attachment has 4 bytes, more than 3")]
 
 
 def test_large_content(service: Emulator, client: Driver) -> None:
@@ -133,7 +192,16 @@ def test_large_content(service: Emulator, client: Driver) -> None:
 
 def test_the_table_has_the_worst_first(service: Emulator, client: Driver) -> None:
     lines = report(client, send_list_names=["a|b", "customers"]).table().splitlines()
-    assert lines[:3] == ["|  | check | finding |", "| --- | --- | --- |", "| error | lists | there is no list 'a/b' |"]
+    assert lines[:3] == [
+        "| level | check          | finding |",
+        "| ----- | -------------- | --- |",
+        "| error | lists          | there is no list 'a/b' |",
+    ]
+
+
+def test_each_finding_is_one_line_of_the_table(service: Emulator, client: Driver) -> None:
+    service.faults.add("code_before", "campaign/mail/sends", code=403, message="no\n| credits |", http_status=200)
+    assert "| error | service        | no / credits / |" in report(client).table().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -142,6 +210,7 @@ def test_the_table_has_the_worst_first(service: Emulator, client: Driver) -> Non
         ({"max_recipients": 0}, "max_recipients"),
         ({"max_growth": -1, "compare_with": "a"}, "max_growth"),
         ({"max_growth": 1.5}, "compare_with"),
+        ({"known_tags": "name"}, "known_tags"),
         ({"unsubscribe_pattern": "("}, "unsubscribe_pattern"),
     ],
 )
@@ -153,3 +222,10 @@ def test_rules_that_are_none(rules: dict[str, Any], named: str) -> None:
 def test_tags() -> None:
     assert tags_of("{{a}} {{ b }}", None, "{{a}}{{c d}}{ {e} }") == ["a", "b", "c d"]
     assert fill("{{a}} {{ b }} {{c}}", {"a": 1, "b": "{{a}}"}) == "1 {{a}} {{c}}"
+
+
+def test_the_page_has_every_check() -> None:
+    page = (ROOT / "docs" / "preflight.md").read_text().partition("| check | level |")[2].partition("\n\n")[0]
+    documented = set(re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE))
+    source = (ROOT / "airflow_provider_mail" / "api" / "preflight.py").read_text()
+    assert documented == set(re.findall(r'(?:Finding|note|_bound)\(\s*(?:report, )?"([a-z ]+)"', source))

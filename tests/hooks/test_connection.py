@@ -32,6 +32,7 @@ def every_field(tmp_path: Path) -> dict[str, Any]:
     bundle.write_bytes(Path(certifi.where()).read_bytes())
     return {
         "auth_type": "oauth",
+        "campaign_url": "https://app.example.com/campaigns/{guid}?name={mail_name}#{id}",
         "access_token": "token/with+odd=characters&more",
         "client_id": "client",
         "client_secret": "secret:of@the//client",

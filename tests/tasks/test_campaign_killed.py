@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch, killing
+from airflow_provider_mail.hooks import killing, watch
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.support.dags import AIRFLOW_VERSION
@@ -30,7 +30,7 @@ IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + dateti
 
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
     emulator.add_list("newsletter", count=10)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch
+from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
@@ -23,7 +23,7 @@ retrying = pytest.mark.parametrize("deferrable", [False, True] if AIRFLOW_VERSIO
 
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
     emulator.add_list("newsletter", count=100)
     emulator.settings.sending_seconds = 1000
 

@@ -12,7 +12,8 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator, default_mail_name
+from airflow_provider_mail.operators.campaign_base import default_mail_name
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
 
 DOCUMENT = base64.b64encode(b"%PDF").decode()

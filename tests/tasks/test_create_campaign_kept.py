@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch, ledger
+from airflow_provider_mail.hooks import ledger, watch
 from airflow_provider_mail.hooks.campaign_memory import LEDGER_KEY
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
@@ -25,7 +25,7 @@ both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "d
 
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
     emulator.add_list("newsletter", count=10)
     emulator.settings.kept_task_state = "scheduled"
 

@@ -1,0 +1,267 @@
+"""`MailPreflightOperator`: what is wrong is found before anybody is mailed, shown, and judged as it was asked to be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from tests.tasks.conftest import TASK, Connect, Run
+
+READS = {
+    "/v5/campaign/mail/get",
+    "/v5/contacts/list/get",
+    "/v5/lists/get",
+    "/v5/verified_senders/get",
+}
+"""What the document says only reads."""
+
+CAMPAIGN: dict[str, Any] = {
+    "mail_name": "spring",
+    "sender_mail": "news@example.com",
+    "subject": "Spring, {% raw %}{{name}}{% endraw %}",
+    "content": "<p>It is here. <a href='{% raw %}{{link}}{% endraw %}'>Unsubscribe</a></p>",
+    "send_list_names": ["newsletter", "vip"],
+    "repel_list_names": ["staff"],
+    "attachment": {"file_name": "a.txt", "file_data": "QUJD"},
+    "language_code": "de",
+}
+
+
+@pytest.fixture(autouse=True)
+def _lists(emulator: Emulator) -> None:
+    emulator.add_list("newsletter", ["ada@example.com", "bob@example.com"])
+    emulator.add_list("vip", ["ada@example.com"])
+    emulator.add_list("staff")
+
+
+def look(**arguments: Any) -> MailPreflightOperator:
+    return MailPreflightOperator(**{"task_id": TASK, "retries": 2} | CAMPAIGN | arguments)
+
+
+def levels(done: Any) -> dict[str, list[str]]:
+    findings: dict[str, list[str]] = {}
+    for finding in done.returned["findings"]:
+        findings.setdefault(finding["level"], []).append(finding["check"])
+    return findings
+
+
+def assert_nothing_changed(emulator: Emulator) -> None:
+    entries = emulator.journal.entries()
+    assert entries
+    for entry in entries:
+        sandboxed = entry["operation"] == "/v5/campaign/mail/sends" and entry["body"]["sandboxMode"] is True
+        assert sandboxed or entry["operation"] in READS, entry["operation"]
+        assert not (sandboxed and entry["processed"])
+    assert emulator.campaigns() == []
+    assert emulator.messages() == []
+
+
+def test_a_good_campaign(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: look(known_tags=["name", "link"], max_recipients=3))
+
+    assert done.state == "success", done.log
+    returned = done.returned
+    assert (returned["mail_name"], returned["errors"], returned["warnings"]) == ("spring", 0, 0)
+    assert returned["recipients"] == 3
+    assert levels(done) == {
+        "ok": [
+            "sender", "lists", "lists", "excluded lists", "recipients", "size", "size", "unsubscribe", "tags", "service"
+        ]
+    }  # fmt: skip
+    assert json.loads(json.dumps(returned)) == returned
+    assert_nothing_changed(emulator)
+
+    lines = returned["table"].splitlines()
+    assert lines[0].split() == ["|", "level", "|", "check", "|", "finding", "|"]
+    assert len(lines) == 2 + len(returned["findings"])
+    for line in lines:
+        assert line in done.log
+    assert "Campaign 'spring': 0 errors, 0 warnings; nothing was changed." in done.log
+
+
+def test_one_set_of_arguments_is_looked_at_and_then_created(run: Run, new_dag: Callable[..., DAG], emulator: Emulator):
+    with new_dag() as dag:
+        look(**CAMPAIGN) >> MailCreateCampaignOperator(task_id="create", **CAMPAIGN)
+
+    assert run(dag).result.state == "success"
+
+    tried, created = [entry["body"] for entry in emulator.journal.entries("campaign/mail/sends")]
+    assert tried == created | {"sandboxMode": True}
+    assert created["subject"] == "Spring, {{name}}"
+    assert [each["mailName"] for each in emulator.campaigns()] == ["spring"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"sender_mail": "a@else.example"}, "sender: ***@else.example is no sender of the account"),
+        ({"send_list_names": ["nobody"]}, "lists: there is no list 'nobody'"),
+        ({"send_list_names": ["staff"], "repel_list_names": None}, "lists: 'staff' is empty"),
+        ({"repel_list_names": ["gone"]}, "excluded lists: there is no list 'gone'"),
+        ({"max_recipients": 2}, "recipients: 3 contacts in the target lists; max_recipients is 2"),
+        ({"max_recipients": "{{ 1 + 1 }}"}, "recipients: 3 contacts in the target lists; max_recipients is 2"),
+        ({"known_tags": {"name": "Ada"}}, "tags: nothing is known to fill in link"),
+        ({"content": "<p>News</p>"}, "unsubscribe: nothing in the content matches"),
+        ({"subscript_name": "nowhere"}, "service: "),
+    ],
+)
+def test_an_error_fails_the_task_at_once(run: Run, emulator: Emulator, arguments: dict[str, Any], named: str) -> None:
+    done = run(lambda: look(**arguments))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "campaign 'spring' should not go out: " in done.log
+    assert named in done.log
+    assert "AirflowFailException" in done.log
+    assert_nothing_changed(emulator)
+
+
+def test_more_than_last_time(run: Run, emulator: Emulator) -> None:
+    emulator.add_campaign("spring 2025", sent=2, send_date="2025-03-01T09:00:00Z")
+
+    # The templates are text until they are rendered, and may stay so.
+    done = run(lambda: look(max_growth="{{ 1.4 }}", compare_with="spring {{ '' }}", fail_on="never"))
+    assert "growth" in levels(done)["error"]
+    assert "| 3 contacts in the target lists; 1.4 times the 2 of 'spring 2025' |" in done.returned["table"]
+
+    done = run(lambda: look(max_growth=1.5, compare_with="spring "))
+    assert done.state == "success", done.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fail_on", "state"),
+    [
+        ({}, "warning", "success"),
+        ({"subject": None}, "error", "success"),
+        ({"subject": None}, "warning", "failed"),
+        ({"subject": None, "send_list_names": ["nobody"]}, "never", "success"),
+    ],
+)
+def test_who_decides(run: Run, emulator: Emulator, arguments: dict[str, Any], fail_on: str, state: str) -> None:
+    done = run(lambda: look(fail_on=fail_on, **arguments))
+
+    assert done.state == state
+    if state == "failed":
+        assert "subject: there is none" in done.log
+        return
+    assert done.returned["warnings"] == ("subject" in arguments)
+    assert done.returned["errors"] == (2 if "send_list_names" in arguments else 0)
+
+
+def test_findings_hold_no_addresses(run: Run, emulator: Emulator, connect: Connect) -> None:
+    said = "planted-one@example.com is on holiday"
+    emulator.faults.add("code_before", "campaign/mail/sends", code=403, message=said, http_status=200)
+
+    done = run(lambda: look(sender_mail="planted-two@example.com", fail_on="never"))
+
+    assert "***@example.com is no sender" in done.returned["table"]
+    assert "*** is on holiday" in done.returned["table"]
+    pushed = json.dumps([*done.result.xcoms().values()])
+    assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []
+
+
+def test_a_service_that_is_away_is_tried_again(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("http_error_before", "verified_senders/get", count=None)
+
+    def calm(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.faults.clear()
+
+    done = run(lambda: look(retries=1, retry_delay=0, pre_execute=calm))
+
+    assert (done.state, done.tries) == ("success", 2)
+
+
+def test_a_refused_key_is_no_finding(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(password="wrong")
+
+    done = run(lambda: look(fail_on="never"))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_default'" in done.log
+
+
+def test_a_connection_in_sandbox_mode_will_do(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(sandbox=True)
+
+    assert run(look).state == "success"
+    assert_nothing_changed(emulator)
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"mail_name": "x" * 201}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
+        ({"send_list_names": []}, "send_list_names: needed unless only_save is true"),
+        ({"sender_mail": "news"}, "sender_mail: is not an email address"),
+        ({"send_date": "2030-01-01T00:00:00"}, "send_date: "),
+        ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
+        ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
+        ({"ignore_differences": ["attachment"]}, "ignore: attachment: not among content, "),
+        ({"max_recipients": 0}, "max_recipients: must be more than 0"),
+        ({"max_recipients": 1.5}, "max_recipients: a whole number is needed, not 1.5"),
+        ({"max_recipients": "{{ 'many' }}"}, "max_recipients: a whole number is needed, not 'many'"),
+        ({"max_growth": True}, "max_growth: a number is needed, not True"),
+        ({"max_growth": 2}, "compare_with: needed beside max_growth"),
+        ({"known_tags": "name"}, "known_tags: a list of tags is needed, not text"),
+        ({"unsubscribe_pattern": "("}, "unsubscribe_pattern: "),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_an_error_before_anything_is_sent(
+    run: Run, emulator: Emulator, arguments: dict[str, Any], words: str
+) -> None:
+    done = run(lambda: look(fail_on="never", **arguments))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"fail_on": "errors"}, "fail_on: 'errors' is none of error, warning, never"),
+        ({"max_content_bytes": 0}, "max_content_bytes: must be a whole number, at least 1"),
+        ({"max_attachment_bytes": "1"}, "max_attachment_bytes: must be a whole number, at least 1"),
+        ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
+        ({"ignore_differences": "content"}, "ignore_differences: a list of fields is needed, not text"),
+    ],
+)
+def test_a_choice_that_cannot_be_breaks_the_dag_file(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        look(**arguments)
+
+
+def test_arguments_may_come_from_other_tasks_and_from_the_dag(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator
+) -> None:
+    with new_dag(default_args={"sender_mail": "news@example.com", "max_recipients": 3}) as dag:
+
+        @task
+        def lists() -> list[list[str]]:
+            return [["newsletter"], ["vip"], ["newsletter", "vip"]]
+
+        @task
+        def tags() -> list[str]:
+            return ["name", "link"]
+
+        campaign = {name: CAMPAIGN[name] for name in ("subject", "content")}
+        MailPreflightOperator.partial(task_id=TASK, known_tags=tags(), **campaign).expand(send_list_names=lists())
+
+    done = run(dag)
+
+    assert done.result.state == "success", done.log
+    assert [done.result.xcom(TASK, map_index=index)["recipients"] for index in range(3)] == [2, 1, 3]
+    assert {done.result.xcom(TASK, map_index=index)["mail_name"] for index in range(3)} == {
+        f"{done.result.dag_id}/{TASK}/{done.result.run_id}/{index}" for index in range(3)
+    }
