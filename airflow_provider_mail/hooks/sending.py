@@ -7,7 +7,7 @@ holds how many requests were accepted, a digest of what they said, and one of wh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
@@ -81,42 +81,60 @@ class Mailing:
     :param hook: sends.
     :param ledger: remembers.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
+    :param argument: of the operator, that says what is sent.
+    :param things: that it consists of.
     :raises MailConflictError: when the record of earlier tries is not understood.
     """
 
-    def __init__(self, hook: MailHook, ledger: Ledger, on_ambiguous: str) -> None:
+    def __init__(
+        self, hook: MailHook, ledger: Ledger, on_ambiguous: str, *, argument: str = "messages", things: str = "messages"
+    ) -> None:
         self._hook = hook
         self._ledger = ledger
         self._on_ambiguous = on_ambiguous
+        self._argument = argument
+        self._things = things
         self.sent = Sent.read(ledger.read())
 
-    def send(self, chunks: Sequence[Chunk]) -> Sent:
-        """Send what was not sent yet, in order.
+    def send(self, chunks: Iterable[Chunk]) -> Sent:
+        """Send what was not sent yet, in order; the chunks are gone through once.
 
         :raises MailConflictError: when what an earlier try sent is not what this one would have sent.
         :raises MailAmbiguousSendError: when the outcome of a request is unknown and that is not allowed.
         :raises MailError: when the service refuses a request; what was accepted before stays written down.
         """
-        self._compare(chunks)
-        if self.sent.under_way is not None and self._on_ambiguous != "resend":
-            self._unknown(chunks[self.sent.done], "was under way when an earlier try ended")
-        for chunk in chunks[self.sent.done :]:
+        for chunk in self._behind_what_was_sent(chunks):
             self._send(chunk)
         self._write(under_way=None)
         return self.sent
 
-    def _compare(self, chunks: Sequence[Chunk]) -> None:
-        """Make sure that earlier tries sent what this one would have sent."""
-        digest = ""
-        for chunk in chunks[: self.sent.done]:
+    def _behind_what_was_sent(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """What is left, after making sure that earlier tries sent what this one would have sent."""
+        coming, digest = iter(chunks), ""
+        for _ in range(self.sent.done):
+            chunk = next(coming, None)
+            if chunk is None:
+                raise self._conflict()
             digest = _digest(digest, chunk)
-        under_way = [_digest(digest, chunk) for chunk in chunks[self.sent.done : self.sent.done + 1]]
-        if digest != self.sent.digest or self.sent.under_way not in (None, *under_way):
-            raise MailConflictError(
-                f"messages: these are not what an earlier try began to send ({self.sent}): nothing more was sent. Give "
-                "every try the same messages in the same order with the same settings, or start a new run, which sends "
-                "everything"
-            )
+        first = next(coming, None)
+        if digest != self.sent.digest:
+            raise self._conflict()
+        if self.sent.under_way is not None:
+            if first is None or _digest(digest, first) != self.sent.under_way:
+                raise self._conflict()
+            if self._on_ambiguous != "resend":
+                self._unknown(first, "was under way when an earlier try ended")
+                first = next(coming, None)
+        if first is not None:
+            yield first
+            yield from coming
+
+    def _conflict(self) -> MailConflictError:
+        return MailConflictError(
+            f"{self._argument}: these are not what an earlier try began to send ({self.sent}): nothing more was sent. "
+            f"Give every try the same {self._things} in the same order with the same settings, or start a new run, "
+            "which sends everything"
+        )
 
     def _send(self, chunk: Chunk) -> None:
         digest = _digest(self.sent.digest, chunk)

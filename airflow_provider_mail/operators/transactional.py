@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags, task_instance_name
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
@@ -72,6 +73,9 @@ class BaseSendOperator(MailTask, BaseOperator):
     )
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
+    argument: ClassVar[str] = "messages"
+    things: ClassVar[str] = "messages"
+    """What says what is sent, and what that consists of: for errors."""
 
     def __init__(
         self,
@@ -110,7 +114,7 @@ class BaseSendOperator(MailTask, BaseOperator):
         self.on_ambiguous = on_ambiguous
 
     @abstractmethod
-    def chunks(self, context: Context, key: str) -> Sequence[Chunk]:
+    def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """The requests to send, all checked, with ids made of the key."""
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -121,6 +125,8 @@ class BaseSendOperator(MailTask, BaseOperator):
             raise AirflowFailException(f"on_ambiguous: {self.on_ambiguous!r} is none of {', '.join(ON_AMBIGUOUS)}")
         with self.mail_errors():
             sent, sandbox = self._send(context)
+        if not sent.done:
+            self.nothing()
         self.log.info("%s%s.", sent, "; sandbox: nothing was sent" if sandbox else "")
         return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
 
@@ -129,23 +135,26 @@ class BaseSendOperator(MailTask, BaseOperator):
         from airflow_provider_mail.hooks.ledger import ForgetfulLedger, task_ledger
         from airflow_provider_mail.hooks.sending import Mailing
 
-        chunks = self.chunks(context, task_instance_name(context, 250))
-        sandbox = self.sandbox_mode or self.hook.config.sandbox
-        # What is only checked is not written down: a later try without sandbox must send it.
-        ledger = ForgetfulLedger() if sandbox else task_ledger(context, LEDGER_KEY)
-        forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
-        if forgetful:
-            self._without_memory(context["ti"].try_number)
-        mailing = Mailing(self.hook, ledger, self.on_ambiguous)
-        if mailing.sent.done:
-            self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
-        try:
-            return mailing.send(chunks), sandbox
-        except Exception as error:
-            self.log.error("Ended early: %s.", mailing.sent)
-            if forgetful and isinstance(error, MailError) and error.temporary:
-                raise AirflowFailException(f"{error}. {mailing.sent}; {NO_MEMORY}") from error
-            raise
+        with self.chunks(context, task_instance_name(context, 250)) as chunks:
+            sandbox = self.sandbox_mode or self.hook.config.sandbox
+            # What is only checked is not written down: a later try without sandbox must send it.
+            ledger = ForgetfulLedger() if sandbox else task_ledger(context, LEDGER_KEY)
+            forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
+            if forgetful:
+                self._without_memory(context["ti"].try_number)
+            mailing = Mailing(self.hook, ledger, self.on_ambiguous, argument=self.argument, things=self.things)
+            if mailing.sent.done:
+                self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
+            try:
+                return mailing.send(chunks), sandbox
+            except Exception as error:
+                self.log.error("Ended early: %s.", mailing.sent)
+                if forgetful and isinstance(error, MailError) and error.temporary:
+                    raise AirflowFailException(f"{error}. {mailing.sent}; {NO_MEMORY}") from error
+                raise
+
+    def nothing(self) -> None:
+        """Say what it means that there was nothing to send."""
 
     def _without_memory(self, try_number: int) -> None:
         if try_number > 1:
@@ -188,7 +197,7 @@ class MailSendOperator(BaseSendOperator):
         self.to = to
         self.unique_msg_id = unique_msg_id
 
-    def chunks(self, context: Context, key: str) -> Sequence[Chunk]:
+    def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """The one request."""
         from airflow_provider_mail.api.batches import Chunk, unique_msg_id
         from airflow_provider_mail.api.transactional import SendMail
@@ -199,10 +208,66 @@ class MailSendOperator(BaseSendOperator):
             "to": {"email": to} if isinstance(to, str) else to,
             "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0),
         }
-        return [Chunk.of(0, SendMail(**fields), recipients=1)]
+        return nullcontext([Chunk.of(0, SendMail(**fields), recipients=1)])
 
 
-class MailSendBatchOperator(BaseSendOperator):
+class BaseSendBatchOperator(BaseSendOperator):
+    """What all batches of personalized messages share; a subclass says where the messages come from.
+
+    :param template_name: a stored template; wins over ``content``.
+    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
+        a message's own win.
+    :param versions_per_request: messages in one request, 100 at most.
+    :param on_empty: what to do when there is no message: ``error`` (default), ``skip`` or ``continue``.
+    """
+
+    template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "template_name", "mail_params")
+
+    def __init__(
+        self,
+        *,
+        template_name: str | None = None,
+        mail_params: Mapping[str, Any] | None = None,
+        versions_per_request: int = 100,
+        on_empty: Literal["error", "skip", "continue"] = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if type(versions_per_request) is not int or not 1 <= versions_per_request <= 100:
+            raise ValueError(f"versions_per_request: {versions_per_request!r} is not from 1 to 100")
+        if on_empty not in ("error", "skip", "continue"):
+            raise ValueError(f"on_empty: {on_empty!r} is none of error, skip, continue")
+        self.template_name = template_name
+        self.mail_params = mail_params
+        self.versions_per_request = versions_per_request
+        self.on_empty = on_empty
+
+    @abstractmethod
+    def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
+        """The messages, as ``MailSendBatchOperator`` takes them; they are gone through once."""
+
+    @contextmanager
+    def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
+        """The requests; all of them are checked before the first is sent."""
+        from airflow_provider_mail.api.batches import cut
+        from airflow_provider_mail.hooks.chunk_spool import ChunkSpool
+
+        common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
+        with ChunkSpool() as spool:
+            with self.all_messages(context) as messages:
+                for chunk in cut(common, messages, key=key, versions=self.versions_per_request):
+                    spool.add(chunk)
+            yield spool
+
+    def nothing(self) -> None:
+        """Fail, skip the task, or go on."""
+        if self.on_empty == "error":
+            raise AirflowFailException(f"{self.argument}: there is none (on_empty='skip' or 'continue' if that may be)")
+        if self.on_empty == "skip":
+            raise AirflowSkipException(f"{self.argument}: there is none")
+
+
+class MailSendBatchOperator(BaseSendBatchOperator):
     """Sends many personalized messages, at most once each; cut into requests of up to 100 messages.
 
     .. seealso::
@@ -210,46 +275,25 @@ class MailSendBatchOperator(BaseSendOperator):
 
     :param messages: dictionaries: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of up to 20 of
         these), and if wanted ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for
-        tags), which win over those of the whole mailing. Or a function without arguments that returns them. Every try
-        must give the same messages in the same order.
-    :param template_name: a stored template; wins over ``content``.
-    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
-        a message's own win.
-    :param versions_per_request: messages in one request, 100 at most.
+        tags), which win over those of the whole mailing. Or a function without arguments that returns or yields them,
+        in flat memory. Every try must give the same messages in the same order.
     """
 
-    template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "messages", "template_name", "mail_params")
+    template_fields: Sequence[str] = (*BaseSendBatchOperator.template_fields, "messages")
 
     messages = HiddenField()
 
     def __init__(
-        self,
-        *,
-        messages: Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]],
-        template_name: str | None = None,
-        mail_params: Mapping[str, Any] | None = None,
-        versions_per_request: int = 100,
-        **kwargs: Any,
+        self, *, messages: Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]], **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if type(versions_per_request) is not int or not 1 <= versions_per_request <= 100:
-            raise ValueError(f"versions_per_request: {versions_per_request!r} is not from 1 to 100")
         self.messages = messages
-        self.template_name = template_name
-        self.mail_params = mail_params
-        self.versions_per_request = versions_per_request
 
-    def chunks(self, context: Context, key: str) -> Sequence[Chunk]:
-        """The requests; all of them are checked before the first is sent."""
-        from airflow_provider_mail.api.batches import cut
-
+    def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
+        """What was given, or what the function returns."""
         messages = revealed(self, self.messages, context)
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise AirflowFailException(f"messages: a list of dictionaries is needed, not {type(messages).__name__}")
-        common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
-        chunks = list(cut(common, messages, key=key, versions=self.versions_per_request))
-        if not chunks:
-            raise AirflowFailException("messages: there is none")
-        return chunks
+        return nullcontext(messages)

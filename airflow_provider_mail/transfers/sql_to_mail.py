@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider_mail.hooks.task import check_flags
 from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
+from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -20,7 +21,22 @@ if TYPE_CHECKING:
     from airflow_provider_mail.hooks.rejects import RejectSpool
 
 
-class SqlToMailContactsOperator(BaseContactImportOperator):
+class SqlSource:
+    """Mixin: a query on a connection, with parameters that Airflow does not get to see."""
+
+    sql_conn_id: str
+    template_ext: Sequence[str] = (".sql",)
+    parameters = HiddenField()
+
+    @cached_property
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        from airflow_provider_mail.hooks.sql import sql_hook
+
+        return sql_hook(self.sql_conn_id)
+
+
+class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     """Imports the rows of a query as contacts, from any database with a ``DbApiHook``, in flat memory.
 
     .. seealso::
@@ -42,9 +58,7 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
         "parameters",
         "rejects_table",
     )
-    template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
-    parameters = HiddenField()
 
     def __init__(
         self,
@@ -63,13 +77,6 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
         self.parameters = parameters
         self.rejects_table = rejects_table
         self.count_first = count_first
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail.hooks.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -118,3 +125,86 @@ class SqlToMailContactsOperator(BaseContactImportOperator):
     def reject_places(self) -> dict[str, str]:
         """Where it was stored, for XCom."""
         return super().reject_places() | ({"rejects_table": self.rejects_table} if self.rejects_table else {})
+
+
+class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
+    """Sends one personalized message for each row of a query, at most once, in flat memory.
+
+    All rows are read and checked before the first message is sent, and then sent in requests of up to 100 messages. A
+    further try runs the query again and goes on behind what was sent; when the rows that were sent are no longer the
+    first ones, in the same order, nothing more is sent and the task fails. So the query needs an ``ORDER BY``.
+
+    .. seealso::
+        For more information on how to use this operator, see ``docs/transactional.md``.
+
+    :param sql_conn_id: the database's connection.
+    :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder.
+    :param parameters: of the query, in the driver's style. They may be addresses: Airflow does not get to see them.
+    :param to_column: the column with the recipient's address.
+    :param name_column: the column with the name beside the address. Default: none.
+    :param cc_column: the column with addresses that get a copy, with commas between. Default: none.
+    :param bcc_column: the same for copies that nobody sees.
+    :param columns: which tag each column is the value of: ``{"first_name": "name"}`` for ``{{name}}``. Columns left out
+        are not sent. Default: every column but those of ``to``, ``cc`` and ``bcc``, for the tag of its own name.
+        Missing values are not sent, so that those of ``mail_params`` hold.
+    """
+
+    template_fields: Sequence[str] = (
+        *BaseSendBatchOperator.template_fields,
+        "sql_conn_id",
+        "sql",
+        "parameters",
+        "to_column",
+        "name_column",
+        "cc_column",
+        "bcc_column",
+        "columns",
+    )
+    template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
+    argument = "sql"
+    things = "rows"
+
+    def __init__(
+        self,
+        *,
+        sql_conn_id: str,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        to_column: str = "email",
+        name_column: str | None = None,
+        cc_column: str | None = None,
+        bcc_column: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.sql_conn_id = sql_conn_id
+        self.sql = sql
+        self.parameters = parameters
+        self.to_column = to_column
+        self.name_column = name_column
+        self.cc_column = cc_column
+        self.bcc_column = bcc_column
+        self.columns = columns
+
+    @contextmanager
+    def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
+        """A message for each row."""
+        from airflow_provider_mail.api.errors import MailValidationError
+        from airflow_provider_mail.hooks.row_messages import RowMessages
+        from airflow_provider_mail.warehouse.read import stream_rows
+
+        parameters = revealed(self, self.parameters, context)
+        with stream_rows(self.sql_hook, self.sql, parameters) as (names, batches):
+            messages = RowMessages(
+                names,
+                to=self.to_column,
+                name=self.name_column,
+                cc=self.cc_column,
+                bcc=self.bcc_column,
+                tags=self.columns,
+            )
+            try:
+                yield messages.of(batches)
+            except MailValidationError as error:
+                raise MailValidationError(messages.by_row(str(error)), operation=error.operation) from None

@@ -1,0 +1,273 @@
+"""Reading the rows of a file of contacts, however many they are, in constant memory: CSV, JSON Lines, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import PurePosixPath
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from airflow_provider_mail.warehouse.errors import WarehouseError
+
+Row = tuple[Any, ...]
+Batches = Iterator[list[Row]]
+
+SUFFIXES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+FORMATS = ("csv", "jsonl", "parquet")
+
+MOST_LINE_BYTES = 10_000_000
+"""In one line of JSON: a longer one is another kind of file, and would be read as a whole."""
+
+_DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
+
+
+class FileRows(NamedTuple):
+    """The rows of a file.
+
+    :param columns: their names, by position.
+    :param batches: the rows, in lists.
+    :param total: how many there are, if the file says so.
+    """
+
+    columns: Sequence[str]
+    batches: Batches
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileForm:
+    """How a file is read.
+
+    :param file_format: ``csv``, ``jsonl`` or ``parquet``.
+    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or none.
+    :param encoding: of CSV and JSON Lines.
+    :param delimiter: of CSV.
+    :param column_names: of CSV without a line of names.
+    :param wanted: columns that are needed; ``None``: all, and then a key of JSON Lines that comes late is an error.
+    :param size: rows in one list, at most.
+    """
+
+    file_format: str
+    compression: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str = ","
+    column_names: Sequence[str] | None = None
+    wanted: Sequence[str] | None = None
+    size: int = 5000
+
+
+def form_of(name: str) -> tuple[str | None, str | None, str]:
+    """Format, compression and delimiter that a file's name tells; ``contacts.tsv.gz`` is CSV with tabs, and gzip."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    last = ("", *suffixes)[-2 if compression else -1]
+    return SUFFIXES.get(last), compression, "\t" if last == ".tsv" else ","
+
+
+@contextmanager
+def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
+    """Read a file that is open for reading bytes, once, from its beginning.
+
+    :param name: of the file, for errors.
+    :raises WarehouseError: when it is not what it should be, on entering or later; names the line, never what is in it.
+    """
+    line = [0]
+
+    def run(action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except (*_DAMAGED, WarehouseError, csv.Error, msgspec.DecodeError, OSError, ValueError) as error:
+            said = _words(error, form)
+            if said is None:
+                raise
+            trace = error.__traceback__
+        # Outside of `except`, so that an exception that may hold values does not hang on to it.
+        where = f", line {line[0]}" if line[0] else ""
+        raise WarehouseError(f"{name}{where}: {said}").with_traceback(trace)
+
+    def batches(rows: Batches) -> Batches:
+        while (batch := run(lambda: next(rows, None))) is not None:
+            yield batch
+
+    with run(lambda: _decompressed(file, form)) as plain:
+        columns, rows, total = run(lambda: _READERS[form.file_format](plain, form, line))
+        yield FileRows(columns, batches(rows), total)
+
+
+def _words(error: Exception, form: FileForm) -> str | None:
+    """What is wrong, in words without values; ``None``: it is not about what is in the file."""
+    if isinstance(error, WarehouseError):
+        return str(error)
+    if isinstance(error, UnicodeError):
+        return f"is not {form.encoding} (the encoding argument says which it is)"
+    if isinstance(error, csv.Error):
+        # Its words are about the form; none of them quotes a field.
+        return f"is no CSV with {form.delimiter!r} between the values: {error}"
+    if isinstance(error, msgspec.DecodeError):
+        return f"is no JSON object: {str(error).partition(' - ')[0]}"
+    if type(error).__module__.startswith("pyarrow"):
+        return f"cannot be read as {form.file_format}: {str(error).partition(chr(10))[0]}"
+    if isinstance(error, _DAMAGED) or (form.compression and isinstance(error, OSError) and error.errno is None):
+        return f"is cut short or damaged, or not compressed with {form.compression}"
+    return None
+
+
+def _decompressed(file: IO[bytes], form: FileForm) -> Any:
+    """The file, or what is in it, to be used in a `with`."""
+    kind = form.compression
+    if kind is None:
+        return nullcontext(file)
+    if form.file_format == "parquet":
+        raise WarehouseError("a Parquet file is compressed inside: compression must be 'none'")
+    if kind == "zstd":
+        return _zstd(file)
+    opened: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": _gzip, "bz2": _bz2, "xz": lzma.open}
+    return opened[kind](file)
+
+
+def _gzip(file: IO[bytes]) -> Any:
+    import gzip
+
+    return gzip.GzipFile(fileobj=file, mode="rb")
+
+
+def _bz2(file: IO[bytes]) -> Any:
+    import bz2
+
+    return bz2.BZ2File(file)
+
+
+def _zstd(file: IO[bytes]) -> Any:
+    # Not zstandard's own reader: it takes a file that is cut short for a whole one.
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise WarehouseError(f"zstd needs pyarrow ({error}); pip install 'airflow-provider-mail[parquet]'") from None
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
+
+
+def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
+    # A mark at the beginning, as spreadsheets write one, belongs to no name.
+    encoding = "utf-8-sig" if form.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else form.encoding
+    # It must not close what somebody else has opened, also when it is thrown away.
+    text = io.TextIOWrapper(io.BufferedReader(_Borrowed(file), 1 << 20), encoding=encoding, newline="")
+    reader = csv.reader(text, delimiter=form.delimiter, strict=True)
+
+    def rows() -> Iterator[Row]:
+        line[0] = 1
+        try:
+            for values in reader:
+                line[0] = reader.line_num + 1
+                if values:
+                    # CSV has no other form for a value that is missing.
+                    yield tuple(value or None for value in values)
+        except UnicodeDecodeError as error:
+            # Text is decoded some lines ahead.
+            line[0] = reader.line_num + 1 + error.object[: error.start].count(b"\n")
+            raise
+
+    found = rows()
+    if form.column_names is not None:
+        return list(form.column_names), _batches(found, form.size), None
+    header = next(found, None)
+    if header is None:
+        raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
+    if None in header:
+        raise WarehouseError(f"column {header.index(None) + 1} has no name (column_names, if this line is no header)")
+    return [str(name).strip() for name in header], _batches(found, form.size), None
+
+
+def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
+    objects = _objects(file, form, line)
+    first = list(islice(objects, form.size))
+    seen = list(dict.fromkeys(chain.from_iterable(first)))
+    # All names that the first rows have, so that a wanted one that is misspelt is noticed before anything is sent.
+    columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(seen) else seen
+    known = set(columns)
+
+    def row(found: Mapping[str, Any]) -> Row:
+        if form.wanted is None and not known.issuperset(found):
+            raise WarehouseError(
+                f"has a key that none of the first {form.size} rows has. Say what is imported with "
+                'columns={"<key>": "<property>"}; keys left out there are not sent'
+            )
+        return tuple(found.get(name) for name in columns)
+
+    return columns, _batches(map(row, chain(_drained(first), objects)), form.size), None
+
+
+def _drained(rows: list[Any]) -> Iterator[Any]:
+    rows.reverse()
+    while rows:
+        yield rows.pop()
+
+
+def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[str, Any]]:
+    plain = io.BufferedReader(_Borrowed(file), 1 << 20)
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    utf8 = form.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    while text := plain.readline(MOST_LINE_BYTES):
+        line[0] += 1
+        if len(text) == MOST_LINE_BYTES:
+            raise WarehouseError(f"is longer than {MOST_LINE_BYTES:,} bytes: is it one JSON object a line?")
+        if line[0] == 1:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+        if not text.isspace():
+            yield decode(text if utf8 else text.decode(form.encoding))
+
+
+def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, int]:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise WarehouseError(
+            f"Parquet needs pyarrow ({error}); pip install 'airflow-provider-mail[parquet]', or write CSV or JSON "
+            "Lines, which need nothing"
+        ) from None
+    opened = pyarrow.parquet.ParquetFile(file)
+    names = opened.schema_arrow.names
+    wanted = names if form.wanted is None or not set(form.wanted) <= set(names) else list(form.wanted)
+
+    def batches() -> Batches:
+        for batch in opened.iter_batches(batch_size=form.size, columns=wanted):
+            # Columns come in the file's order, whatever was asked for.
+            columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in wanted]
+            yield list(zip(*columns, strict=True))
+
+    return wanted, batches(), opened.metadata.num_rows
+
+
+def _batches(rows: Iterator[Row], size: int) -> Batches:
+    while batch := list(islice(rows, size)):
+        yield batch
+
+
+class _Borrowed(io.RawIOBase):
+    """Somebody else's file, for Python's own buffers: whatever kind it is, and not theirs to close."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        read = self._file.read(len(buffer))
+        buffer[: len(read)] = read
+        return len(read)
+
+
+_READERS: Mapping[str, Callable[[IO[bytes], FileForm, list[int]], tuple[Sequence[str], Batches, int | None]]] = {
+    "csv": _csv,
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+}

@@ -1,0 +1,50 @@
+"""Files in, personalized mail out: contacts from a file in a lake, and a reminder for each row of a query.
+
+Needs the connections ``mail_default`` and ``shop`` (a table ``carts``), and a template ``cart_reminder``.
+"""
+
+from __future__ import annotations
+
+import pendulum
+from airflow.sdk import DAG
+
+from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+
+with DAG(
+    dag_id="mail_batch_from_sql",
+    description="Contacts from a file, reminders from a query",
+    schedule="@daily",
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+    catchup=False,
+    # Any path that Airflow reaches: s3://aws_default@bucket/export, gs://..., abfss://..., file:///...
+    params={"lake": "file:///data/export"},
+    default_args={"retries": 2},
+    tags=["mail", "example"],
+) as dag:
+    # [START howto_object_storage_to_mail_contacts]
+    import_contacts = ObjectStorageToMailContactsOperator(
+        task_id="import_contacts",
+        path="{{ params.lake }}/customers.csv.gz",
+        columns={"mail": "email", "full_name": "name"},
+        list_name="customers",
+        rejects_path="{{ params.lake }}/rejected.jsonl",
+        max_reject_fraction=0.01,
+    )
+    # [END howto_object_storage_to_mail_contacts]
+
+    # [START howto_sql_to_mail_batch]
+    remind = SqlToMailBatchOperator(
+        task_id="remind",
+        sql_conn_id="shop",
+        # Bound to the run and in a fixed order, so that every try finds the same rows.
+        sql="SELECT email, name, item FROM carts WHERE left_on = '{{ dag_run.run_after | ds }}' ORDER BY id",
+        name_column="name",
+        sender_mail="shop@example.com",
+        template_name="cart_reminder",
+        mail_params={"name": "customer"},
+        on_empty="skip",
+    )
+    # [END howto_sql_to_mail_batch]
+
+    import_contacts >> remind

@@ -1,0 +1,434 @@
+"""`SqlToMailBatchOperator`: a personalized message for each row of a query, at most once."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import tracemalloc
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.batches import cut
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.chunk_spool import MEMORY_BYTES, ChunkSpool
+from airflow_provider_mail.hooks.row_messages import RowMessages
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
+from tests.tasks.sending import (
+    AT_ONCE,
+    HELLO,
+    SENDS,
+    address,
+    bodies,
+    clear_and_run,
+    everybody,
+    mailed,
+    remembers,
+    told,
+)
+from tests.tasks.test_example_dags import example
+
+
+def people(database: SqlDatabase, count: int) -> None:
+    database.execute("CREATE TABLE people (id INTEGER, email TEXT, name TEXT)")
+    database.execute("INSERT INTO people", [(number, address(number), f"N{number}") for number in range(count)])
+
+
+def mailing(**arguments: Any) -> SqlToMailBatchOperator:
+    """A task that sends to everybody; in requests of ten unless told otherwise."""
+    defaults = {"task_id": TASK, "sql_conn_id": "crm", "versions_per_request": 10}
+    query = {"sql": "SELECT email, name FROM people ORDER BY id"}
+    return SqlToMailBatchOperator(**defaults | query | HELLO | arguments)
+
+
+def test_what_the_service_is_sent(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    emulator.add_template("reminder", subject="Reminder", content="Dear {{first}}, {{item}}: {{price}}, {{due}}")
+    any_crm.execute(
+        "CREATE TABLE carts (id INTEGER, mail TEXT, who TEXT, boss TEXT, file TEXT, item TEXT, price NUMERIC, due DATE)"
+    )
+    any_crm.execute(
+        "INSERT INTO carts",
+        [
+            (1, "ada@example.com", "Ada Lovelace", None, "file@example.com", "Engine", 12.5, "2026-01-31"),
+            (2, "bob@example.com", None, "eve@example.com, zoe@example.com", "", None, 3, None),
+        ],
+    )
+
+    done = run(
+        lambda: SqlToMailBatchOperator(
+            task_id=TASK,
+            sql_conn_id="crm",
+            sql="SELECT * FROM carts ORDER BY id",
+            to_column="mail",
+            name_column="who",
+            cc_column="boss",
+            bcc_column="file",
+            columns={"who": "first", "item": "item", "price": "price", "due": "due"},
+            sender_mail="news@example.com",
+            template_name="reminder",
+            mail_params={"first": "customer", "item": "your cart", "due": "soon"},
+        )
+    )
+
+    assert done.state == "success", done.log
+    (body,) = bodies(emulator)
+    assert 0 < len(body.pop("uniqueMsgID").encode()) <= 50
+    assert body == {
+        "templateName": "reminder",
+        "params": {"first": "customer", "item": "your cart", "due": "soon"},
+        "senderMail": "news@example.com",
+        "messageVersions": [
+            {
+                "to": [{"email": "ada@example.com", "name": "Ada Lovelace"}],
+                "cc": [],
+                "bcc": [{"email": "file@example.com"}],
+                "params": {"first": "Ada Lovelace", "item": "Engine", "price": "12.5", "due": "2026-01-31"},
+            },
+            {
+                "to": [{"email": "bob@example.com"}],
+                "cc": [{"email": "eve@example.com"}, {"email": "zoe@example.com"}],
+                "bcc": [],
+                "params": {"price": "3"},
+            },
+        ],
+    }
+    assert [message["content"] for message in emulator.messages()] == [
+        "Dear Ada Lovelace, Engine: 12.5, 2026-01-31",
+        "Dear customer, your cart: 3, soon",
+    ]
+    assert done.returned == told(1, 5)
+    assert "ada@" not in done.log
+
+
+def test_without_a_mapping_every_other_column_is_a_tag(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    crm.execute("CREATE TABLE people (email TEXT, name TEXT, phoneNumber TEXT, n INTEGER)")
+    crm.execute("INSERT INTO people", [("ada@example.com", "Ada", None, 7)])
+
+    assert run(lambda: mailing(sql="SELECT * FROM people", name_column="name")).state == "success"
+
+    (version,) = bodies(emulator)[0]["messageVersions"]
+    assert version["to"] == [{"email": "ada@example.com", "name": "Ada"}]
+    assert version["params"] == {"name": "Ada", "n": "7"}
+
+
+def test_requests_are_cut_and_counted(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    people(any_crm, 250)
+
+    done = run(lambda: mailing(versions_per_request=100))
+
+    assert [len(body["messageVersions"]) for body in bodies(emulator)] == [100, 100, 50]
+    assert len({body["uniqueMsgID"] for body in bodies(emulator)}) == 3
+    assert mailed(emulator) == everybody(range(250))
+    assert done.returned == told(3, 250)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"to_column": "mail"}, "to_column: the query has no 'mail'; it has email, name"),
+        ({"to_column": ""}, "to_column: is empty"),
+        ({"name_column": "nick"}, "name_column: the query has no 'nick'"),
+        ({"cc_column": "boss"}, "cc_column: the query has no 'boss'"),
+        ({"columns": {"nick": "name"}}, "columns: the query has no 'nick'; it has email, name"),
+        ({"columns": {"name": "a", "email": "a"}}, "columns: given twice: a"),
+        ({"columns": "{{ 'name' }}"}, "columns: a dictionary is needed, not str"),
+        ({"sql": "SELECT email, name AS email FROM people"}, "to_column: the query has more than one 'email'"),
+        ({"sql": "SELECT email, name, 1 AS name FROM people"}, "columns: the query has more than one 'name'"),
+        ({"sql": "SELECT email FROM persons"}, "`sql` on connection 'crm'"),
+        ({"sql": "SELECT NULL AS email"}, "sql: row 1, column 'email': is empty"),
+        ({"sql": "SELECT 1 AS email"}, "sql: row 1, column 'email': Input should be a valid string"),
+        (
+            {"sql": "SELECT email, CASE id WHEN 17 THEN 'a@b.c, nobody' END AS boss FROM people", "cc_column": "boss"},
+            "sql: row 18, column 'boss': is not an email address",
+        ),
+        (
+            {
+                "sql": "WITH RECURSIVE n(x, c) AS (SELECT 1, 'a@b.cc' UNION ALL SELECT x + 1, c || ',a@b.cc' FROM n "
+                "WHERE x < 21) SELECT 'ada@example.com' AS email, c FROM n WHERE x > 19",
+                "bcc_column": "c",
+            },
+            "sql: row 2, column 'c': List should have at most 20 items",
+        ),
+        ({"sql": "SELECT email, 5 AS boss FROM people", "cc_column": "boss"}, "row 1, column 'boss': is of type int"),
+        ({"sql": "SELECT email, printf('%101d', 1) AS n FROM people", "name_column": "n"}, "row 1, column 'n'"),
+        ({"sql": "SELECT email, x'00' AS photo FROM people"}, "sql: row 1, params.photo: is of type bytes"),
+        ({"sql": "SELECT email, 9e999 AS rate FROM people"}, "sql: row 1, params.rate: is NaN or infinite"),
+        ({"subject": None}, "subject: row 1 has none"),
+        ({"sender_mail": "nobody"}, "sender_mail: is not an email address"),
+        ({"sql": "SELECT email FROM people WHERE 1 = 0"}, "sql: there is none (on_empty='skip' or 'continue'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_sent(
+    run: Run, emulator: Emulator, crm: SqlDatabase, arguments: dict[str, Any], words: str
+) -> None:
+    people(crm, 25)
+
+    done = run(lambda: mailing(**arguments))
+
+    assert done.state == "failed"
+    assert words in done.log
+    assert emulator.journal.count(SENDS) == 0
+
+
+def test_a_bad_row_at_the_end_keeps_everybody_from_being_mailed(
+    run: Run, emulator: Emulator, any_crm: SqlDatabase
+) -> None:
+    people(any_crm, 6000)
+    any_crm.execute("INSERT INTO people", [(9999, "secret person", "Ada")])
+
+    done = run(lambda: mailing(versions_per_request=100, **AT_ONCE))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "sql: row 6001, column 'email': is not an email address" in done.log
+    assert "secret person" not in done.log
+    assert emulator.journal.count(SENDS) == 0
+
+
+@pytest.mark.parametrize(("on_empty", "state"), [("error", "failed"), ("skip", "skipped"), ("continue", "success")])
+def test_no_row_at_all(run: Run, emulator: Emulator, crm: SqlDatabase, on_empty: str, state: str) -> None:
+    people(crm, 0 + 1)
+
+    done = run(lambda: mailing(sql="SELECT * FROM people WHERE id > 1", on_empty=on_empty))
+
+    assert done.state == state
+    assert "Ended early" not in done.log
+    assert emulator.journal.count(SENDS) == 0
+
+
+def test_an_unknown_on_empty_breaks_the_dag_file() -> None:
+    with pytest.raises(ValueError, match="on_empty: 'ignore' is none of"):
+        mailing(on_empty="ignore")
+
+
+@remembers
+def test_a_further_try_goes_on_behind_what_was_sent(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
+    people(any_crm, 45)
+    emulator.faults.add("delay_answer", SENDS, skip=2, seconds=60)
+
+    done = run(lambda: mailing(on_ambiguous="skip", execution_timeout=datetime.timedelta(seconds=5), **AT_ONCE))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert mailed(emulator) == everybody(range(45))
+    assert done.returned == told(4, 35, 1, 10)
+
+
+def refused(emulator: Emulator, run: Run, new_dag: Callable[..., DAG], **arguments: Any) -> tuple[DAG, Any]:
+    """A mailing whose third request the service refused: 20 people were mailed."""
+    emulator.faults.add("code_before", SENDS, skip=2, code=403)
+    with new_dag() as dag:
+        mailing(**arguments)
+    done = run(dag)
+    assert done.state == "failed", done.log
+    assert mailed(emulator) == everybody(range(20))
+    return dag, done
+
+
+@remembers
+def test_a_cleared_task_reads_again_and_mails_the_others(
+    run: Run, emulator: Emulator, any_crm: SqlDatabase, new_dag: Callable[..., DAG]
+) -> None:
+    people(any_crm, 45)
+    dag, done = refused(emulator, run, new_dag)
+    # What was not sent yet may have changed meanwhile.
+    any_crm.execute("DELETE FROM people WHERE id = 30")
+    any_crm.execute("INSERT INTO people", [(50, address(50), "N50")])
+
+    assert clear_and_run(dag, done.result).state == "success"
+
+    assert mailed(emulator) == everybody(range(30), range(31, 45), range(50, 51))
+
+    assert clear_and_run(dag, done.result).state == "success"
+    assert emulator.journal.count(SENDS) == 3 + 3
+
+
+CHANGES = {
+    "one who was mailed is gone": "DELETE FROM people WHERE id = 7",
+    "all who were mailed are gone": "DELETE FROM people WHERE id < 20",
+    "everybody is gone": "DELETE FROM people",
+    "somebody comes before": "INSERT INTO people VALUES (-1, 'new@example.com', 'New')",
+    "a value has changed": "UPDATE people SET name = 'Else' WHERE id = 3",
+    "an address has changed": "UPDATE people SET email = 'else@example.com' WHERE id = 19",
+    "another order": "UPDATE people SET id = -id",
+}
+
+
+@remembers
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("choice", ["fail", "resend", "skip"])
+def test_rows_that_changed_behind_the_mark_are_not_guessed_at(
+    run: Run, emulator: Emulator, crm: SqlDatabase, new_dag: Callable[..., DAG], change: str, choice: str, errors: Any
+) -> None:
+    people(crm, 45)
+    dag, done = refused(emulator, run, new_dag, on_ambiguous=choice, on_empty="skip")
+    crm.execute(CHANGES[change])
+    errors.clear()
+
+    assert clear_and_run(dag, done.result).state == "failed"
+
+    assert "sql: these are not what an earlier try began to send (20 recipients in 2 requests" in str(errors[0])
+    assert mailed(emulator) == everybody(range(20))
+    assert emulator.journal.count(SENDS) == 3
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("sqlite", "?"), ("postgres", "%s")])
+def test_parameters_and_people_stay_out_of_sight(
+    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], kind: str, mark: str
+) -> None:
+    people(make_database(kind, "crm"), 3)
+
+    done = run(lambda: mailing(sql=f"SELECT email, name FROM people WHERE email = {mark}", parameters=[address(1)]))
+
+    assert mailed(emulator) == {address(1): 1}
+    for text in (done.log, done.rendered(), str(done.result.xcoms())):
+        assert address(1) not in text
+        assert "N1" not in text
+
+
+def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, crm: SqlDatabase, tmp_path: Path) -> None:
+    people(crm, 3)
+    (tmp_path / "due.sql").write_text("SELECT email AS {{ params.to }}, name FROM people  -- {{ ds_nodash }}\n")
+    with new_dag(template_searchpath=str(tmp_path), params={"to": "who"}) as dag:
+        mailing(
+            sql="due.sql",
+            to_column="{{ params.to }}",
+            sql_conn_id="{{ 'crm' }}",
+            columns={"name": "{{ 'first' }}"},
+            content="{% raw %}Dear {{first}}{% endraw %} of {{ params.to }}",
+        )
+
+    done = run(dag)
+
+    assert done.state == "success", done.log
+    assert [message["content"] for message in emulator.messages()] == [f"Dear N{number} of who" for number in range(3)]
+
+
+def test_sandbox_sends_nothing(run: Run, emulator: Emulator, crm: SqlDatabase, connect: Connect) -> None:
+    people(crm, 15)
+    connect(sandbox=True)
+
+    done = run(mailing)
+
+    assert done.state == "success"
+    assert done.returned["sandbox"] is True
+    assert [body["sandboxMode"] for body in bodies(emulator)] == [True, True]
+    assert emulator.messages() == []
+
+
+def test_memory_is_flat() -> None:
+    """Rows become requests, wait and come back; what is held at once does not grow with their number."""
+
+    def peak(rows: int) -> int:
+        batches = ([(address(n), f"Name {n}", "x" * 300) for n in range(at, at + 1000)] for at in range(0, rows, 1000))
+        messages = RowMessages(("email", "name", "x"), to="email", name="name", cc=None, bcc=None, tags=None)
+        common = {"sender_mail": "news@example.com", "subject": "Hello", "content": "x"}
+        tracemalloc.start()
+        with ChunkSpool() as spool:
+            for chunk in cut(common, messages.of(batches), key="key"):
+                spool.add(chunk)
+            assert sum(chunk.recipients for chunk in spool) == rows
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    # The first thousands fill what stays in memory before it goes to disk.
+    small = peak(3_000)
+    assert peak(12_000) < small + MEMORY_BYTES / 2
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"to": st.lists(st.sampled_from(["a@b.cc", "é@b.cc"]), min_size=1, max_size=3)},
+            optional={
+                "params": st.dictionaries(text, text | st.none() | st.integers() | st.lists(text)),
+                "subject": text,
+            },
+        ),
+        max_size=30,
+    ),
+    st.integers(1, 7),
+)
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+def test_what_comes_out_of_the_spool_is_what_went_in(messages: list[dict[str, Any]], versions: int) -> None:
+    common = {
+        "sender_mail": "news@example.com",
+        "subject": "Hello",
+        "content": "x",
+        "send_date": datetime.datetime(2030, 1, 31, tzinfo=datetime.UTC),
+        "attachment": {"file_name": "a.txt", "file_data": "aGVsbG8="},
+    }
+    chunks = list(cut(common, messages, key="key", versions=versions))
+    with ChunkSpool() as spool:
+        for chunk in chunks:
+            spool.add(chunk)
+        for _ in range(2):
+            back = list(spool)
+            assert [chunk.request.payload() for chunk in back] == [chunk.request.payload() for chunk in chunks]
+            assert [(chunk.index, chunk.recipients, chunk.digest) for chunk in back] == [
+                (chunk.index, chunk.recipients, chunk.digest) for chunk in chunks
+            ]
+
+
+def test_values_have_one_form_as_text() -> None:
+    row = ("a@b.cc", Decimal("1.50"), True, datetime.datetime(2026, 1, 31, 9), 7, "x", None)
+    names = ("email", "price", "flag", "at", "n", "phoneNumber", "nothing")
+    messages = RowMessages(names, to="email", name=None, cc=None, bcc=None, tags=None)
+
+    assert list(messages.of([[row]])) == [
+        {
+            "to": {"email": "a@b.cc"},
+            "params": {"price": "1.50", "flag": "true", "at": "2026-01-31T09:00:00", "n": "7", "phoneNumber": "x"},
+        }
+    ]
+
+
+def test_a_complaint_names_rows_and_columns() -> None:
+    messages = RowMessages(("mail", "who"), to="mail", name="who", cc=None, bcc=None, tags={})
+    for said, told_so in {
+        "SendBatch: messages[0].to[0].email: is no address": "sql: row 1, column 'mail': is no address",
+        "SendBatch: messages[7].to[0].name: is too long": "sql: row 8, column 'who': is too long",
+        "SendBatch: subject: messages[3] has none": "SendBatch: subject: row 4 has none",
+        "SendBatch: sender_mail: is wrong": "SendBatch: sender_mail: is wrong",
+    }.items():
+        assert messages.by_row(said) == told_so
+    with pytest.raises(MailValidationError, match="row 2, column 'mail': is empty"):
+        list(messages.of([[("a@b.cc", None)], [(None, None)]]))
+
+
+def test_the_example(
+    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path
+) -> None:
+    emulator.add_sender("shop@example.com")
+    emulator.add_template("cart_reminder", subject="Your cart", content="Dear {{name}}, {{item}}")
+    shop = make_database("sqlite", "shop")
+    shop.execute("CREATE TABLE carts (id INTEGER, email TEXT, name TEXT, item TEXT, left_on TEXT)")
+    today = str(datetime.datetime.now(datetime.UTC).date())
+    carts = [
+        (1, address(1), "Ada", "Engine", today),
+        (2, address(2), None, "Key", today),
+        (3, address(3), "Eve", "Cog", "2026-03-09"),
+    ]
+    shop.execute("INSERT INTO carts", carts)
+    rows = "".join(f"{address(number)},N{number}\n" for number in range(150))
+    (tmp_path / "customers.csv.gz").write_bytes(gzip.compress(f"mail,full_name\n{rows}nobody,\n".encode()))
+
+    done = run(example("mail_batch_from_sql"), conf={"lake": f"file://{tmp_path}"})
+
+    assert done.result.state == "success", done.log
+    assert emulator.contact_count("customers") == 150
+    assert "nobody" in (tmp_path / "rejected.jsonl").read_text()
+    assert [(message["recipients"][0]["email"], message["content"]) for message in emulator.messages()] == [
+        (address(1), "Dear Ada, Engine"),
+        (address(2), "Dear customer, Key"),
+    ]
