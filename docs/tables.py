@@ -11,6 +11,7 @@ from pathlib import Path
 
 from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.contacts import CONTACTS
+from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.rejects import REJECTS
 from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.table import Table
@@ -22,6 +23,7 @@ TABLES: Mapping[str, Table] = {
     "mail_transactional_stats": TRANSACTIONAL_STATS,
     "mail_contacts": CONTACTS,
     "mail_campaigns": CAMPAIGNS,
+    "mail_loads": LOADS,
     "rejects": REJECTS,
 }
 """By the name that stands in the page."""

@@ -22,6 +22,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
+from airflow_provider_mail.api.list_file import ListFile
 from airflow_provider_mail.api.retry import retry_after_seconds
 
 R = TypeVar("R", bound=MailResponse)
@@ -137,9 +138,17 @@ class Collector:
     whole, a thousand times its size. What cannot be unpacked is kept as it came: it is no JSON, so the status decides.
 
     :param headers: the answer's; its body begins now.
+    :param into: what keeps the body, instead of memory; of the answer only the rest of it is a part then.
     """
 
-    def __init__(self, operation: str, config: ClientConfig, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        operation: str,
+        config: ClientConfig,
+        status: int,
+        headers: Mapping[str, str],
+        into: ListFile | None = None,
+    ) -> None:
         self._operation = operation
         self._most = config.max_answer_bytes
         self._seconds = config.timeout * TIMEOUTS
@@ -149,6 +158,9 @@ class Collector:
         packed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
         self._unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if packed else None
         self._pieces: list[bytes] = []
+        self._into = into
+        if into:
+            into.restart()
         self._received = self._size = 0
 
     def feed(self, piece: bytes) -> None:
@@ -170,7 +182,10 @@ class Collector:
                 "connection's timeout)",
                 operation=self._operation,
             )
-        self._pieces.append(unpacked)
+        if self._into:
+            self._into.write(unpacked)
+        else:
+            self._pieces.append(unpacked)
 
     def _unpack(self, piece: bytes) -> bytes:
         if self._unpacker is None:
@@ -183,4 +198,4 @@ class Collector:
 
     def answer(self) -> Answer:
         """The whole answer."""
-        return Answer(self._status, self._headers, b"".join(self._pieces))
+        return Answer(self._status, self._headers, self._into.rest() if self._into else b"".join(self._pieces))

@@ -20,6 +20,7 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError, MailError, forgetting
 from airflow_provider_mail.api.exchange import Call, Exchange, Steps, Walk, transport_error
 from airflow_provider_mail.api.head import HeadTime
+from airflow_provider_mail.api.list_file import ListFile
 from airflow_provider_mail.api.paging import Pager, next_page
 from airflow_provider_mail.api.quiet import quietly
 
@@ -69,12 +70,13 @@ class MailClient:
         self._http = _made(httpx.Client, config)
         self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).trace}
 
-    def send(self, request: MailRequest[R]) -> R:
+    def send(self, request: MailRequest[R], into: ListFile | None = None) -> R:
         """Carry out one operation.
 
+        :param into: keeps a long answer, instead of memory; the response comes without the list that it takes out.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
-        response: R = self._drive(self._exchange.send(request))
+        response: R = self._drive(self._exchange.send(request, into))
         return response
 
     def run(self, flow: Flow[T]) -> T:
@@ -125,7 +127,7 @@ class MailClient:
                     extensions=self._extensions,
                 ) as response,
             ):
-                collector = Collector(call.operation, self.config, response.status_code, response.headers)
+                collector = Collector(call.operation, self.config, response.status_code, response.headers, call.into)
                 for piece in response.iter_raw():
                     collector.feed(piece)
                 return collector.answer()

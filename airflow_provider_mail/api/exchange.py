@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,6 +31,7 @@ from airflow_provider_mail.api.errors import (
     MailSandboxError,
     MailServiceError,
 )
+from airflow_provider_mail.api.list_file import ListFile
 from airflow_provider_mail.api.retry import Throttle
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Call:
     headers: Mapping[str, str] = field(repr=False)
     content: bytes | None = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
+    into: ListFile | None = field(default=None, repr=False)
 
 
 Steps: TypeAlias = Generator[Call | Pause | MailRequest[Any], Any, R]
@@ -96,13 +98,14 @@ class Exchange:
         self._clock = clock
         self._draw = draw
 
-    def send(self, request: MailRequest[R]) -> Steps[R]:
+    def send(self, request: MailRequest[R], into: ListFile | None = None) -> Steps[R]:
         """The steps of sending a request until there is a response or a final error.
 
+        :param into: what keeps the answer's body; the response comes without the list that it takes out.
         :raises MailError: the final one; see :mod:`.errors`.
         """
         request = self._for_sandbox(request)
-        call = self._call(request)
+        call = replace(self._call(request), into=into)
         hidden = (*self.config.credentials().values(), *_secrets(request))
         yield from self._turn()
         started = self._clock()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.api.base import PagedRequest
+    from airflow_provider_mail.warehouse.coverage import Coverage
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -94,7 +95,8 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     schedule that Airflow 3 makes no intervals for) takes its own day, as far as it is, and the day before.
 
     The same window twice, out of order or in two runs at once leaves the same rows. Opens and clicks still arrive for
-    days, so ``lookback_days`` reads earlier days again and restates them.
+    days, so ``lookback_days`` reads earlier days again and restates them. Rows of which nothing changed are not written
+    again: when a day was last asked for stands in ``mail_loads``, a table beside this one.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``
     and ``unchanged``.
@@ -121,29 +123,23 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         self.lookback_days = lookback_days
 
     @abstractmethod
-    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
-        """Ask the service; the rows of the table, and what else there is to tell in XCom."""
-
-    def load(self, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-        """Load what was read; the counts for XCom."""
-        from airflow_provider_mail.warehouse.load import load
-
-        return _counts(load(self.sql_hook, self.declared_table(), self.table, rows))
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        """Ask the service and load what it says; what became of that, and what else there is to tell in XCom."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the window and load it."""
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
-            rows, told = self._read(start_day, end_day)
-        counts = self.load(rows)
-        self.note_lineage(len(rows))
-        self.log.info("%s to %s: %s records in %s %s", start_day, end_day, len(rows), self.table, counts)
+            loaded, told = self._transfer(start_day, end_day)
+        self.note_lineage(loaded.rows)
+        counts = _counts(loaded)
+        self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
         return {
             **tables,
             "start_day": start_day.isoformat(),
             "end_day": end_day.isoformat(),
-            "records": len(rows),
+            "records": loaded.rows,
             **counts,
             **told,
         }
@@ -154,11 +150,11 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
 
-    def _read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
+    def _transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
 
         try:
-            return self.read(start_day, end_day)
+            return self.transfer(start_day, end_day)
         except MailRejectedError as error:
             if not isinstance(error, MailAuthError):
                 # The document shows no longest window, and no reason why else the statistics could be refused.
@@ -210,6 +206,10 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         """The rows that are gone unless the service still has them."""
         return None
 
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        """What the load brings the whole of, so that rows that did not change need not be written again."""
+        return None
+
     def check_empty(self) -> None:
         """Called when the list has no record, before that is believed."""
 
@@ -244,8 +244,14 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         asked_at = datetime.now(UTC)
         pages = pages_at_once(self.hook.get_conn(), self.request(), self.max_in_flight, changes)
         with closing(pages):
-            rows = self._streamed(pages, asked_at)
-            return load(self.sql_hook, self.declared_table(), self.table, rows, replace_where=self.replace_where())
+            return load(
+                self.sql_hook,
+                self.declared_table(),
+                self.table,
+                self._streamed(pages, asked_at),
+                replace_where=self.replace_where(),
+                covers=self.covers(asked_at),
+            )
 
     def _streamed(self, pages: Iterator[list[Any]], asked_at: datetime) -> Iterator[tuple[Any, ...]]:
         empty = True

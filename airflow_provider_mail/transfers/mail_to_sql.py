@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,11 +21,17 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_mail.api.base import PagedRequest
+    from airflow_provider_mail.warehouse.coverage import Coverage
+    from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 
 class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     """Loads the statistics of the campaigns that were sent in a window: one row a campaign, its latest state.
+
+    The days between the first and the last of the window are noted in ``mail_loads``, unless ``mail_name`` or ``type``
+    leave campaigns out. The zone of the service's days is not shown in the document, so of the first and the last it
+    may not have told everything: their rows say themselves when they were last seen.
 
     .. seealso::
         For more information on how to use this operator, see ``docs/statistics.md``.
@@ -80,32 +87,47 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
             names["snapshots_table"] = snapshots_name(self.table, self.snapshots_table)
         return names
 
-    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
-        """Ask until the answer is whole."""
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        """Load the history, then the latest state."""
         from airflow_provider_mail.api.campaigns import GetCampaignStats
-        from airflow_provider_mail.api.stats import campaign_stats
-        from airflow_provider_mail.warehouse.stats import campaign_stats_row
+        from airflow_provider_mail.api.stored_stats import StatsInDoubt, StoredStats
 
         fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
         request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
         asked_at = datetime.now(UTC)
-        records = self.hook.run(campaign_stats(request))
-        team = self.hook.team_name
-        rows = [
-            campaign_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)
-            for record in records
-        ]
-        return rows, {}
+        covers = self._covers(start_day, end_day, asked_at)
+        with closing(StoredStats(self.hook.get_conn(), request)) as stats:
+            with suppress(StatsInDoubt):
+                return self._load(stats, asked_at, covers), {}
+            stats.make_whole()
+            return self._load(stats, asked_at, covers), {}
 
-    def load(self, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-        """Load the history, then the latest state."""
+    def _load(self, stats: Iterable[Iterable[Any]], asked_at: datetime, covers: Coverage | None) -> LoadResult:
+        from airflow_provider_mail.warehouse.load import load
+        from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
+
+        conn_id, team = self.mail_conn_id, self.hook.team_name
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for records in stats:
+                for record in records:
+                    yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=asked_at)
+
         if snapshots_table := self.table_names().get("snapshots_table"):
-            from airflow_provider_mail.warehouse.load import load
-            from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
-
             # The history first: a latest state can be asked for again tomorrow, today's cannot.
-            load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows))
-        return super().load(rows)
+            load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()))
+        return load(self.sql_hook, self.declared_table(), self.table, rows(), covers=covers)
+
+    def _covers(self, start_day: date, end_day: date, asked_at: datetime) -> Coverage | None:
+        day = timedelta(days=1)
+        if self.mail_name or self.type or end_day - start_day <= day:
+            return None
+        from airflow_provider_mail.warehouse.coverage import Coverage
+
+        sent_at = self.declared_table()["mail_send_date"]
+        return Coverage.days(
+            sent_at, start_day + day, end_day - day, mail_conn_id=self.mail_conn_id, observed_at=asked_at
+        )
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
@@ -129,11 +151,12 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
 
         return TRANSACTIONAL_STATS
 
-    def read(self, start_day: date, end_day: date) -> tuple[Sequence[tuple[Any, ...]], dict[str, Any]]:
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         """Ask for the days, and once more for those that were left out."""
         from airflow_provider_mail.api.stats import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.hooks.window import today
+        from airflow_provider_mail.warehouse.load import Coverage, load
         from airflow_provider_mail.warehouse.stats import transactional_stats_row
 
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
@@ -148,11 +171,25 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
             transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)
             for record in records
         ]
-        return rows, {"missing_days": len(missing)}
+        table, came = self.declared_table(), {record.stats_date for record in records}
+        days = (start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1))
+        covers = Coverage.days(
+            table["stats_date"],
+            start_day,
+            end_day,
+            mail_conn_id=self.mail_conn_id,
+            observed_at=asked_at,
+            without={day for day in days if day not in came},
+        )
+        return load(self.sql_hook, table, self.table, rows, covers=covers), {"missing_days": len(missing)}
 
 
 class MailContactsToSqlOperator(BaseListToSqlOperator):
     """Loads the contacts of a list: one row a contact, with all properties. The table holds personal data.
+
+    Rows of which nothing changed are not written again: when the list was last read stands in ``mail_loads``, a table
+    beside this one. Where ``mode`` or ``on_change`` may leave rows of the list that were not seen, each row says itself
+    when it was last seen.
 
     Returns ``table``, ``list_name``, ``records``, ``readings`` and, where the database tells, ``inserted``,
     ``changed``, ``unchanged`` and ``deleted``; never rows or addresses.
@@ -217,6 +254,16 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     def replace_where(self) -> Mapping[str, Any] | None:
         """This list's rows, of this connection and team."""
         return self._list if self.mode == "replace" else None
+
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        """The list, where no row of it stays that has not been seen."""
+        if self.mode == "upsert" or self.on_change == "accept":
+            return None
+        from airflow_provider_mail.warehouse.contacts import list_part
+        from airflow_provider_mail.warehouse.coverage import Coverage
+
+        part = list_part(self._list["team"], self.list_name)
+        return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
 
     def check_empty(self) -> None:
         """Make sure that there is such a list, where that can be looked up: some service may shrug at a wrong name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.columns import CONNECTION, OBSERVED
+from airflow_provider_mail.warehouse.columns import CONNECTION, LAST_SEEN
 from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ CAMPAIGNS = Table(
         Column("soft_bounce", BIGINT, f"Temporary failures; {_ONLY_COMPLETE}", nullable=True),
         Column("unsent_count", BIGINT, f"Contacts filtered out; {_ONLY_COMPLETE}", nullable=True),
         Column("unsubscribe_count", BIGINT, f"Unsubscribes; {_ONLY_COMPLETE}", nullable=True),
-        OBSERVED,
+        LAST_SEEN,
     ),
 )
 

@@ -59,5 +59,11 @@ def contact_row(
     )
 
 
+def list_part(team: str, list_name: str) -> str:
+    """What `mail_loads` calls a list: its name, behind that of its team and a slash unless the team is empty."""
+    names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
+    return "/".join(names)
+
+
 def _whole_number(value: str | None) -> int | None:
     return int(value) if value and value.isdecimal() and len(value) <= 18 else None

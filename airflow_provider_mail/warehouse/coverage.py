@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,11 @@ LOADS = Table(
     columns=(
         Column("table_name", text(64), "Name of the table, without its schema"),
         Column("mail_conn_id", text(250), "Airflow connection of the account that was read"),
-        Column("part", text(_LONGEST_PART), "What of the table: a day (YYYY-MM-DD), a list, or 'all'"),
+        Column(
+            "part",
+            text(_LONGEST_PART),
+            "What of the table: a day (YYYY-MM-DD), or a list, behind its team and a slash where there is one",
+        ),
         Column("observed_at", TIMESTAMP, "When the service was last asked for it", observed=True),
     ),
 )
@@ -64,15 +68,19 @@ class Coverage:
         *,
         mail_conn_id: str,
         observed_at: datetime.datetime,
+        without: Collection[datetime.date] = (),
     ) -> Coverage:
         """Days in UTC of one account, `first` to `last`; there are none when `last` lies before `first`.
 
         :param column: says which day a row belongs to: a date or a timestamp.
+        :param without: days in between that are no parts, and of which no rows come.
         """
         account = {"mail_conn_id": mail_conn_id}
         count = (last - first).days + 1
-        days = [first + datetime.timedelta(days=number) for number in range(count)]
-        parts = {day.isoformat(): {**account, column.name: _span(column, day, day)} for day in days}
+        days = (first + datetime.timedelta(days=number) for number in range(count))
+        parts = {
+            day.isoformat(): {**account, column.name: _span(column, day, day)} for day in days if day not in without
+        }
         return cls(mail_conn_id, observed_at, parts, {**account, column.name: _span(column, first, last)})
 
     @classmethod

@@ -7,10 +7,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import lru_cache
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.rows import Encoder, chunks, json_text, utc
+from airflow_provider_mail.warehouse.rows import Encoder, chunks, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, literal, quoted
 
@@ -20,18 +19,13 @@ _CONFLICT = re.compile(
 _MOST_ROWS, _MOST_CHARACTERS = 5000, 1 << 20
 
 
-@lru_cache(256)  # all rows of a load are observed at one time
-def _timestamp(value: datetime.datetime) -> str:
-    return utc(value).isoformat(" ")
-
-
 def _double(value: float) -> float | str:
     return value if value - value == 0 else str(value)  # JSON knows no infinity
 
 
 _CONVERTS: Mapping[str, Callable[[Any], Any]] = {
     "date": datetime.date.isoformat,
-    "timestamp": _timestamp,
+    "timestamp": utc_text,
     "json": json_text,
     "double": _double,
 }

@@ -10,7 +10,6 @@ import datetime
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.errors import mysql_number
@@ -25,7 +24,6 @@ _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and what older ones have: names that differ in case, accents or spaces are different names."""
 
 
-@lru_cache(256)  # all rows of a load are observed at one time
 def _timestamp(value: datetime.datetime) -> str:
     return utc(value).isoformat(" ", "microseconds")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.rows import Encoder, aware, json_text
@@ -25,7 +24,6 @@ def _text(value: str) -> str:
     return value
 
 
-@lru_cache(256)  # all rows of a load are observed at one time
 def _timestamp(value: datetime.datetime) -> str:
     return aware(value).isoformat()
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.rows import Encoder, json_text, utc
+from airflow_provider_mail.warehouse.rows import Encoder, json_text, utc_text
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
@@ -15,16 +14,10 @@ _LOCK_WAIT_MS = 60_000
 _STAGE_CACHE_KIB = 12_000
 
 
-@lru_cache(256)  # all rows of a load are observed at one time
-def _timestamp(value: datetime.datetime) -> str:
-    # The form that SQLite's own datetime() writes, so that the two compare.
-    return utc(value).isoformat(" ")
-
-
 _CONVERTS: Mapping[str, Callable[[Any], Any]] = {
     "boolean": int,
     "date": datetime.date.isoformat,
-    "timestamp": _timestamp,
+    "timestamp": utc_text,  # the form that SQLite's own datetime() writes, so that the two compare
     "json": json_text,
 }
 

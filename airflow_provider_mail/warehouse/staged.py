@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
 from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult
+from airflow_provider_mail.warehouse.errors import WarehouseError, words
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column
 
@@ -71,8 +72,8 @@ class Staged(Dialect):
                 self.open_merge(cursor)
                 for one in both:
                     one.lock(cursor)
-                for one in both:
-                    one.prepare(cursor)
+                self.prepare(cursor)
+                self._prepare_loads(cursor)
                 result = self.merge(cursor)
                 connection.commit()
                 return result
@@ -162,6 +163,20 @@ class Staged(Dialect):
         for column in missing:
             cursor.execute(self.addition(column))
         self.describe(cursor, missing, whole=False)
+
+    def _prepare_loads(self, cursor: Any) -> None:
+        """The same for `mail_loads`; a user who made our table alone is told which one is missing."""
+        if not self.loads:
+            return
+        try:
+            return self.loads.prepare(cursor)
+        except WarehouseError:
+            raise
+        except Exception as error:
+            if self.conflicts(error):
+                raise
+            refused = words(error)
+        raise self.loads.error(refused)
 
     def merge(self, cursor: Any) -> LoadResult:
         """Take over what is new."""

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.columns import CONNECTION, OBSERVED, TEAM
+from airflow_provider_mail.warehouse.columns import CONNECTION, LAST_SEEN, OBSERVED, TEAM
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import BIGINT, DATE, DOUBLE, TIMESTAMP, Column, Table, TableName, text
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.campaigns import CampaignStats
+    from airflow_provider_mail.api.stored_stats import PlainStats
     from airflow_provider_mail.api.transactional import TransactionalStats
 
 CAMPAIGN_STATS = Table(
@@ -48,7 +49,7 @@ CAMPAIGN_SNAPSHOTS = Table(
     columns=(
         *CAMPAIGN_STATS.columns[:-1],
         Column("observed_day", DATE, "Day in UTC on which the service said so; the last word of each day is kept"),
-        OBSERVED,
+        LAST_SEEN,
     ),
 )
 
@@ -80,7 +81,7 @@ def percent(count: int, sent: int) -> float:
 
 
 def campaign_stats_row(
-    stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
+    stats: CampaignStats | PlainStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
     """A row of `CAMPAIGN_STATS`; `observed_at` is when the service was asked, with a zone."""
     sent = stats.sent_count

@@ -225,6 +225,43 @@ def test_upsert_keeps_who_left(people: Emulator, any_warehouse: SqlDatabase) -> 
     assert last_seen < now
 
 
+def when_read(warehouse: SqlDatabase) -> dict[str, Any]:
+    """When each list was last read whole."""
+    return dict(warehouse.query("SELECT part, observed_at FROM mail_loads WHERE table_name = 'mail_contacts'"))
+
+
+def test_who_did_not_change_is_not_written_again(people: Emulator, any_warehouse: SqlDatabase) -> None:
+    query = "SELECT id, observed_at FROM mail_contacts WHERE team = '' ORDER BY id"
+    people.settings.cross_team_permission = True
+    people.add_list("theirs", ["bob@example.com"], team="Sales")
+    loaded()
+    loaded("theirs", team_name="Sales")
+    before, noted = dict(any_warehouse.query(query)), when_read(any_warehouse)
+    changed = people.contacts("newsletter")[40]
+    post(people, "contacts/upsert", email=changed["email"], name="Somebody else")
+
+    result = loaded()
+
+    assert (result["inserted"], result["changed"], result["unchanged"], result["deleted"]) == (0, 1, 94, 0)
+    later = dict(any_warehouse.query(query))
+    assert [id for id in later if later[id] != before[id]] == [changed["id"]]
+    assert when_read(any_warehouse) == noted | {"newsletter": later[changed["id"]]}
+    assert sorted(noted) == ["Sales/theirs", "newsletter"]
+
+
+@pytest.mark.parametrize("arguments", [{"mode": "upsert"}, {"on_change": "accept"}])
+def test_each_row_says_when_it_was_seen_where_not_all_may_have_been(
+    people: Emulator, warehouse: SqlDatabase, arguments: dict[str, Any]
+) -> None:
+    seen = "SELECT DISTINCT observed_at FROM mail_contacts"
+    loaded(**arguments)
+    (first,) = warehouse.query(seen)
+    loaded(**arguments)
+    (second,) = warehouse.query(seen)
+    assert second > first
+    assert warehouse.tables() == {"mail_contacts"}
+
+
 def test_a_list_that_has_become_empty(emulator: Emulator, any_warehouse: SqlDatabase) -> None:
     emulator.add_list("newsletter", count=3)
     loaded()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import json
+import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api import list_file
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
@@ -16,6 +20,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
+from tests.api.wire import Wire, http
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
 
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
@@ -53,6 +58,17 @@ def in_service(emulator: Emulator, conn_id: str = "mail_default") -> list[tuple[
         for campaign in sorted(emulator.campaigns(), key=lambda campaign: str(campaign["mailName"]))
         if campaign["mailStats"]
     ]
+
+
+def observed(warehouse: SqlDatabase) -> list[Any]:
+    """The time of observation of each campaign, by name."""
+    return [at for (at,) in warehouse.query("SELECT observed_at FROM mail_campaign_stats ORDER BY mail_name")]
+
+
+def asked(warehouse: SqlDatabase, table: str = "mail_campaign_stats") -> dict[str, Any]:
+    """When each day was last asked for."""
+    where = f"table_name = '{table}' AND mail_conn_id = 'mail_default'"
+    return dict(warehouse.query(f"SELECT part, observed_at FROM mail_loads WHERE {where} ORDER BY part"))
 
 
 def requests(emulator: Emulator, path: str = CAMPAIGNS) -> int:
@@ -276,7 +292,7 @@ def test_snapshots_live_in_the_schema_of_their_table(
 
 def test_no_snapshots_unless_asked_for(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
     assert "snapshots_table" not in run(campaigns()).returned
-    assert warehouse.tables() == {"mail_campaign_stats"}
+    assert warehouse.tables() == {"mail_campaign_stats"}  # nor notes of a single day, which may not be whole
 
 
 @pytest.mark.parametrize(
@@ -317,14 +333,20 @@ def test_a_latest_state_that_cannot_be_loaded_leaves_a_history_that_is_true(
 def test_twice_is_once(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     first = run(campaigns(DAY, after(9)))
     rows = stored(any_warehouse)
-    (before,) = any_warehouse.query("SELECT min(observed_at) FROM mail_campaign_stats")
+    before, asked_before = observed(any_warehouse), asked(any_warehouse)
     second = run(campaigns(DAY, after(9)))
 
     assert counts(first) == (30, 0, 0)
     assert counts(second) == (0, 0, 30)
     assert stored(any_warehouse) == rows == in_service(march)
-    (later,) = any_warehouse.query("SELECT min(observed_at) FROM mail_campaign_stats")
-    assert later > before
+    # Only the notes of when the days were asked for are new, and the rows of the days that may not be whole.
+    later, asked_later = observed(any_warehouse), asked(any_warehouse)
+    edges = {0, 1, 2, 27, 28, 29}
+    assert [number for number in range(30) if later[number] != before[number]] == sorted(edges)
+    assert list(asked_later) == list(asked_before) == [after(number).isoformat() for number in range(1, 9)]
+    assert set(asked_before.values()) == {before[5]}
+    assert set(asked_later.values()) == {later[0]}
+    assert later[0] > before[0]
 
 
 def test_the_order_of_the_days_does_not_matter(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
@@ -362,6 +384,30 @@ def test_transactional_days_are_restated(run: Run, emulator: Emulator, any_wareh
     ]
 
 
+@pytest.mark.parametrize("filters", [{"mail_name": "campaign"}, {"type": "MailList"}])
+def test_filtered_statistics_are_the_whole_of_no_day(
+    run: Run, march: Emulator, warehouse: SqlDatabase, filters: dict[str, str]
+) -> None:
+    for _ in range(2):
+        assert run(campaigns(DAY, after(9), **filters)).returned["records"] == 30
+    assert len(set(observed(warehouse))) == 1  # that of the second
+    assert warehouse.tables() == {"mail_campaign_stats"}
+
+
+def test_a_day_that_was_not_told_was_not_seen(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+    assert run(transactional(DAY, after(3))).returned["missing_days"] == 0
+    before = asked(any_warehouse, "mail_transactional_stats")
+    march.settings.stats_empty_days = False
+    march.set_transactional_day(after(1), sentCount=40)
+    march.set_transactional_day(after(3), sentCount=0)
+
+    assert counts(run(transactional(DAY, after(3)))) == (0, 1, 1)
+
+    later = asked(any_warehouse, "mail_transactional_stats")
+    assert [day for day in later if later[day] > before[day]] == ["2024-03-03", "2024-03-05"]
+    assert len(later) == 4
+
+
 def test_a_campaign_that_the_service_forgot_stays(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     run(campaigns())
     rows = stored(any_warehouse)
@@ -387,6 +433,76 @@ def test_two_connections_share_a_table(
         ("mail_default", None),
         ("mail_team", "Team 2"),
     ]
+
+
+# --- too many for memory ---
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are read out of a file, about two records at a time."""
+    monkeypatch.setattr(list_file, "SMALL", 300)
+    monkeypatch.setattr(list_file, "PIECE", 500)
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_a_long_answer_is_loaded_out_of_a_file(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+    done = run(campaigns(DAY, after(9), snapshots=True))
+
+    assert counts(done) == (30, 0, 0)
+    assert stored(any_warehouse) == in_service(march)
+    assert len(history(any_warehouse)) == 30
+    assert requests(march) == 1
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_a_long_answer_that_is_short_is_made_whole(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+    march.faults.add("short_stats", CAMPAIGNS, count=3, missing=2)
+
+    done = run(campaigns(DAY, after(9), snapshots=True))
+
+    assert counts(done) == (30, 0, 0)
+    assert stored(any_warehouse) == in_service(march)
+    assert len(history(any_warehouse)) == 30
+    assert requests(march) == 7
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_a_long_answer_that_stays_short_is_not_loaded(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+    run(campaigns(after(5)))
+    rows = stored(any_warehouse)
+    march.faults.add("short_stats", CAMPAIGNS, count=None, missing=1)
+
+    done = run(campaigns(DAY, after(9), snapshots=True))
+
+    assert done.state == "failed"
+    assert "2 records came for 2024-03-02, the service says there are 3" in done.log
+    assert stored(any_warehouse) == rows
+    assert "mail_campaign_stats_snapshots" not in any_warehouse.tables()
+
+
+def test_memory_does_not_grow_with_the_answer(
+    make_database: Callable[[str, str], SqlDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All records at once would be 40 MB more; a hash of each name is some 100 bytes."""
+    make_database("postgres", "warehouse")
+    counted = dict.fromkeys(("sentCount", "openCount", "clickCount", "hardBounce", "softBounce"), 1)
+    counted |= {"mailSendDate": 1_709_380_800_000, "unsentCount": 0, "unsubscribeCount": 0}
+    context: Any = {"dag_run": SimpleNamespace(run_after=datetime.datetime.now(datetime.UTC))}
+    peaks = []
+    with Wire() as wire:
+        connection = {"conn_type": "mail", "host": wire.base_url, "password": "a key of some length"}
+        monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(connection))
+        for count in (2_000, 2_000, 40_000):
+            records = [{"mailName": f"campaign {number}", **counted} for number in range(count)]
+            wire.answer = http(json.dumps({"code": 200, "mailStatsList": records, "totalRecords": count}).encode())
+            del records
+            operator = campaigns()()
+            tracemalloc.start()
+            assert operator.execute(context)["records"] == count
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[2] - peaks[1] < 8_000_000, peaks  # before the first everything is imported
 
 
 # --- never half ---

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.warehouse.contacts import list_part
 from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
@@ -136,6 +137,33 @@ def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
     warehouse.execute("CREATE TABLE mail_loads (id INTEGER)")
     with pytest.raises(WarehouseError, match="table mail_loads on connection 'warehouse': it has no column table_name"):
         warehouse.load(THINGS, [], covers=day_of(DAY, at=NOON))
+
+
+def test_a_role_that_may_not_make_it(make_warehouse: Any) -> None:
+    postgres = make_warehouse("psycopg3")
+    postgres.load(THINGS, [])
+    postgres.execute("CREATE ROLE writer", "GRANT ALL ON things TO writer")
+    try:
+        postgres.hook.options = "-c role=writer"
+        with pytest.raises(WarehouseError, match=r"table mail_loads on connection 'warehouse': .*permission denied"):
+            postgres.load(THINGS, [thing(THINGS, 1, day=DAY)], covers=day_of(DAY, at=NOON))
+    finally:
+        postgres.hook.options = None
+        postgres.execute("DROP OWNED BY writer", "DROP ROLE writer")
+    assert postgres.rows(THINGS) == []
+
+
+def test_days_without_some() -> None:
+    days = Coverage.days(THINGS["day"], DAY, NEXT, mail_conn_id="m", observed_at=NOON, without=[DAY])
+    assert list(days.parts) == ["2026-03-02"]
+
+
+@pytest.mark.parametrize(
+    ("team", "name", "part"),
+    [("", "news", "news"), ("Sales", "news", "Sales/news"), ("", "a/b", r"a\/b"), ("a/", r"b\c", r"a\//b\\c")],
+)
+def test_what_a_list_is_called(team: str, name: str, part: str) -> None:
+    assert list_part(team, name) == part
 
 
 def test_coverage_that_cannot_be(native: Warehouse) -> None:

@@ -1,0 +1,209 @@
+"""Statistics out of a file are those that the whole answer in memory gives, or end in the same error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api import list_file
+from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
+from airflow_provider_mail.api.stats import campaign_stats
+from airflow_provider_mail.api.stored_stats import PlainStats, StatsInDoubt, StoredStats
+from tests.api.driving import QUICK
+from tests.api.test_list_file import SPELLINGS, TEXTS, VALUES
+from tests.api.wire import Wire, http
+
+DAY = date(2026, 1, 2)
+NOON = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()) * 1000
+COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
+REQUEST = GetCampaignStats(start_date=DAY, end_date=DAY)
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    with Wire() as wire:
+        yield wire
+
+
+@pytest.fixture(scope="module")
+def client(wire: Wire) -> Iterator[MailClient]:
+    with MailClient(ClientConfig(base_url=wire.base_url, api_key="key", retry=QUICK)) as client:
+        yield client
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is small."""
+    monkeypatch.setattr(list_file, "SMALL", 100)
+    monkeypatch.setattr(list_file, "PIECE", 300)
+
+
+def record(name: str, **values: Any) -> dict[str, Any]:
+    return {"mailName": name, "mailSendDate": NOON, **dict.fromkeys(COUNTS, 3), **values}
+
+
+def answer(records: Any, **fields: Any) -> bytes:
+    return json.dumps({"code": 200, "message": "", "mailStatsList": records, **fields}).encode()
+
+
+def in_full(records: list[CampaignStats] | list[PlainStats]) -> list[tuple[Any, ...]]:
+    return [tuple(getattr(record, name) for name in CampaignStats.model_fields) for record in records]
+
+
+def stored(client: MailClient) -> tuple[list[tuple[Any, ...]], bool]:
+    """All records, and whether there was a doubt."""
+    stats = StoredStats(client, REQUEST)
+    try:
+        try:
+            return [row for records in stats for row in in_full(records)], False
+        except StatsInDoubt:
+            stats.make_whole()
+        return [row for records in stats for row in in_full(records)], True
+    finally:
+        stats.close()
+
+
+COUNT = st.integers(0, 10**6)
+ODD_COUNT = st.sampled_from([-1, 2**53 + 1, 2**63, 10**30, "12", " 7 ", "x", 12.0, 1e3, 1.5, True, None, [], "", 1e300])
+INSIDE = st.integers(NOON - 86_400_000, NOON + 86_400_000)
+ODD_DATE = st.sampled_from([0, None, "", "0", str(NOON), float(NOON), NOON + 0.5, -5, 2**60, True, NOON // 1000, "x"])
+NAMES = TEXTS | st.sampled_from(["same", "same too"]) | st.integers(0, 9).map(str)
+
+
+@st.composite
+def records_of_a_service(draw: Any) -> dict[str, Any]:
+    made = {"mailName": draw(NAMES), "mailSendDate": draw(INSIDE), **{name: draw(COUNT) for name in COUNTS}}
+    if draw(st.integers(0, 5)) == 0:  # something that is not as it should be
+        name = draw(st.sampled_from(["mailSendDate", "mailName", *COUNTS]))
+        what = draw(st.integers(0, 3))
+        if what == 0:
+            del made[name]
+        elif what == 1:
+            snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+            made[snake] = made.pop(name)
+        else:
+            made[name] = draw(ODD_DATE if name == "mailSendDate" else ODD_COUNT)
+    made |= draw(st.dictionaries(TEXTS, VALUES, max_size=2))
+    return dict(draw(st.permutations(list(made.items()))))
+
+
+@given(
+    st.lists(records_of_a_service(), max_size=8, unique_by=lambda made: str(made.get("mailName")))
+    | st.lists(records_of_a_service(), max_size=8),
+    st.integers(-1, 2) | st.none(),
+    SPELLINGS,
+    st.integers(1, 600),
+    st.booleans(),
+    st.none() | st.integers(0, 2000),
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_service_says(
+    client: MailClient, wire: Wire, records: Any, more: int | None, spelling: Any, piece: int, first: bool, cut: Any
+) -> None:
+    total = {} if more is None else {"totalRecords": len(records) + more}
+    fields = {"mailStatsList": records, **total} if first else {**total, "mailStatsList": records}
+    wire.answer = http(json.dumps({"code": 200, "message": None, **fields}, **spelling).encode()[:cut])
+
+    def outcome(ask: Any) -> Any:
+        try:
+            return ask()
+        except MailError as error:
+            return type(error), str(error)
+
+    expected = outcome(lambda: in_full(client.run(campaign_stats(REQUEST))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(list_file, "SMALL", 60)
+        patch.setattr(list_file, "PIECE", piece)
+        got = outcome(lambda: stored(client)[0])
+    assert got == expected
+
+
+@pytest.mark.usefixtures("pieces")
+def test_what_is_as_documented_leaves_no_doubt(client: MailClient, wire: Wire) -> None:
+    names = ["},{", '"}],"totalRecords":0}', "Frühling 春", *map(str, range(50))]
+    asked = len(wire.requests)
+    wire.answer = http(answer([record(name) for name in names], totalRecords=len(names)))
+    rows, doubt = stored(client)
+    assert [row[0] for row in rows] == names
+    assert {row[1] for row in rows} == {datetime(2026, 1, 2, 12, tzinfo=UTC)}
+    assert not doubt
+    assert len(wire.requests) == asked + 1
+
+
+@pytest.mark.usefixtures("pieces")
+def test_values_that_only_the_model_reads_leave_none_either(client: MailClient, wire: Wire) -> None:
+    odd: dict[str, Any] = {"sentCount": "12", "openCount": 3.0, "mailSendDate": None}
+    wire.answer = http(answer([record(str(number), **odd) for number in range(50)], totalRecords=50))
+    rows, doubt = stored(client)
+    assert rows[0][:4] == ("0", None, 12, 3)
+    assert len(rows) == 50
+    assert not doubt
+
+
+@pytest.mark.usefixtures("pieces")
+def test_it_can_be_gone_through_twice(client: MailClient, wire: Wire) -> None:
+    wire.answer = http(answer([record(str(number)) for number in range(50)]))
+    stats = StoredStats(client, REQUEST)
+    first, second = ([row for records in stats for row in in_full(records)] for _ in range(2))
+    assert len(first) == 50
+    assert first == second
+    stats.close()
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize(
+    ("records", "fields"),
+    [
+        ([record(str(number)) for number in range(20)], {"totalRecords": 21}),
+        ([record(str(number // 2)) for number in range(20)], {"totalRecords": 20}),
+    ],
+    ids=["short", "twice"],
+)
+def test_a_short_answer_is_not_asked_for_again_whole(client: MailClient, wire: Wire, records: Any, fields: Any) -> None:
+    """It has been asked; of a single day the names of its campaigns come next."""
+    asked = len(wire.requests)
+    wire.answer = http(answer(records, **fields))
+    with pytest.raises(MailIncompleteError, match="records came, the service says there are 2"):
+        stored(client)
+    paths = [request.split()[1] for request in wire.requests[asked:]]
+    assert paths[:2] == [b"/v5/campaign/mail/stats/get", b"/v5/campaign/mail/get"]
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize(
+    ("change", "error", "times"),
+    [
+        (lambda body: body[:-30], MailAnswerError, 3),
+        (lambda body: body.replace(b'"code": 200', b'"code": 401'), MailAuthError, 1),
+        # Only in the list, so it is found when that is gone through, and asked for once more with all repetitions.
+        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "12'), MailAnswerError, 4),
+        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": 12'), MailAnswerError, 4),
+        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "\xff"'), MailAnswerError, 4),
+    ],
+    ids=["cut", "key", "quote", "type", "utf-8"],
+)
+def test_what_is_wrong_is_repeated_and_refused_as_ever(
+    client: MailClient, wire: Wire, change: Any, error: Any, times: int
+) -> None:
+    asked = len(wire.requests)
+    wire.answer = http(change(answer([record(str(number)) for number in range(50)], totalRecords=50)))
+    with pytest.raises(error):
+        stored(client)
+    assert len(wire.requests) - asked == times
+
+
+@pytest.mark.usefixtures("pieces")
+def test_an_answer_that_is_too_large(wire: Wire) -> None:
+    config = ClientConfig(base_url=wire.base_url, api_key="key", retry=QUICK, max_answer_bytes=2000)
+    wire.answer = http(answer([record(str(number)) for number in range(50)]))
+    with MailClient(config) as client, pytest.raises(MailAnswerError, match="larger than 2000 bytes"):
+        stored(client)
