@@ -1,7 +1,8 @@
-"""Puts the marked parts of the example DAGs into the pages that show them: ``python docs/embed.py``.
+"""Puts the marked parts of the example DAGs, and files of SQL, into the pages that show them: ``python docs/embed.py``.
 
 A page says ``<!-- example: mail_campaign.py howto_create_campaign -->`` and the block of code below it is what stands
-between ``# [START ...]`` and ``# [END ...]`` of that name. A test runs :func:`embedded` and compares.
+between ``# [START ...]`` and ``# [END ...]`` of that name; below ``<!-- sql: freshness.sql -->`` stands that file of
+``docs/sql``. A test runs :func:`embedded` and compares.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _PLACE = re.compile(r"<!-- example: (\S+) (\S+) -->\n```python\n.*?```\n", re.DOTALL)
+_SQL_PLACE = re.compile(r"<!-- sql: (\S+) -->\n```sql\n.*?```\n", re.DOTALL)
 
 
 def marked(file: str, name: str) -> str:
@@ -24,10 +26,15 @@ def marked(file: str, name: str) -> str:
 
 
 def embedded(page: str) -> str:
-    """The page with every example as it is now."""
-    return _PLACE.sub(
+    """The page with every example and every file as it is now."""
+    page = _PLACE.sub(
         lambda place: f"<!-- example: {place[1]} {place[2]} -->\n```python\n{marked(place[1], place[2])}```\n", page
     )
+    return _SQL_PLACE.sub(lambda place: f"<!-- sql: {place[1]} -->\n```sql\n{_sql(place[1])}```\n", page)
+
+
+def _sql(file: str) -> str:
+    return (ROOT / "docs" / "sql" / file).read_text()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,29 @@
+WITH looks AS (
+    SELECT
+        mail_conn_id,
+        mail_name,
+        mail_send_date,
+        observed_day,
+        LAG(observed_day) OVER by_day AS day_before,
+        open_count - LAG(open_count) OVER by_day AS new_opens,
+        click_count - LAG(click_count) OVER by_day AS new_clicks,
+        hard_bounce + soft_bounce - LAG(hard_bounce + soft_bounce) OVER by_day AS new_bounces,
+        unsubscribe_count - LAG(unsubscribe_count) OVER by_day AS new_unsubscribes,
+        LEAD(observed_day) OVER by_day AS day_after
+    FROM mail_campaign_stats_snapshots
+    WINDOW by_day AS (PARTITION BY mail_conn_id, mail_name ORDER BY observed_day)
+)
+SELECT
+    mail_conn_id,
+    mail_name,
+    mail_send_date,
+    day_before,
+    observed_day AS last_day,
+    new_opens,
+    new_clicks,
+    new_bounces,
+    new_unsubscribes
+FROM looks
+WHERE day_after IS NULL
+    AND (new_opens <> 0 OR new_clicks <> 0 OR new_bounces <> 0 OR new_unsubscribes <> 0)
+ORDER BY last_day, new_opens DESC, mail_conn_id, mail_name

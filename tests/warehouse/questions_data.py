@@ -1,0 +1,282 @@
+"""What a service told day after day of two accounts, for the questions of `docs/questions.md`.
+
+Records are kept as the service writes them, so that answers are worked out from what was said and not from our rows.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
+from airflow_provider_mail.api.contacts import Contact
+from airflow_provider_mail.api.transactional import TransactionalStats
+from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.contacts import CONTACTS, contact_row, list_part
+from airflow_provider_mail.warehouse.coverage import Coverage
+from airflow_provider_mail.warehouse.stats import (
+    CAMPAIGN_SNAPSHOTS,
+    CAMPAIGN_STATS,
+    TRANSACTIONAL_STATS,
+    campaign_stats_row,
+    snapshot_rows,
+    transactional_stats_row,
+)
+from tests.warehouse.conftest import Warehouse
+
+Wire = dict[str, Any]
+UTC = datetime.UTC
+TEAMS = {"mail_default": None, "mail_shop": "Shop"}
+DAY = datetime.timedelta(days=1)
+FIRST_DAY, LAST_DAY = datetime.date(2025, 12, 1), datetime.date(2026, 3, 15)
+
+
+def moment(text: str) -> datetime.datetime:
+    """A time in UTC."""
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def from_millis(millis: int | None) -> datetime.datetime | None:
+    """What the service means by a number of milliseconds."""
+    return None if millis is None else datetime.datetime(1970, 1, 1, tzinfo=UTC) + datetime.timedelta(0, 0, 0, millis)
+
+
+def millis(when: datetime.datetime) -> int:
+    """The other way round."""
+    return (when - datetime.datetime(1970, 1, 1, tzinfo=UTC)) // datetime.timedelta(milliseconds=1)
+
+
+@dataclass
+class Look:
+    """What the statistics said when they were asked for."""
+
+    account: str
+    asked_at: datetime.datetime
+    records: list[Wire]
+    whole: bool = True
+    """Whether all campaigns of the window were asked for, and not those of one name."""
+
+
+@dataclass
+class Told:
+    """All that the service told."""
+
+    looks: list[Look] = field(default_factory=list)
+    tasks: dict[str, list[Wire]] = field(default_factory=dict)
+    days: dict[str, list[Wire]] = field(default_factory=dict)
+    lists: dict[tuple[str, str, str], list[Wire]] = field(default_factory=dict)
+    left: list[Wire] = field(default_factory=list)
+    """Contacts that a list had once."""
+
+    def latest(self) -> dict[tuple[str, str], Wire]:
+        """The last record of each campaign, by account and name."""
+        return {(look.account, record["mailName"]): record for look in self.looks for record in look.records}
+
+    def by_day(self) -> dict[tuple[str, str], dict[datetime.date, Wire]]:
+        """Of each campaign and day the last record."""
+        found: dict[tuple[str, str], dict[datetime.date, Wire]] = {}
+        for look in self.looks:
+            for record in look.records:
+                found.setdefault((look.account, record["mailName"]), {})[look.asked_at.date()] = record
+        return found
+
+
+SENT_AT = [
+    # A week that belongs to two years, and both ends of a week to the millisecond.
+    "2025-12-28T23:59:59.999",
+    "2025-12-29T00:00:00",
+    "2026-01-01T09:30:00",
+    "2026-01-04T23:59:59.999",
+    "2026-01-05T00:00:00",
+    # The same hour of the same weekday again and again, and other ones.
+    "2026-01-13T09:00:00",
+    "2026-01-20T09:59:59.999",
+    "2026-01-27T09:15:00",
+    "2026-01-30T17:00:00",
+    "2026-02-03T09:05:00",
+    "2026-02-06T17:20:00",
+    "2026-02-08T20:00:00",
+    "2026-02-13T16:59:59.999",
+    "2026-02-15T20:30:00",
+    "2026-02-20T17:00:00",
+]
+LATE = {
+    "spring-sale": "2026-03-08T08:00:00",
+    "sunday-letter": "2026-03-08T22:00:00",
+    "new-shoes": "2026-03-10T09:00:00",
+}
+# Of each of these campaigns a single count grows.
+ONLY = ("openCount", "clickCount", "hardBounce", "softBounce", "unsubscribeCount")
+LOOKED_AT = ["03-08T23:00", "03-09T06:00", "03-10T06:00", "03-12T06:00", "03-13T06:00", "03-13T18:00", "03-14T06:00"]
+TASKS_READ_AT = moment("2026-03-14T05:00:00")
+DAYS_READ_AT = moment("2026-03-16T00:10:00"), moment("2026-03-16T01:10:00")
+LISTS_READ_AT = moment("2026-03-14T06:00:00"), moment("2026-03-14T07:00:00")
+
+
+def _record(name: str, sent_at: datetime.datetime | None, sent: int, numbers: random.Random) -> Wire:
+    opens = numbers.randint(sent // 5, sent // 2)
+    return {
+        "mailName": name,
+        "mailSendDate": None if sent_at is None else millis(sent_at),
+        "sentCount": sent,
+        "openCount": opens,
+        "clickCount": opens // numbers.randint(4, 9),
+        "hardBounce": numbers.randint(0, sent // 40),
+        "softBounce": numbers.randint(0, sent // 30),
+        "unsentCount": numbers.randint(0, 50),
+        "unsubscribeCount": numbers.randint(0, sent // 100),
+    }
+
+
+def _grown(record: Wire, age: datetime.timedelta) -> Wire:
+    """The record when so much time had passed: opens and clicks come quickly at first and end after three days."""
+    if record["mailName"] in ONLY:
+        return {**record, record["mailName"]: record[record["mailName"]] + age // (DAY / 2)}
+    share = min(age.total_seconds() / (3 * 86400), 1) ** 0.5
+    return {**record, **{name: int(record[name] * share) for name in ("openCount", "clickCount", "unsubscribeCount")}}
+
+
+def told() -> Told:
+    """The same at every call."""
+    numbers = random.Random(4)
+    answer = Told()
+    final: dict[str, list[Wire]] = {}
+    for account in TEAMS:
+        final[account] = [
+            _record(f"{account[5:]}-{number}", moment(sent_at), numbers.randint(600, 9000), numbers)
+            for number, sent_at in enumerate(SENT_AT)
+        ]
+    final["mail_default"] += [
+        _record("nobody", moment("2026-02-23T10:00:00"), 0, numbers),
+        _record("without-a-time", None, 5000, numbers),
+        # Ten mails that everybody opened must not win anything.
+        {**_record("tiny", moment("2026-02-24T11:00:00"), 10, numbers), "openCount": 10, "clickCount": 10},
+        *(_record(name, moment(sent_at), numbers.randint(20_000, 30_000), numbers) for name, sent_at in LATE.items()),
+        *(_record(name, moment("2026-03-11T12:00:00"), 1200, numbers) for name in ONLY),
+    ]
+    final["mail_shop"] += [_record("spring-sale", moment("2026-03-08T08:00:00"), 7000, numbers)]
+
+    # At first all the past, then what a look-back of four days brings; on the 11th nobody looked, on the 13th twice.
+    for number, asked in enumerate(LOOKED_AT):
+        asked_at = moment(f"2026-{asked}:00")
+        for account, records in final.items():
+            seen = []
+            for record in records:
+                sent_at = from_millis(record["mailSendDate"])
+                if number and (sent_at is None or sent_at < asked_at - 4 * DAY):
+                    continue
+                if sent_at is None or sent_at <= asked_at:
+                    seen.append(_grown(record, asked_at - (sent_at or moment("2026-01-01T00:00:00"))))
+            answer.looks.append(Look(account, asked_at, seen))
+    by_name = [answer.latest()["mail_default", "spring-sale"]]
+    answer.looks.append(Look("mail_default", moment("2026-03-14T20:00:00"), by_name, whole=False))
+
+    subjects = ["Winter is over", "Your order of the week", "Hello {{name}}", "Only today"]
+    for account, records in final.items():
+        answer.tasks[account] = [
+            {
+                "guid": f"{account}-{number}",
+                "mailName": record["mailName"],
+                "subject": None if record["mailName"] == "default-3" else subjects[number % len(subjects)],
+                "taskType": "ABTest" if record["mailName"] == "default-7" else "MailList",
+                "mailStatus": 2,
+                "teamName": TEAMS[account] or "Marketing",
+                "sendByDateTime": record["mailSendDate"],
+            }
+            for number, record in enumerate(records)
+        ]
+    default, shop = answer.tasks["mail_default"], answer.tasks["mail_shop"]
+    named = {task["mailName"]: task for task in default}
+    named["tiny"]["subject"] = "For the ten of us"
+    # Two tasks that bore one name, one after the other: nobody can say whose counts these are.
+    default.append({**named["default-2"], "guid": "earlier", "subject": "What it was called at first", "mailStatus": 4})
+    default.append(
+        {"guid": "draft", "mailName": "draft", "subject": "Draft", "mailStatus": -1, "teamName": "Marketing"}
+    )
+    # Another team's task of the same name is another campaign.
+    shop.append({**shop[4], "guid": "other team", "teamName": "Support", "subject": "Not the shop's"})
+
+    _transactional(answer, numbers)
+    _contacts(answer, numbers)
+    return answer
+
+
+def _transactional(answer: Told, numbers: random.Random) -> None:
+    missing = {"2026-03-14", "2026-02-28", "2026-03-01", "2026-01-01"}
+    for account, first in (("mail_default", FIRST_DAY), ("mail_shop", LAST_DAY - 3 * DAY)):
+        days = [first + number * DAY for number in range((LAST_DAY - first).days + 1)]
+        answer.days[account] = [
+            {
+                "statsDate": day.isoformat(),
+                "sentCount": sent,
+                "openCount": sent // 3,
+                "clickCount": sent // 11,
+                "bounceCount": numbers.randint(0, sent // 20),
+                "unsentCount": numbers.randint(0, 9),
+                "unsubscribeCount": 0,
+            }
+            for day in days
+            if day.isoformat() not in missing
+            # Nothing is sent on Sundays, which is not the same as a day that is missing.
+            for sent in [0 if day.weekday() == 6 else numbers.randint(100, 4000)]
+        ]
+
+
+def _contacts(answer: Told, numbers: random.Random) -> None:
+    def contact(number: int, created: str | None) -> Wire:
+        return {"id": f"c{number}", "email": f"c{number}@example.com", "properties": {}, "createDate": created}
+
+    edges = ["2025-12-31T23:59:59Z", "2026-01-01T00:00:00Z", "2026-01-31T23:30:00Z", None]
+    months = [f"2025-{month:02}-15T08:00:00Z" for month in range(6, 13)]
+    everybody = [contact(number, [*edges, *months][number % 11]) for number in range(120)]
+    answer.lists = {
+        ("mail_default", "", "newsletter"): everybody[:90],
+        ("mail_default", "", "partners"): everybody[85:110],
+        ("mail_default", "", "vip"): numbers.sample(everybody[:90], 7),
+        # Contacts that are called the same in another team or account are other people.
+        ("mail_default", "Support", "vip"): everybody[:20],
+        ("mail_shop", "", "newsletter"): everybody[:30],
+        ("mail_shop", "", "vip"): everybody[20:28],
+    }
+    answer.left = everybody[110:]
+
+
+def load_all(warehouse: Warehouse, said: Told) -> None:
+    """Load all that was told, in the order in which it was."""
+    for look in said.looks:
+        who: dict[str, Any] = {"mail_conn_id": look.account, "observed_at": look.asked_at}
+        rows = [
+            campaign_stats_row(CampaignStats.model_validate(record), team=TEAMS[look.account], **who)
+            for record in look.records
+        ]
+        yesterday = look.asked_at.date() - DAY
+        days = Coverage.days(CAMPAIGN_STATS["mail_send_date"], yesterday - 2 * DAY, yesterday, **who)
+        warehouse.load(CAMPAIGN_SNAPSHOTS, snapshot_rows(rows), "mail_campaign_stats_snapshots")
+        warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", covers=days if look.whole else None)
+
+    for account, tasks in said.tasks.items():
+        who = {"mail_conn_id": account, "observed_at": TASKS_READ_AT}
+        rows = [campaign_row(Campaign.model_validate(task), **who) for task in tasks]
+        warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
+
+    for account, records in said.days.items():
+        for read_at in DAYS_READ_AT:  # of which the second brings no news
+            who = {"mail_conn_id": account, "observed_at": read_at}
+            rows = [
+                transactional_stats_row(TransactionalStats.model_validate(record), team=TEAMS[account], **who)
+                for record in records
+            ]
+            came = {row[TRANSACTIONAL_STATS.names.index("stats_date")] for row in rows}
+            missing = {FIRST_DAY + number * DAY for number in range((LAST_DAY - FIRST_DAY).days + 1)} - came
+            days = Coverage.days(TRANSACTIONAL_STATS["stats_date"], FIRST_DAY, LAST_DAY, without=missing, **who)
+            warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=days)
+
+    for (account, team, name), contacts in said.lists.items():
+        of_list = {"mail_conn_id": account, "team": team, "list_name": name}
+        for read_at, there in zip(LISTS_READ_AT, (contacts + said.left, contacts), strict=True):
+            rows = [contact_row(Contact.model_validate(one), **of_list, observed_at=read_at) for one in there]
+            part = list_part(team, name)
+            whole = Coverage.one(part, of_list, mail_conn_id=account, observed_at=read_at)
+            warehouse.load(CONTACTS, rows, "mail_contacts", replace_where=of_list, covers=whole)
