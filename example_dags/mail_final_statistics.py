@@ -30,6 +30,7 @@ with DAG(
         deferrable=True,
         poke_interval=3600,
         timeout=21 * 24 * 3600,
+        outlets=[campaign_stats_asset()],
     )
     # [END howto_settled_sensor]
 
