@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_watch
+from airflow_provider_mail.hooks import watch
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
 
@@ -50,7 +50,7 @@ def test_each_howto_has_a_beginning_and_an_end(path: Path) -> None:
 def test_the_campaign(
     run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign_watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
     emulator.settings.sending_seconds = 1.0
     crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, phone TEXT, subscribed INTEGER)")
     people: list[tuple[Any, ...]] = [(f"user{number}@example.com", f"User {number}", None, 1) for number in range(200)]
@@ -122,3 +122,43 @@ def test_the_resources(run: Run, emulator: Emulator) -> None:
     assert emulator.journal.count("lists/add") == 2
     assert emulator.journal.count("campaign/mail/template/add") == 1
     assert emulator.journal.count("webhook/save") == 1
+
+
+def test_the_cleanup(run: Run, emulator: Emulator) -> None:
+    emulator.add_list("newsletter", count=3)
+    emulator.add_campaign("spring", send_date="2999-01-01T09:00:00+00:00", state="scheduled")
+    emulator.add_template("welcome", subject="Welcome", content="<p>Hello</p>")
+    emulator.add_sender("old.example.com")
+
+    for _ in range(2):
+        done = run(example("mail_cleanup"))
+        assert {task.state for task in done.result.tasks.values()} == {"success"}
+
+    (campaign,) = emulator.campaigns()
+    assert (campaign["cancelled"], campaign["removed"]) == (True, True)
+    assert emulator.templates() == []
+    assert {row["entry"] for row in emulator.senders()} == {"news@example.com"}
+    assert emulator.journal.count("campaign/mail/cancel") == 1
+
+
+def test_transactional_mail(run: Run, emulator: Emulator) -> None:
+    assert run(example("mail_transactional")).state == "success"
+
+    sent = {(each["form"], each["subject"], each["content"]) for each in emulator.messages()}
+    assert sent == {
+        ("single", "Your receipt", "<p>Thank you.</p>"),
+        ("batch", "Your cart", "<p>Engine is waiting for you.</p>"),
+        ("batch", "Your cart", "<p>Key is waiting for you.</p>"),
+    }
+
+
+def test_the_contacts_and_campaigns(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.add_list("newsletter", count=30)
+    emulator.add_campaign("spring", send_date="2026-03-01T09:00:00+00:00", sent=30)
+
+    for _ in range(2):
+        assert run(example("mail_contacts_to_warehouse")).state == "success"
+
+    addresses = {email for (email,) in warehouse.query("SELECT email FROM mail_contacts")}
+    assert addresses == {contact["email"] for contact in emulator.contacts("newsletter")}
+    assert warehouse.query("SELECT mail_name, mail_status FROM mail_campaigns") == [("spring", 2)]

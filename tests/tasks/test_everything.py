@@ -1,0 +1,310 @@
+"""What the service receives of every operator and sensor, field by field, and that a sandbox keeps all of it harmless.
+
+The bodies are written down from the tables of the document, not from the request models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from tests.document.fact_types import READ
+from tests.document.facts import OPERATIONS
+from tests.document.test_operations_end_to_end import held
+from tests.support.dags import RunResult, run_dag
+from tests.tasks.conftest import Done
+from tests.tasks.everything import arrange, connections, everything
+from tests.tasks.test_operators import NEEDED
+
+LOOKED_UP = {"pageSize": 100}
+"""A look-up reads as few pages as it can; how many the service gives at most it is not told for all operations."""
+
+ATTACHMENT = {"fileName": "terms.pdf", "fileData": "VGVybXM="}
+MARCH = {"startDate": "2026-03-01", "endDate": "2026-03-02"}
+LETTER = {
+    "subject": "Your order",
+    "content": "<p>{{name}}</p>",
+    "senderMail": "news@example.com",
+    "senderName": "The shop",
+    "replyTo": "answers@example.com",
+    "sendDate": "2999-01-01T09:00:00Z",
+    "category": "orders",
+    "campaign": "spring",
+    "trackOpen": 1,
+    "trackClick": 1,
+    "attachment": ATTACHMENT,
+}
+MAPPING = [{"columnNum": 0, "propertyName": "email"}, {"columnNum": 1, "propertyName": "name"}]
+SHOP = {"contactDataMapping": MAPPING, "updateMode": 2, "listName": "shop", "listDescription": "From the shop"}
+
+CUSTOMERS = {"listName": "customers", "teamName": "Sales", "pageSize": 1000}
+NEWS = {
+    "mailName": "don",
+    "subject": "New",
+    "senderMail": "news@example.com",
+    "type": "MailList",
+    "allTeam": True,
+    "mailStatus": [2],
+    "pageSize": 100,
+}
+
+SPRING = {
+    "mailName": "spring",
+    "senderMail": "news@example.com",
+    "senderName": "The shop",
+    "subject": "Spring, {{name}}",
+    "content": "<p>{{name}}</p>",
+    "sendDate": "2999-01-01T09:00:00Z",
+    "sendListNames": ["newsletter"],
+    "repelListNames": ["staff"],
+    "replyTo": "answers@example.com",
+    "attachment": ATTACHMENT,
+    "languageCode": "en",
+    "marketName": "Spring sale",
+    "subscriptName": "news",
+    "projectCode": "P1",
+    "editorType": "CLASSIC",
+}
+
+REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "create_list": [
+        ("/v5/lists/get", {"search": "friends"} | LOOKED_UP),
+        ("/v5/lists/add", {"listName": "friends", "listDescription": "They asked for it"}),
+    ],
+    "delete_list": [
+        ("/v5/lists/get", {"search": "old"} | LOOKED_UP),
+        ("/v5/lists/delete", {"listName": "old"}),
+    ],
+    "upsert_contact": [
+        (
+            "/v5/contacts/upsert",
+            {"name": "Eva", "email": "eva@example.com", "phoneNumber": "+4930123456", "listName": "newsletter"},
+        )
+    ],
+    "delete_contact": [
+        ("/v5/contacts/get", {"email": "gone@example.com"}),
+        ("/v5/contacts/delete", {"email": "gone@example.com"}),
+        ("/v5/contacts/get", {"email": "gone@example.com"}),
+    ],
+    "import_contacts": [
+        ("/v5/contacts/imports", SHOP | {"contactData": [["eva@example.com", "Eva"], ["max@example.com", ""]]})
+    ],
+    "import_contacts_from_sql": [("/v5/contacts/imports", SHOP | {"contactData": [["ida@example.com", "Ida"]]})],
+    "import_contacts_from_file": [("/v5/contacts/imports", SHOP | {"contactData": [["kim@example.com", "Kim"]]})],
+    "create_template": [
+        ("/v5/campaign/mail/template/get", {"templateName": "thanks"} | LOOKED_UP),
+        (
+            "/v5/campaign/mail/template/add",
+            {
+                "templateName": "thanks",
+                "templateContent": "<p>Thank you</p>",
+                "templateSubject": "Thanks",
+                "editorType": "CLASSIC",
+            },
+        ),
+    ],
+    "delete_template": [
+        ("/v5/campaign/mail/template/get", {"templateName": "old"} | LOOKED_UP),
+        ("/v5/campaign/mail/template/delete", {"templateName": "old"}),
+    ],
+    "add_sender": [
+        ("/v5/verified_senders/get", {}),
+        ("/v5/verified_senders/add", {"senderEmail": "shop.example.com", "senderType": "2"}),
+    ],
+    "verify_sender": [("/v5/verified_senders/verify", {"fromDomain": "old.example.com", "selector": "mail"})],
+    "wait_for_sender": [("/v5/verified_senders/get", {})],
+    "delete_sender": [
+        ("/v5/verified_senders/get", {}),
+        ("/v5/verified_senders/delete", {"senderEmail": "old.example.com"}),
+    ],
+    "save_webhook": [
+        ("/v5/webhook/get", {}),
+        (
+            "/v5/webhook/save",
+            {
+                "transEvent": {"bounced": True, "opened": False},
+                "transCallbackUrl": "https://events.example.com/in",
+                "transCallbackUrlExtra": [{"sender": "news@example.com", "url": "https://events.example.com/news"}],
+                "transCallbackUrlExtraUpdateMode": "replace",
+                "transEnable": True,
+            },
+        ),
+        ("/v5/webhook/get", {}),
+    ],
+    "preflight": [
+        ("/v5/verified_senders/get", {}),
+        ("/v5/lists/get", {"search": "newsletter"} | LOOKED_UP),
+        ("/v5/contacts/list/get", {"listName": "newsletter", "pageSize": 1}),
+        ("/v5/lists/get", {"search": "staff"} | LOOKED_UP),
+        ("/v5/campaign/mail/get", {"mailName": "done", "mailStatus": [2]} | LOOKED_UP),
+        ("/v5/campaign/mail/get", {"mailName": "done", "mailStatus": [2], "pageIndex": 2} | LOOKED_UP),
+        ("/v5/campaign/mail/get", {"mailName": "spring"} | LOOKED_UP),
+        ("/v5/campaign/mail/sends", SPRING | {"sandboxMode": True}),
+    ],
+    "create_campaign": [
+        ("/v5/campaign/mail/get", {"mailName": "spring"} | LOOKED_UP),
+        (
+            "/v5/campaign/mail/sends",
+            SPRING,
+        ),
+    ],
+    "cancel_campaign": [
+        ("/v5/campaign/mail/get", {"mailName": "scheduled"} | LOOKED_UP),
+        ("/v5/campaign/mail/cancel", {"mailName": "scheduled"}),
+    ],
+    "delete_campaign": [
+        ("/v5/campaign/mail/get", {"mailName": "old"} | LOOKED_UP),
+        ("/v5/campaign/mail/delete", {"mailName": "old"}),
+    ],
+    "wait_for_campaign": [("/v5/campaign/mail/get", {"mailName": "done"} | LOOKED_UP)],
+    "wait_for_final_stats": [("/v5/campaign/mail/stats/get", MARCH | {"mailName": "done"})],
+    "send": [
+        (
+            "/v5/transactional/mail/sends_customised",
+            LETTER | {"to": {"email": "ada@example.com", "name": "Ada"}, "uniqueMsgID": "order-1"},
+        )
+    ],
+    "send_batch": [
+        (
+            "/v5/transactional/mail/sends_customised",
+            LETTER
+            | {
+                "templateName": "welcome",
+                "params": {"name": "you"},
+                "messageVersions": [
+                    {
+                        "to": [{"email": "ada@example.com", "name": "Ada"}],
+                        "cc": [{"email": "cc@example.com"}],
+                        "bcc": [{"email": "bcc@example.com", "name": "B"}],
+                        "subject": "Yours",
+                        "content": "<p>Yours</p>",
+                        "templateName": "welcome",
+                        "params": {"name": "Ada"},
+                    },
+                    {"to": [{"email": "bob@example.com"}, {"email": "bill@example.com"}], "cc": [], "bcc": []},
+                ],
+            },
+        )
+    ],
+    "send_batch_from_sql": [
+        (
+            "/v5/transactional/mail/sends_customised",
+            LETTER
+            | {
+                "messageVersions": [
+                    {
+                        "to": [{"email": "ida@example.com", "name": "Ida"}],
+                        "cc": [],
+                        "bcc": [],
+                        "params": {"name": "Ida"},
+                    }
+                ]
+            },
+        )
+    ],
+    "load_campaign_stats": [("/v5/campaign/mail/stats/get", MARCH | {"type": "MailList"})],
+    "load_transactional_stats": [("/v5/transactional/mail/stats/get", MARCH)],
+    # A page that is empty ends the reading.
+    "load_contacts": [
+        ("/v5/contacts/list/get", CUSTOMERS),
+        ("/v5/contacts/list/get", CUSTOMERS | {"pageIndex": 2}),
+    ],
+    "load_campaigns": [
+        ("/v5/campaign/mail/get", NEWS),
+        ("/v5/campaign/mail/get", NEWS | {"pageIndex": 2}),
+    ],
+    "write_stats": [
+        ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-01", "endDate": "2026-03-01"}),
+        ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-02", "endDate": "2026-03-02"}),
+    ],
+}
+"""What each task sends."""
+
+NO_SANDBOX = {"create_template", "delete_template", "save_webhook"}
+"""Tasks that write with an operation that has no ``sandboxMode``."""
+
+CALLED = {operation.path: operation for operation in OPERATIONS}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """:param requests: what the service received, by the task that was running."""
+
+    result: RunResult
+    requests: dict[str, list[tuple[str, Any]]]
+
+    def states(self) -> dict[str, str]:
+        return {task_id: task.state for (task_id, _), task in self.result.tasks.items()}
+
+
+def run_everything(dag_id: str, folder: Path, emulator: Emulator, **extra: Any) -> Ran:
+    begun: list[tuple[str, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in connections(emulator, folder, **extra).items():
+            patch.setenv(name, value)
+        dag = everything(dag_id, folder, lambda task_id: begun.append((task_id, len(emulator.journal.entries()))))
+        result = run_dag(dag)
+    sent = [(entry["operation"], entry["body"]) for entry in emulator.journal.entries()]
+    ends = [start for _, start in begun[1:]] + [len(sent)]
+    return Ran(result, {name: sent[start:end] for (name, start), end in zip(begun, ends, strict=True)})
+
+
+@pytest.fixture(scope="module")
+def ran(airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """All of it for once in earnest."""
+    with Emulator() as emulator:
+        arrange(emulator)
+        yield run_everything("everything", tmp_path_factory.mktemp("everything"), emulator)
+
+
+def test_every_operator_and_sensor_has_a_task(tmp_path: Path) -> None:
+    used = {type(task).__name__ for task in everything("looked_at", tmp_path, print).tasks}
+    assert used == {kind.__name__ for kind in NEEDED}
+    assert len(REQUESTS) == len(everything("looked_at", tmp_path, print).tasks)
+
+
+def test_every_task_succeeds(ran: Ran) -> None:
+    assert ran.states() == dict.fromkeys(REQUESTS, "success")
+
+
+@pytest.mark.parametrize("task_id", REQUESTS)
+def test_what_the_service_receives(ran: Ran, task_id: str) -> None:
+    requests = ran.requests[task_id]
+    if task_id.startswith("send_batch"):
+        made = requests[0][1].pop("uniqueMsgID")
+        assert 0 < len(made.encode()) <= 50
+    assert requests == REQUESTS[task_id]
+
+
+def test_airflow_keeps_nothing_of_people(ran: Ran) -> None:
+    """Neither in XCom nor in the rendered fields; the sender's and the reply address are the company's own."""
+    kept = json.dumps(list(ran.result.xcoms().values())) + Done(ran.result, "").rendered()
+    people = ["eva@", "max@", "ida@", "gone@", "ada@", "bob@", "bill@", "cc@", "kim@", "+4930123456", '"Eva"', '"Ada"']
+    assert [text for text in people if text in kept.lower() or text in kept] == []
+    assert "newsletter" in kept
+
+
+def test_in_a_sandbox_nothing_changes(airflow_home: Path, tmp_path: Path) -> None:
+    with Emulator() as emulator:
+        arrange(emulator)
+        emulator.clock.freeze()  # so that nothing changes by itself
+        before = held(emulator)
+
+        ran = run_everything("everything_in_a_sandbox", tmp_path, emulator, sandbox=True)
+
+        assert held(emulator) == before
+    assert ran.states() == {name: "failed" if name in NO_SANDBOX else "success" for name in REQUESTS}
+    assert written(ran.requests).keys() == written(REQUESTS).keys() - NO_SANDBOX
+    assert all(body["sandboxMode"] is True for bodies in written(ran.requests).values() for body in bodies)
+
+
+def written(requests: dict[str, list[tuple[str, Any]]]) -> dict[str, list[Any]]:
+    """The bodies of the operations that change something, by task."""
+    bodies = {name: [body for path, body in sent if CALLED[path].effect != READ] for name, sent in requests.items()}
+    return {name: sent for name, sent in bodies.items() if sent}

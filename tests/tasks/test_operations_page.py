@@ -1,0 +1,83 @@
+"""The page "Operations" has a line for each operation of the document, and every cell is what the other tests see.
+
+Which operators carry out an operation is what the service received of them (`test_everything.py`); an example is a DAG
+of `example_dags`, all of which are run (`test_example_dags.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.document.fact_types import Operation
+from tests.document.facts import OPERATIONS
+from tests.document.models import AUTHORIZE, form, model_of
+from tests.support.env import ROOT
+from tests.tasks.everything import everything
+from tests.tasks.test_everything import REQUESTS
+
+VERBS = {
+    "oauth.authorize": "`api.oauth.authorize_url`",
+    "contacts.imports": "`hook.import_contacts`",
+    "contacts.list.get": "`hook.iter_contacts`",
+    "campaigns.get": "`hook.find_campaign`",
+}
+COMMANDS = {
+    "oauth.authorize": ["airflow mail oauth login"],
+    "oauth.token": ["airflow mail oauth login"],
+    "lists.get": ["airflow mail check"],
+    "campaigns.get": ["airflow mail campaigns", "airflow mail campaign"],
+    "campaigns.stats.get": ["airflow mail campaign"],
+}
+"""Commands that carry an operation out; their tests are those of `tests/cli`."""
+
+REASONS = dict.fromkeys(("oauth.authorize", "oauth.token"), "given by a person in a browser, once for a connection")
+"""Why there is no operator and no example."""
+
+
+def operators(operation: Operation, folder: Path) -> dict[str, str]:
+    """Those that the service heard of, by name, with the task that shows it."""
+    names = {task.task_id: type(task).__name__ for task in everything("looked_at", folder, print).tasks}
+    found: dict[str, str] = {}
+    wanted = form({fact.wire for fact in operation.request})
+    for task_id, requests in REQUESTS.items():
+        for path, body in requests:
+            if path == operation.path and form(set(body)) in ("", wanted):
+                found.setdefault(names[task_id], task_id)
+    return found
+
+
+def examples(names: list[str]) -> list[str]:
+    """The example DAG with most of these operators."""
+    files = sorted((ROOT / "example_dags").glob("mail_*.py"))
+    uses = {path.name: sum(f"{name}(" in path.read_text() for name in names) for path in files}
+    best = max(uses, key=lambda name: uses[name])
+    return [best] if uses[best] else []
+
+
+def line(operation: Operation, folder: Path) -> str:
+    found = operators(operation, folder)
+    model = "" if operation.key == AUTHORIZE else f"`{model_of(operation).__name__}`"
+    hook = VERBS.get(operation.key, "") or "`hook.send`"
+    by = [f"`{name}`" for name in sorted(found)] + [f"`{name}`" for name in COMMANDS.get(operation.key, ())]
+    shown = [f"[`{name}`](../example_dags/{name})" for name in examples(sorted(found))]
+    tests = [f"`test_everything.py` `{task_id}`" for task_id in sorted(found.values())[:1]]
+    cells = [
+        f"`{operation.key}`",
+        model or "an address, not a request",
+        hook,
+        "<br>".join(by),
+        "<br>".join(shown) or REASONS.get(operation.key, ""),
+        "<br>".join(tests) or "`tests/cli/test_oauth.py`",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_page_has_every_operation(tmp_path: Path) -> None:
+    lines = [line(operation, tmp_path) for operation in OPERATIONS]
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert [text for text in page.splitlines() if text.startswith("| `")] == lines, "\n".join(lines)
+
+
+def test_no_cell_is_empty(tmp_path: Path) -> None:
+    for operation in OPERATIONS:
+        assert all(cell.strip() for cell in line(operation, tmp_path).strip("|").split("|")), operation.key
