@@ -8,6 +8,8 @@
 #   make test-all              every test on every supported Airflow
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make test-faults           the whole matrix of faults, of which `make test` takes a sample
+#   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
+#   make test-celery           a million contacts in mapped tasks on Celery; needs redis-server
 #   make lint                  ruff and mypy
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
@@ -25,7 +27,7 @@ CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: help demo demo-ui test test-all soak test-faults lint bench clean
+.PHONY: help demo demo-ui test test-all soak test-faults test-backfill test-celery lint bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -48,6 +50,14 @@ soak: $(INSTALLED)
 
 test-faults: $(INSTALLED)
 	MAIL_ALL_FAULTS=1 $(RUN) -m pytest tests/faults $(ARGS)
+
+test-backfill: $(INSTALLED)
+	MAIL_BACKFILL_DAYS=$${MAIL_BACKFILL_DAYS:-90} $(RUN) -m pytest tests/e2e/test_statistics_runs.py -k backfill $(ARGS)
+
+test-celery: $(INSTALLED)
+	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
+	$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --group celery
+	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py -k celery $(ARGS)
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "airflow_provider_mail"
 # What a DAG file imports; everything else stays behind the hook.
-PARSED = ("operators", "sensors", "triggers", "transfers")
+PARSED = ("operators", "sensors", "transfers")
 
 CHILD = """
 import importlib, json, sys, time

@@ -17,6 +17,7 @@ from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import (
@@ -213,6 +214,9 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "... the service's certificate is not trusted: ... Set ca_bundle on the connection...": (
         lambda stage: stage.wrong_connection(host=stage.certificate().base_url)
     ),
+    "connection 'mail_default': campaign_url: must be a URL such as ...": lambda stage: stage.wrong_connection(
+        extra={"campaign_url": "app.example.com"}
+    ),
     "connection 'mail_default': ca_bundle: no such file: ...": lambda stage: stage.wrong_connection(
         extra={"ca_bundle": "/no/such.pem"}
     ),
@@ -235,6 +239,13 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "... has no sandboxMode and the connection is in sandbox mode: nothing was sent. Switch sandbox off on the "
     "connection, or leave this operation out.": unwritable,
     # campaigns
+    "campaign '...' should not go out: ...": lambda stage: MailPreflightOperator(
+        task_id=TASK,
+        sender_mail="nobody@example.com",
+        send_list_names=["newsletter"],
+        subject="News",
+        content="<p></p>",
+    ),
     "CreateCampaign: mail_name: 213 bytes in UTF-8, at most 200 are allowed": lambda stage: campaign(
         mail_name="x" * 213
     ),

@@ -31,6 +31,7 @@ from airflow_provider_mail.operators.contacts import (
     MailUpsertContactOperator,
 )
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.senders import (
     MailAddSenderOperator,
     MailDeleteSenderOperator,
@@ -49,7 +50,8 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
-from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
 from tests.support.env import ROOT
 
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
@@ -68,11 +70,14 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailDeleteSenderOperator: {"sender_email": "new.example.com"},
     MailDeleteTemplateOperator: {"template_name": "a"},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
+    MailPreflightOperator: {"sender_mail": "news@example.com"},
     MailSaveWebhookOperator: {"trans_enable": False},
     MailSendBatchOperator: {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
     MailSenderSensor: {"sender_email": "new.example.com"},
     MailSendOperator: {"sender_mail": "news@example.com", "to": "ada@example.com"},
     MailStatsSettledSensor: {"mail_name": "a"},
+    ObjectStorageToMailContactsOperator: {"path": "file:///people.csv"},
+    SqlToMailBatchOperator: {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
     MailStatsToObjectStorageOperator: {"path": "file:///tmp/statistics"},
     MailTransactionalStatsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailUpsertContactOperator: {"contact_email": "ada@example.com"},
@@ -82,8 +87,9 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
     *("age", "all_team", "apart", "cancel_on_kill", "chunk_size", "count_first", "deferrable"),
-    *("fail_if_invalid", "file_format", "ignore_differences", "ignore_if_missing", "kind", "lookback_days"),
-    *("max_in_flight", "max_reject_fraction", "mode", "observations", "on_change", "on_empty", "on_incomplete"),
+    *("fail_if_invalid", "fail_on", "file_format", "ignore_differences", "ignore_if_missing", "kind"),
+    *("lookback_days", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_reject_fraction", "mode"),
+    *("observations", "on_change", "on_empty", "on_incomplete"),
     *("only_save", "page_size", "poke_interval", "replace", "resume", "sandbox_mode", "snapshots", "timeout"),
     *("track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request"),
     "wait_for_completion",
