@@ -11,6 +11,7 @@
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
 #   make test-celery           a million contacts in mapped tasks on Celery; needs redis-server
 #   make lint                  ruff and mypy
+#   make docs                  the generated parts of docs/: examples, tables, operations
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
 #
@@ -27,7 +28,7 @@ CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: help demo demo-ui test test-all soak test-faults test-backfill test-celery lint bench clean
+.PHONY: help demo demo-ui test test-all soak test-faults test-backfill test-celery lint docs bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -63,6 +64,12 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+docs: $(INSTALLED)
+	$(RUN) docs/embed.py
+	$(RUN) docs/tables.py
+	$(RUN) docs/er.py
+	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py
 
 bench: $(INSTALLED)
 	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done
