@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.sensors.base import BaseWaitSensor
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class MailCampaignSensor(BaseWaitSensor):
     """
 
     template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name")
+    operator_extra_links = (MailCampaignLink(),)
     identity = "mail_name"
     absent = "campaign {!r} to wait for"
 
@@ -54,9 +56,12 @@ class MailCampaignSensor(BaseWaitSensor):
         return CampaignWait(self.mail_name)
 
     def look(self, context: Context) -> Look:
-        from airflow_provider_mail.api.campaigns import find_campaign
+        from airflow_provider_mail.api.campaigns import Campaign, find_campaign
 
-        return self.ask(find_campaign(self.mail_name))
+        look = self.ask(find_campaign(self.mail_name))
+        if isinstance(look, Campaign):
+            push_campaign_link(self, context, self.mail_name, guid=look.guid)
+        return look
 
     def judge(self, look: Look) -> Verdict:
         from airflow_provider_mail.api.campaigns import find_campaign

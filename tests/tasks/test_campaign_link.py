@@ -16,6 +16,7 @@ from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.connection import campaign_url, placeholders_of
 from airflow_provider_mail.links import LINK_KEY, MailCampaignLink
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api
 from tests.tasks.conftest import TASK, Connect, Done, Run
@@ -48,9 +49,9 @@ def link(dag: DAG, done: Done, map_index: int = -1) -> str:
 def linked(run: Run, new_dag: Callable[..., DAG]) -> Callable[..., tuple[str, Done]]:
     """A function that runs a task and gives back its link."""
 
-    def linked(**arguments: Any) -> tuple[str, Done]:
+    def linked(make: Callable[..., object] = create, **arguments: Any) -> tuple[str, Done]:
         with new_dag() as dag:
-            create(**arguments)
+            make(**arguments)
         done = run(dag)
         return link(dag, done), done
 
@@ -121,6 +122,22 @@ def test_a_deferred_task_keeps_its_link(linked: Linked, connect: Connect, emulat
     url, done = linked(wait_for_completion=True, deferrable=True, poke_interval=0.3)
 
     assert done.returned["mail_stats"]["sent_count"] == 1
+    assert url == f"{PAGE}/{emulator.campaigns()[0]['guid']}"
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_sensor_links_to_what_it_waits_for(
+    linked: Linked, connect: Connect, emulator: Emulator, deferrable: bool
+) -> None:
+    emulator.settings.sending_seconds = 0.5
+    connect(campaign_url=f"{PAGE}/{{guid}}")
+    linked(mail_name="spring")
+
+    url, done = linked(
+        MailCampaignSensor, task_id=TASK, mail_name="spring", deferrable=deferrable, poke_interval=0.3, timeout=30
+    )
+
+    assert done.returned["sent_count"] == 1
     assert url == f"{PAGE}/{emulator.campaigns()[0]['guid']}"
 
 
