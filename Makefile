@@ -9,7 +9,7 @@
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make test-faults           the whole matrix of faults, of which `make test` takes a sample
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
-#   make test-celery           a million contacts in mapped tasks on Celery; needs redis-server
+#   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make lint                  ruff and mypy
 #   make docs                  the generated parts of docs/: examples, tables, operations
 #   make bench                 the benchmarks
@@ -58,7 +58,7 @@ test-backfill: $(INSTALLED)
 test-celery: $(INSTALLED)
 	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
 	$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --group celery
-	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py -k celery $(ARGS)
+	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import shutil
 from collections.abc import Iterator
@@ -91,14 +90,9 @@ def airflow(
 
 
 def examples(folder: Path) -> Path:
-    """The example DAGs; the daily one begins yesterday, or it would catch up with a whole year."""
+    """The example DAGs, and what is for this test alone."""
     for path in [*(ROOT / "example_dags").glob("mail_*.py"), *(Path(__file__).parent / "mail_dags").glob("*.py")]:
         shutil.copy(path, folder)
-    daily = folder / "mail_daily_statistics.py"
-    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
-    code, start = daily.read_text(), "pendulum.datetime(2026, 1, 1"
-    assert start in code
-    daily.write_text(code.replace(start, f"pendulum.datetime({yesterday:%Y, %-m, %-d}"))
     return folder
 
 
@@ -109,14 +103,6 @@ def statistics(warehouse: Database) -> dict[str, dict[str, Any]]:
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in cursor]
     return {row["mail_name"]: row for row in rows}
-
-
-def asked(warehouse: Database) -> dict[str, datetime.datetime]:
-    """When each day of campaign statistics was last asked for."""
-    with warehouse.connect() as connection:
-        return dict(
-            connection.execute("SELECT part, observed_at FROM mail_loads WHERE table_name = 'mail_campaign_stats'")
-        )
 
 
 def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
@@ -189,50 +175,6 @@ def test_the_main_job(airflow: RunningAirflow, emulator: EmulatorProcess, crm: D
     assert len(emulator.campaigns()) == emulator.journal.count("campaign/mail/sends") == 1
     assert emulator.contact_count("newsletter") == sent
     assert_nothing_planted(airflow, run_id)
-
-
-def test_the_daily_job_again_changes_nothing_but_when_it_looked(
-    airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
-) -> None:
-    emulator.clock.freeze()
-    emulator.add_campaigns(5, prefix="daily", first_day=emulator.clock.now().date() - datetime.timedelta(days=5))
-
-    first = airflow.start_run("mail_daily_statistics")
-    assert airflow.wait_for_run("mail_daily_statistics", first) == "success"
-    caught_up = [run for run in airflow.api.runs("mail_daily_statistics") if run["run_type"] == "scheduled"]
-    assert len(caught_up) >= 2  # yesterday's and today's, by the scheduler itself
-    for run in caught_up:
-        assert airflow.wait_for_run("mail_daily_statistics", run["dag_run_id"]) == "success"
-    before, asked_before = statistics(warehouse), asked(warehouse)
-    assert {f"daily-{number:06}" for number in range(5)} <= set(before)
-
-    second = airflow.start_run("mail_daily_statistics")
-    assert airflow.wait_for_run("mail_daily_statistics", second) == "success"
-
-    after = statistics(warehouse)
-    loaded = airflow.xcom("mail_daily_statistics", second, "campaigns")
-    assert (loaded["inserted"], loaded["changed"], loaded["unchanged"]) == (0, 0, len(after))
-    observed = {name: (before[name].pop("observed_at"), row.pop("observed_at")) for name, row in after.items()}
-    assert after == before
-    # Rows that did not change are not written again; the first and the last day of a window may not be whole.
-    daily = [observed[f"daily-{number:06}"] for number in range(5)]
-    assert all(earlier == later for earlier, later in daily)
-    asked_after = asked(warehouse)
-    days = {
-        row["mail_send_date"].astimezone(datetime.UTC).date().isoformat()
-        for name, row in after.items()
-        if name.startswith("daily-")
-    }
-    assert all(asked_after[day] > asked_before[day] for day in days)
-
-    # Opens that came late are restated.
-    emulator.clock.advance(days=1)
-    third = airflow.start_run("mail_daily_statistics")
-    assert airflow.wait_for_run("mail_daily_statistics", third) == "success"
-    assert airflow.xcom("mail_daily_statistics", third, "campaigns")["changed"] > 0
-    counted = {campaign["mailName"]: campaign["mailStats"] for campaign in emulator.campaigns()}
-    for name, row in statistics(warehouse).items():
-        assert {ours: row[ours] for ours in COUNTS} == {ours: counted[name][theirs] for ours, theirs in COUNTS.items()}
 
 
 def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow, emulator: EmulatorProcess) -> None:

@@ -1,7 +1,6 @@
 """An import that is mapped over key ranges, on real executors: nobody is lost, nobody is there twice, limits hold.
 
-MAIL_CELERY=1 runs the large one on Celery with a Redis of its own; it needs Airflow's Celery provider and
-`redis-server`.
+``make test-celery`` runs them: they take minutes, and Celery needs Airflow's provider for it and `redis-server`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,12 @@ from tests.support.airflow import RunningAirflow
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import Component, free_port, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(os.environ.get("MAIL_CELERY") != "1", reason="make test-celery runs it"),
+]
 
 IMPORTS = "contacts/imports"
 DAG_ID, TASK = "mapped_import", "task"
@@ -172,7 +176,6 @@ def redis(folder: Path) -> Iterator[str]:
         server.stop()
 
 
-@pytest.mark.skipif(os.environ.get("MAIL_CELERY") != "1", reason="make test-celery runs it")
 def test_on_celery(tmp_path: Path, postgres_server: PostgresServer, service: EmulatorProcess) -> None:
     assert importlib.util.find_spec("airflow.providers.celery"), "apache-airflow-providers-celery is needed"
     job = Job(contacts=1_000_000, tasks=20, chunk=2_500, slots=3, rate=10)
