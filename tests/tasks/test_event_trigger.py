@@ -112,7 +112,7 @@ def test_each_campaign_that_is_over(emulator: Emulator) -> None:
         "send_time": spring["send_time"],
         "mail_stats": spring["mail_stats"],
     }
-    assert abs(datetime.fromisoformat(spring["send_time"]) - NOW) < timedelta(minutes=10)
+    assert abs(datetime.fromisoformat(spring["send_time"]) - datetime.now(UTC)) < timedelta(minutes=10)
     assert spring["mail_stats"]["sent_count"] == 500
     assert (summer["mail_name"], summer["mail_status"], summer["mail_stats"]) == ("summer", 4, {})
     assert json.loads(json.dumps(spring)) == spring
