@@ -29,6 +29,14 @@ def _lists(emulator: Emulator) -> None:
     emulator.add_list("newsletter", ["ada@example.com"])
 
 
+@pytest.fixture(autouse=True)
+def _as_in_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads links; a scheduler does not, and what it has set for this process stays (3.2)."""
+    for name in ("DagSerialization", "SerializedDAG", "OperatorSerialization", "SerializedBaseOperator"):
+        if kind := getattr(serialized_objects, name, None):
+            monkeypatch.setattr(kind, "_load_operator_extra_links", True, raising=False)
+
+
 def create(**arguments: Any) -> MailCreateCampaignOperator:
     given = {"task_id": TASK, "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
     return MailCreateCampaignOperator(**given | arguments)
