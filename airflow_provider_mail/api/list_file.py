@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from tempfile import SpooledTemporaryFile
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import pydantic_core
@@ -110,14 +109,6 @@ class ListFile:
     def close(self) -> None:
         """Remove the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _end(self, head: bytes, tail: bytes) -> int | None:
         """Where in the tail the list ends; of several places at which it may the first."""

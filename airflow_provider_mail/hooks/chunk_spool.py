@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from pydantic import TypeAdapter
 
@@ -54,10 +52,6 @@ class ChunkSpool:
             )
             yield Chunk(index, request, recipients, digest)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Remove the file."""
         self._file.close()

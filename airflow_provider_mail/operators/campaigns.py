@@ -216,7 +216,25 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         )
 
 
-class MailCancelCampaignOperator(BaseRemoveOperator):
+class BaseEndCampaignOperator(BaseRemoveOperator):
+    """Does away with a campaign.
+
+    :param mail_name: its exact name.
+    """
+
+    template_fields: Sequence[str] = (*BaseRemoveOperator.template_fields, "mail_name")
+    thing = "campaign"
+
+    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mail_name = mail_name
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return {"mail_name": self.mail_name}
+
+
+class MailCancelCampaignOperator(BaseEndCampaignOperator):
     """Cancels a campaign that waits for its send time.
 
     A draft, and what is cancelled already, is left alone. One whose send time has passed fails the task.
@@ -226,20 +244,9 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.
 
-    :param mail_name: its exact name.
     """
 
-    template_fields: Sequence[str] = (*BaseRemoveOperator.template_fields, "mail_name")
-    thing = "campaign"
     done = "cancelled"
-
-    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mail_name = mail_name
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"mail_name": self.mail_name}
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.campaigns import CancelCampaign
@@ -249,7 +256,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         return end_campaign(request, missing_ok=self.ignore_if_missing)
 
 
-class MailDeleteCampaignOperator(BaseDeleteOperator):
+class MailDeleteCampaignOperator(BaseEndCampaignOperator, BaseDeleteOperator):
     """Deletes a campaign for good, its statistics with it as far as the service does so.
 
     Returns ``mail_name``, ``deleted`` and ``sandbox``.
@@ -257,19 +264,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.
 
-    :param mail_name: its exact name.
     """
-
-    template_fields: Sequence[str] = (*BaseDeleteOperator.template_fields, "mail_name")
-    thing = "campaign"
-
-    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mail_name = mail_name
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"mail_name": self.mail_name}
 
     def deletion(self, context: Context) -> DeleteCampaign:
         from airflow_provider_mail.api.campaigns import DeleteCampaign

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.preflight import PreflightRules, Report
 
-FAIL_ON = ("error", "warning", "never")
+FAIL_ON = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
+"""At which levels the task fails."""
 
 
 class MailPreflightOperator(BaseCampaignOperator):
@@ -101,7 +102,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         self.log.info(
             "Campaign %r: %d errors, %d warnings; nothing was changed.\n%s", request.mail_name, errors, warnings, table
         )
-        bad = [each for each in findings if each["level"] in self._failing()]
+        bad = [each for each in findings if each["level"] in FAIL_ON[self.fail_on]]
         if bad:
             raise AirflowFailException(
                 f"campaign {request.mail_name!r} should not go out: "
@@ -115,9 +116,6 @@ class MailPreflightOperator(BaseCampaignOperator):
             "findings": findings,
             "table": table,
         }
-
-    def _failing(self) -> tuple[str, ...]:
-        return {"error": ("error",), "warning": ("error", "warning"), "never": ()}[self.fail_on]
 
     def _rules(self, context: Context) -> PreflightRules:
         from airflow_provider_mail.api.preflight import PreflightRules

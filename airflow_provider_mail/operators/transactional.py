@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -253,7 +253,7 @@ class BaseSendBatchOperator(BaseSendOperator):
         from airflow_provider_mail.hooks.chunk_spool import ChunkSpool
 
         common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
-        with ChunkSpool() as spool:
+        with closing(ChunkSpool()) as spool:
             with self.all_messages(context) as messages:
                 for chunk in cut(common, messages, key=key, versions=self.versions_per_request):
                     spool.add(chunk)

@@ -171,15 +171,14 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
             transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)
             for record in records
         ]
-        table, came = self.declared_table(), {record.stats_date for record in records}
-        days = (start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1))
+        table = self.declared_table()
         covers = Coverage.days(
             table["stats_date"],
             start_day,
             end_day,
             mail_conn_id=self.mail_conn_id,
             observed_at=asked_at,
-            without={day for day in days if day not in came},
+            only={record.stats_date for record in records},
         )
         return load(self.sql_hook, table, self.table, rows, covers=covers), {"missing_days": len(missing)}
 

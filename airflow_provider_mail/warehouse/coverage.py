@@ -68,18 +68,20 @@ class Coverage:
         *,
         mail_conn_id: str,
         observed_at: datetime.datetime,
-        without: Collection[datetime.date] = (),
+        only: Collection[datetime.date] | None = None,
     ) -> Coverage:
         """Days in UTC of one account, `first` to `last`; there are none when `last` lies before `first`.
 
         :param column: says which day a row belongs to: a date or a timestamp.
-        :param without: days in between that are no parts, and of which no rows come.
+        :param only: those of them that are parts; of the others no rows come. `None`: all.
         """
         account = {"mail_conn_id": mail_conn_id}
         count = (last - first).days + 1
         days = (first + datetime.timedelta(days=number) for number in range(count))
         parts = {
-            day.isoformat(): {**account, column.name: _span(column, day, day)} for day in days if day not in without
+            day.isoformat(): {**account, column.name: _span(column, day, day)}
+            for day in days
+            if only is None or day in only
         }
         return cls(mail_conn_id, observed_at, parts, {**account, column.name: _span(column, first, last)})
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 import lzma
 import zlib
@@ -63,6 +65,11 @@ class FileForm:
     column_names: Sequence[str] | None = None
     wanted: Sequence[str] | None = None
     size: int = 5000
+
+    @property
+    def utf8(self) -> bool:
+        """Whether the encoding is UTF-8, whatever its spelling."""
+        return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
 
 def form_of(name: str) -> tuple[str | None, str | None, str]:
@@ -130,20 +137,8 @@ def _decompressed(file: IO[bytes], form: FileForm) -> Any:
         raise WarehouseError("a Parquet file is compressed inside: compression must be 'none'")
     if kind == "zstd":
         return _zstd(file)
-    opened: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": _gzip, "bz2": _bz2, "xz": lzma.open}
+    opened: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
     return opened[kind](file)
-
-
-def _gzip(file: IO[bytes]) -> Any:
-    import gzip
-
-    return gzip.GzipFile(fileobj=file, mode="rb")
-
-
-def _bz2(file: IO[bytes]) -> Any:
-    import bz2
-
-    return bz2.BZ2File(file)
 
 
 def _zstd(file: IO[bytes]) -> Any:
@@ -157,7 +152,7 @@ def _zstd(file: IO[bytes]) -> Any:
 
 def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
     # A mark at the beginning, as spreadsheets write one, belongs to no name.
-    encoding = "utf-8-sig" if form.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else form.encoding
+    encoding = "utf-8-sig" if form.utf8 else form.encoding
     # It must not close what somebody else has opened, also when it is thrown away.
     text = io.TextIOWrapper(io.BufferedReader(_Borrowed(file), 1 << 20), encoding=encoding, newline="")
     reader = csv.reader(text, delimiter=form.delimiter, strict=True)
@@ -214,7 +209,7 @@ def _drained(rows: list[Any]) -> Iterator[Any]:
 def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[str, Any]]:
     plain = io.BufferedReader(_Borrowed(file), 1 << 20)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    utf8 = form.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    utf8 = form.utf8
     while text := plain.readline(MOST_LINE_BYTES):
         line[0] += 1
         if len(text) == MOST_LINE_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pydantic_core
@@ -39,7 +40,7 @@ def decode(array: bytes) -> Any:
 
 def taken_apart(body: bytes, piece: int, window: int = 1 << 17) -> tuple[bytes, list[Any] | None]:
     """The rest, and the list; ``None`` when it is still in there."""
-    with ListFile(KEY) as file, pytest.MonkeyPatch.context() as patch:
+    with closing(ListFile(KEY)) as file, pytest.MonkeyPatch.context() as patch:
         for start in range(0, len(body), 7):
             file.write(body[start : start + 7])
         # An answer that is not small, whose ends are looked for in so many bytes.
@@ -154,7 +155,7 @@ def test_an_element_that_never_ends_is_not_read_again_and_again() -> None:
             calls.append(len(array))
             return decode(array)
 
-        with ListFile(KEY) as file:
+        with closing(ListFile(KEY)) as file:
             file.write(body)
             rest = file.rest()
             if file.holds_list:
@@ -167,7 +168,7 @@ def test_an_element_that_never_ends_is_not_read_again_and_again() -> None:
 
 def test_another_attempt_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_file, "SMALL", 40)
-    with ListFile(KEY) as file:
+    with closing(ListFile(KEY)) as file:
         file.write(b'{"mailStatsList":[1,2,3,4,5,6,7,8,9],"totalRecords":9}')
         file.rest()
         assert file.holds_list

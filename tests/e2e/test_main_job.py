@@ -6,12 +6,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from airflow_provider_mail.emulator import EmulatorSettings
 from airflow_provider_mail.emulator.client import EmulatorProcess
+from tests.e2e.statistics import COUNTS, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
@@ -21,15 +21,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CUSTOMERS, UNSENDABLE = 100_000, 40
 HOUR = 3600
-COUNTS = {
-    "sent_count": "sentCount",
-    "open_count": "openCount",
-    "click_count": "clickCount",
-    "hard_bounce": "hardBounce",
-    "soft_bounce": "softBounce",
-    "unsent_count": "unsentCount",
-    "unsubscribe_count": "unsubscribeCount",
-}
 RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
 
 
@@ -54,12 +45,6 @@ def crm(postgres_server: PostgresServer) -> Iterator[Database]:
                 (UNSENDABLE, CUSTOMERS),
             )
             connection.execute("INSERT INTO customers VALUES ('planted-unsubscribed@example.com', NULL, NULL, 0)")
-        yield database
-
-
-@pytest.fixture(scope="module")
-def warehouse(postgres_server: PostgresServer) -> Iterator[Database]:
-    with postgres_server.database() as database:
         yield database
 
 
@@ -94,15 +79,6 @@ def examples(folder: Path) -> Path:
     for path in [*(ROOT / "example_dags").glob("mail_*.py"), *(Path(__file__).parent / "mail_dags").glob("*.py")]:
         shutil.copy(path, folder)
     return folder
-
-
-def statistics(warehouse: Database) -> dict[str, dict[str, Any]]:
-    """The rows of the table by the campaign's name."""
-    with warehouse.connect() as connection:
-        cursor = connection.execute("SELECT * FROM mail_campaign_stats")
-        names = [column.name for column in cursor.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor]
-    return {row["mail_name"]: row for row in rows}
 
 
 def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
@@ -149,7 +125,7 @@ def test_the_main_job(airflow: RunningAirflow, emulator: EmulatorProcess, crm: D
     with crm.connect() as connection:
         (rejected,) = connection.execute("SELECT count(*) FROM newsletter_rejects WHERE field = 'email'").fetchall()
     assert rejected == (UNSENDABLE,)
-    row = statistics(warehouse)[campaign["mailName"]]
+    row = stored(warehouse, "mail_campaign_stats")[campaign["mailName"]]
     stats = campaign["mailStats"]
     assert {ours: row[ours] for ours in COUNTS} == {ours: stats[theirs] for ours, theirs in COUNTS.items()}
     sent = CUSTOMERS - UNSENDABLE

@@ -11,13 +11,12 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from psycopg import sql
 
 from airflow_provider_mail.emulator import EmulatorProcess
+from tests.e2e.statistics import COUNTS, Row, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
@@ -25,22 +24,12 @@ from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-Row = dict[str, Any]
 
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
 DAY = datetime.timedelta(days=1)
 BACKFILL_DAYS = int(os.environ.get("MAIL_BACKFILL_DAYS", "12"))
 AT_ONCE = 8
 EUROPE_CHANGES, AMERICA_CHANGES = datetime.date(2024, 3, 31), datetime.date(2024, 11, 3)
-COUNTS = {
-    "sent_count": "sentCount",
-    "open_count": "openCount",
-    "click_count": "clickCount",
-    "hard_bounce": "hardBounce",
-    "soft_bounce": "softBounce",
-    "unsent_count": "unsentCount",
-    "unsubscribe_count": "unsubscribeCount",
-}
 DAY_COUNTS = {
     "sent_count": "sentCount",
     "open_count": "openCount",
@@ -57,12 +46,6 @@ def emulator() -> Iterator[EmulatorProcess]:
         emulator.add_sender("news@example.com")
         yield emulator
         assert emulator.crashes() == []
-
-
-@pytest.fixture(scope="module")
-def warehouse(postgres_server: PostgresServer) -> Iterator[Database]:
-    with postgres_server.database() as database:
-        yield database
 
 
 @pytest.fixture(scope="module")
@@ -141,15 +124,6 @@ def campaigns_in_service(emulator: EmulatorProcess, first: datetime.date, last: 
         for campaign in emulator.campaigns()
         if first <= datetime.datetime.fromisoformat(campaign["sendDate"]).astimezone(datetime.UTC).date() <= last
     }
-
-
-def stored(warehouse: Database, table: str) -> dict[str, Row]:
-    """Whole rows by campaign or day."""
-    with warehouse.connect() as connection:
-        cursor = connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
-        names = [column.name for column in cursor.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor]
-    return {str(row["mail_name"] if "mail_name" in row else row["stats_date"]): row for row in rows}
 
 
 def without_time(rows: Mapping[str, Row]) -> dict[str, Row]:

@@ -6,6 +6,7 @@ import datetime
 import gzip
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -330,7 +331,7 @@ def test_memory_is_flat() -> None:
         messages = RowMessages(("email", "name", "x"), to="email", name="name", cc=None, bcc=None, tags=None)
         common = {"sender_mail": "news@example.com", "subject": "Hello", "content": "x"}
         tracemalloc.start()
-        with ChunkSpool() as spool:
+        with closing(ChunkSpool()) as spool:
             for chunk in cut(common, messages.of(batches), key="key"):
                 spool.add(chunk)
             assert sum(chunk.recipients for chunk in spool) == rows
@@ -369,7 +370,7 @@ def test_what_comes_out_of_the_spool_is_what_went_in(messages: list[dict[str, An
         "attachment": {"file_name": "a.txt", "file_data": "aGVsbG8="},
     }
     chunks = list(cut(common, messages, key="key", versions=versions))
-    with ChunkSpool() as spool:
+    with closing(ChunkSpool()) as spool:
         for chunk in chunks:
             spool.add(chunk)
         for _ in range(2):

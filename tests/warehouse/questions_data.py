@@ -269,8 +269,7 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
                 for record in records
             ]
             came = {row[TRANSACTIONAL_STATS.names.index("stats_date")] for row in rows}
-            missing = {FIRST_DAY + number * DAY for number in range((LAST_DAY - FIRST_DAY).days + 1)} - came
-            days = Coverage.days(TRANSACTIONAL_STATS["stats_date"], FIRST_DAY, LAST_DAY, without=missing, **who)
+            days = Coverage.days(TRANSACTIONAL_STATS["stats_date"], FIRST_DAY, LAST_DAY, only=came, **who)
             warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=days)
 
     for (account, team, name), contacts in said.lists.items():

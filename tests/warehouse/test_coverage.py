@@ -154,7 +154,7 @@ def test_a_role_that_may_not_make_it(make_warehouse: Any) -> None:
 
 
 def test_days_without_some() -> None:
-    days = Coverage.days(THINGS["day"], DAY, NEXT, mail_conn_id="m", observed_at=NOON, without=[DAY])
+    days = Coverage.days(THINGS["day"], DAY, NEXT, mail_conn_id="m", observed_at=NOON, only=[NEXT])
     assert list(days.parts) == ["2026-03-02"]
 
 
