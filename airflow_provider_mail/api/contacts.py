@@ -32,11 +32,15 @@ class UpdateMode(IntEnum):
     UPDATE_ONLY = 3
 
 
+_TEXTS = frozenset({str, type(None)})
+
+
 def _text_values(value: Any) -> Any:
     if not isinstance(value, dict):
         return {} if value is None else value  # what is no object at all is refused
-    plain = (str, type(None))
-    return {key: item if isinstance(item, plain) else _as_json(item) for key, item in value.items()}
+    if _TEXTS.issuperset(map(type, value.values())):
+        return value
+    return {key: item if type(item) in _TEXTS else _as_json(item) for key, item in value.items()}
 
 
 def _as_json(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.rows import Encoder, chunks, json_text, utc, utc_text
+from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, literal, quoted
 
@@ -141,7 +141,7 @@ class DuckDb(Staged):
     def _texts(self) -> Iterator[str]:
         """The rows, column by column, some hundreds of kilobytes at a time."""
         number = 0
-        for rows in chunks(self.job.source.encoded(Encoder(self.table, _CONVERTS)), _MOST_ROWS, _MOST_CHARACTERS):
+        for rows in chunks(self.job.source.encoded(Encoder(self.table, each(_CONVERTS))), _MOST_ROWS, _MOST_CHARACTERS):
             numbers = range(number, number + len(rows))
             number += len(rows)
             given = dict(zip(("stage_row", *self.table.names), (list(numbers), *zip(*rows, strict=True)), strict=True))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.rows import Encoder, aware, json_text
+from airflow_provider_mail.warehouse.rows import Encoder, aware, each, json_text
 from airflow_provider_mail.warehouse.table import Table
 
 if TYPE_CHECKING:
@@ -37,15 +37,12 @@ def check_format(file_format: str) -> None:
 
 def json_lines(table: Table, rows: Rows) -> bytes:
     """One JSON object a row. Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC to the microsecond; UTF-8."""
-    encode = Encoder(table, {"date": datetime.date.isoformat, "timestamp": _iso_utc})
+    encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc}))
     lines = (
         json.dumps(
-            dict(zip(table.names, encode(number, row), strict=True)),
-            ensure_ascii=False,
-            allow_nan=False,
-            separators=(",", ":"),
+            dict(zip(table.names, values, strict=True)), ensure_ascii=False, allow_nan=False, separators=(",", ":")
         )
-        for number, row in enumerate(rows, 1)
+        for values in zip(*encoder.columns(1, list(rows)), strict=True)
     )
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -55,10 +52,8 @@ def parquet(table: Table, rows: Rows) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    encode = Encoder(table, {"timestamp": aware, "json": json_text})
-    encoded = [encode(number, row) for number, row in enumerate(rows, 1)]
+    columns = Encoder(table, each({"timestamp": aware, "json": json_text})).columns(1, list(rows))
     schema = _schema(table)
-    columns = zip(*encoded, strict=True) if encoded else ((),) * len(schema)
     arrays = [pyarrow.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), file)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage
@@ -69,7 +71,7 @@ def load(
     dialect = DIALECTS.get(kind, Portable)(hook, job)
     dialect.check_conditions()
     try:
-        with connected(hook) as connection:
+        with _only_new_garbage(), connected(hook) as connection:
             return dialect.load(connection)
     except WarehouseError:
         raise
@@ -77,3 +79,19 @@ def load(
         failure = dialect.error(f"{words(error)} ({job.source.read} rows read)").with_traceback(error.__traceback__)
     # Outside of `except`, so that the driver's exception, full of values, does not hang on to it.
     raise job.source.error or failure
+
+
+@contextmanager
+def _only_new_garbage() -> Iterator[None]:
+    """Garbage is looked for only among what is made from here on.
+
+    The many small objects of a load set off hundreds of collections, and those that go through all of Airflow's objects
+    would take as long as everything else together.
+    """
+    somebody_elses = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not somebody_elses:
+            gc.unfreeze()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.errors import mysql_number
-from airflow_provider_mail.warehouse.rows import Encoder, chunks, json_text, utc
+from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
@@ -150,7 +150,7 @@ class MySql(Staged):
         key = self.columns_list(self.table.key)
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({declared}, PRIMARY KEY ({key}))")
         replace = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
-        rows = self.job.source.encoded(Encoder(self.table, _CONVERTS))
+        rows = self.job.source.encoded(Encoder(self.table, each(_CONVERTS)))
         for chunk in chunks(rows, _MOST_ROWS, _MOST_CHARACTERS):
             cursor.executemany(replace, chunk)  # which both drivers make one statement of
         cursor.execute("COMMIT")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
 from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult
 from airflow_provider_mail.warehouse.errors import connect_words
-from airflow_provider_mail.warehouse.rows import Encoder, Source, json_text, utc
+from airflow_provider_mail.warehouse.rows import Encoder, Source, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MOST_PARAMETERS = 900
 
 _CONVERTS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": json_text}
 
-Row = list[Any]
+Row = tuple[Any, ...]
 
 
 class Portable(Dialect):
@@ -205,7 +205,7 @@ class _Spool:
 
     def _lines(self) -> Iterator[tuple[Any, ...]]:
         dialect = self.dialect
-        for row in dialect.job.source.encoded(Encoder(dialect.table, _CONVERTS)):
+        for row in dialect.job.source.encoded(Encoder(dialect.table, each(_CONVERTS))):
             yield (*dialect._key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL))
 
 

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.rows import Encoder, aware, json_text
+from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, each, json_text
 from airflow_provider_mail.warehouse.staged import Counts, Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, literal, quoted
 
-_BLOCK_CHARACTERS = 1 << 16
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
 _STAGED = "airflow_provider_mail_staged"
 
 
-def _text(value: str) -> str:
-    # Looking is four times quicker than translating, and there is hardly ever anything to find.
-    if "\\" in value or "\n" in value or "\t" in value or "\r" in value:
-        return value.translate(_ESCAPES)
-    return value
+def _texts(values: Sequence[str]) -> Sequence[str]:
+    # Looking is many times quicker than translating, and there is hardly ever anything to find.
+    together = "".join(values)
+    if "\\" in together or "\n" in together or "\t" in together or "\r" in together:
+        return [value.translate(_ESCAPES) for value in values]
+    return values
 
 
-def _timestamp(value: datetime.datetime) -> str:
-    return aware(value).isoformat()
+def _json_texts(values: Sequence[Any]) -> Sequence[str]:
+    return _texts([*map(json_text, values)])
 
 
-def _json(value: object) -> str:
-    return _text(json_text(value))
+def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
+    if any(value.tzinfo is None for value in values):
+        raise ValueError("a time without a zone")
+    return [*map(str, values)]
 
 
-_COPIED: Mapping[str, Callable[[Any], Any]] = {"text": _text, "timestamp": _timestamp, "json": _json}
+_COPIED: Mapping[str, Convert] = {
+    **each(dict.fromkeys(("bigint", "integer", "double", "boolean", "date"), str)),
+    "text": _texts,
+    "timestamp": _timestamps,
+    "json": _json_texts,
+}
 
 _HOLDING: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "character varying", "citext"),
@@ -154,18 +162,9 @@ class Postgres(Staged):
 
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
-        encode = Encoder(self.table, _COPIED, null=_NULL)
-        line = "\t".join(["%s"] * (len(self.table.columns) + 1)) + "\n"
-        lines: list[str] = []
-        size = 0
-        for number, values in enumerate(self.job.source.encoded(encode), 1):
-            lines.append(line % (number, *values))
-            size += len(lines[-1])
-            if size > _BLOCK_CHARACTERS:
-                yield "".join(lines)
-                lines.clear()
-                size = 0
-        yield "".join(lines)
+        number = count(1)
+        for columns in self.job.source.columns(Encoder(self.table, _COPIED, null=_NULL)):
+            yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
 
 def rows_as_tuples(connection: Any) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,7 +15,9 @@ import msgspec
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import Column, Table
 
-Convert = Callable[[Any], Any]
+Convert = Callable[[Sequence[Any]], Iterable[Any]]
+
+_AT_ONCE = 250
 
 # What Python calls the types, and which subclasses of theirs are something else.
 _ACCEPTED: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
@@ -77,12 +82,15 @@ def fits(column: Column, kind: type) -> bool:
     return issubclass(kind, accepted) and not issubclass(kind, other)
 
 
+def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
+    """For values together what is given for one."""
+    return {name: partial(map, convert) for name, convert in converts.items()}
+
+
 class Encoder:
-    """Checks and converts rows.
+    """Checks and converts rows, column by column: a few steps of Python for hundreds of values.
 
-    The types of a row are looked at once for every combination that occurs, so that checking costs a lookup per row.
-
-    :param converts: by the name of a type, what makes of a value what the driver takes; absent: taken as it is.
+    :param converts: by the name of a type, what makes of values what the driver takes; absent: taken as they are.
     :param null: what the driver takes for NULL.
     """
 
@@ -90,57 +98,48 @@ class Encoder:
         self._table = table
         self._converts = converts
         self._null = null
-        self._plans: dict[tuple[type, ...], list[tuple[int, Convert]]] = {}
 
-    def __call__(self, number: int, row: Sequence[Any]) -> list[Any]:
-        """Encode row `number` (it counts from 1).
+    def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Encode rows from row `number` (it counts from 1) on; one sequence of values per column.
 
         :raises WarehouseError: naming row and column, never the value.
         """
-        kinds = tuple(map(type, row))
-        plan = self._plans.get(kinds)
-        if plan is None:
-            plan = self._plans[kinds] = self._plan(number, kinds)
-        values = list(row)
-        index = 0
-        try:
-            for index, convert in plan:
-                values[index] = convert(values[index])
-        except (TypeError, ValueError, OverflowError):
-            pass  # raised below, where the value is not in the chain of exceptions
-        else:
-            return values
-        column = self._table.columns[index]
-        need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
-        raise WarehouseError(f"row {number}, column {column.name}: needs {need}")
+        columns = self._table.columns
+        for row, width in enumerate(map(len, rows), number):
+            if width != len(columns):
+                raise WarehouseError(f"row {row} has {width} values for {len(columns)} columns")
+        given: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
+        return [self._column(number, *one) for one in zip(columns, given, strict=True)]
 
-    def _plan(self, number: int, kinds: tuple[type, ...]) -> list[tuple[int, Convert]]:
-        if len(kinds) != len(self._table.columns):
-            raise WarehouseError(f"row {number} has {len(kinds)} values for {len(self._table.columns)} columns")
-        plan: list[tuple[int, Convert]] = []
-        for index, (column, kind) in enumerate(zip(self._table.columns, kinds, strict=True)):
-            if not fits(column, kind):
-                got = "nothing" if kind is type(None) else kind.__name__
-                raise WarehouseError(f"row {number}, column {column.name}: needs {column.type.name}, got {got}")
-            if kind is type(None):
-                if self._null is not None:
-                    plan.append((index, lambda _: self._null))
-            elif convert := self._converts.get(column.type.name):
-                plan.append((index, _remembering(convert) if column.observed else convert))
-        return plan
+    def _column(self, number: int, column: Column, values: Sequence[Any]) -> Sequence[Any]:
+        kinds = set(map(type, values))
+        if not all(fits(column, kind) for kind in kinds):
+            row, kind = next((row, type(value)) for row, value in enumerate(values) if not fits(column, type(value)))
+            got = "nothing" if kind is type(None) else kind.__name__
+            raise WarehouseError(f"row {number + row}, column {column.name}: needs {column.type.name}, got {got}")
+        given = [value for value in values if value is not None] if type(None) in kinds else values
+        convert = self._converts.get(column.type.name)
+        made = _converted(convert, given) if convert else given
+        if made is None:
+            assert convert
+            row = next(
+                row for row, value in enumerate(values) if value is not None and not _converted(convert, [value])
+            )
+            need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
+            raise WarehouseError(f"row {number + row}, column {column.name}: needs {need}")
+        if given is values:
+            return made
+        rest = iter(made)
+        return [self._null if value is None else next(rest) for value in values]
 
 
-def _remembering(convert: Convert) -> Convert:
-    """The same, and quicker where the same object comes again: all rows of a load are observed at one time."""
-    given = made = None
-
-    def converted(value: Any) -> Any:
-        nonlocal given, made
-        if value is not given:
-            given, made = value, convert(value)
-        return made
-
-    return converted
+def _converted(convert: Convert, values: Sequence[Any]) -> Sequence[Any] | None:
+    """`None` where a value cannot be converted; its error would show the value."""
+    one = bool(values) and values[0] is values[-1] and len(set(map(id, values))) == 1
+    with suppress(TypeError, ValueError, OverflowError):
+        # All rows of a load have a connection, and a time of observation, in common.
+        return [*convert(values[:1])] * len(values) if one else [*convert(values)]
+    return None
 
 
 class RowsFailed(Exception):
@@ -155,28 +154,35 @@ class Source:
         self.read = 0
         self.error: BaseException | None = None
 
-    def encoded(self, encode: Encoder) -> Iterator[list[Any]]:
-        """The rows as `encode` makes them.
+    def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
+        """The rows as `encoder` makes them, some hundreds at once and column by column.
 
         :raises RowsFailed: when getting or encoding a row failed.
         """
+        rows = iter(self._rows)
         try:
-            for row in self._rows:
-                self.read += 1
-                yield encode(self.read, row)
+            while some := list(islice(rows, _AT_ONCE)):
+                first = self.read + 1
+                self.read += len(some)
+                yield encoder.columns(first, some)
         except GeneratorExit:
             raise
         except BaseException as error:
             self.error = error
             raise RowsFailed from None
 
+    def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
+        """The same row by row."""
+        for columns in self.columns(encoder):
+            yield from zip(*columns, strict=True)
 
-def chunks(rows: Iterable[list[Any]], most_rows: int, most_characters: int) -> Iterator[list[list[Any]]]:
+
+def chunks(rows: Iterable[tuple[Any, ...]], most_rows: int, most_characters: int) -> Iterator[list[tuple[Any, ...]]]:
     """The rows in lists that are limited both ways; a row that is too long by itself comes alone.
 
     :param most_characters: of texts in a list.
     """
-    chunk: list[list[Any]] = []
+    chunk: list[tuple[Any, ...]] = []
     characters = 0
     for row in rows:
         length = sum(len(value) for value in row if type(value) is str)

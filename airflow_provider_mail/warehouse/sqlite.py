@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.rows import Encoder, json_text, utc_text
+from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
@@ -98,7 +98,7 @@ class Sqlite(Staged):
         cursor.execute("BEGIN")
         cursor.executemany(
             f"INSERT OR REPLACE INTO {self.stage_name} VALUES ({', '.join('?' for _ in table.columns)})",
-            self.job.source.encoded(Encoder(table, _CONVERTS)),
+            self.job.source.encoded(Encoder(table, each(_CONVERTS))),
         )
         cursor.execute("COMMIT")
 
