@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 
-LOCKED_FILE_WAIT_S = 60
+BUSY_FILE_WAITS_S = {
+    "Could not set lock on file": 60.0,
+    # What a file looks like to others while DuckDB makes it, and what any other file looks like for good.
+    "not a valid DuckDB database file": 5.0,
+}
+"""How long a database in a file is waited for, by what its driver says."""
+
 _ATTEMPTS = 8
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 
@@ -184,12 +190,13 @@ def database(hook: DbApiHook) -> str:
 
 def _opened(hook: DbApiHook) -> Any:
     """A connection; a database that is a file of one process (DuckDB) is waited for."""
-    give_up = time.monotonic() + LOCKED_FILE_WAIT_S
+    start = time.monotonic()
     while True:
         try:
             return hook.get_conn()
         except Exception as error:
-            if "Could not set lock on file" not in str(error) or time.monotonic() > give_up:
+            longest = next((wait for words, wait in BUSY_FILE_WAITS_S.items() if words in str(error)), 0.0)
+            if time.monotonic() - start >= longest:
                 raise
         time.sleep(_FIRST_PAUSE_S + _FIRST_PAUSE_S * random.random())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     process.join(30)
 
-    monkeypatch.setattr(dialect, "LOCKED_FILE_WAIT_S", 0.2)
+    monkeypatch.setitem(dialect.BUSY_FILE_WAITS_S, "Could not set lock on file", 0.2)
     held = FORK.Event()
     process = FORK.Process(target=hold, args=(path, held, 60))
     process.start()
@@ -85,6 +86,21 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     finally:
         process.kill()
         process.join(30)
+
+
+def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path(duck.hook.get_connection("warehouse").host)
+    file.write_bytes(b"half made")
+    finished = threading.Timer(0.5, file.unlink)
+    finished.start()
+    assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
+    finished.join()
+
+    file.write_bytes(b"something else")
+    monkeypatch.setitem(dialect.BUSY_FILE_WAITS_S, "not a valid DuckDB database file", 0.2)
+    with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*not a valid DuckDB database file"):
+        duck.load(THINGS, [thing(THINGS, 2)])
+    assert file.read_bytes() == b"something else"
 
 
 def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
