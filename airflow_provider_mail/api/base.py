@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError
-from airflow_provider_mail.api.types import FORMS
+from airflow_provider_mail.api.types import FORMS, WholeNumber
 
 
 class Effect(Enum):
@@ -164,7 +164,7 @@ gigabytes.
 class PageResponse(MailResponse, Generic[Item]):
     """One page of a list; subclasses say which field holds the records."""
 
-    total_records: int | None = None
+    total_records: WholeNumber | None = None
 
     @property
     def records(self) -> Sequence[Item]:

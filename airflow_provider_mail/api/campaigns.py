@@ -22,7 +22,7 @@ from airflow_provider_mail.api.base import (
     Sandboxed,
 )
 from airflow_provider_mail.api.paging import find
-from airflow_provider_mail.api.types import Address, Day, EpochMillis, MailName, Text, UtcTime
+from airflow_provider_mail.api.types import Address, Day, EpochMillis, MailName, Text, UtcTime, WholeNumber
 
 LanguageCode = Literal[
     "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
@@ -94,14 +94,14 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
 class MailStats(Resource):
     """Counts of a campaign, present when ``mailStatus`` is 2."""
 
-    sent_count: int | None = None
-    delivered_count: int | None = None
-    open_count: int | None = None
-    click_count: int | None = None
-    hard_bounce: int | None = None
-    soft_bounce: int | None = None
-    unsent_count: int | None = None
-    unsubscribe_count: int | None = None
+    sent_count: WholeNumber | None = None
+    delivered_count: WholeNumber | None = None
+    open_count: WholeNumber | None = None
+    click_count: WholeNumber | None = None
+    hard_bounce: WholeNumber | None = None
+    soft_bounce: WholeNumber | None = None
+    unsent_count: WholeNumber | None = None
+    unsubscribe_count: WholeNumber | None = None
 
 
 class Campaign(Resource):
@@ -119,7 +119,7 @@ class Campaign(Resource):
     repel_list_names: Records[str] | None = None
     send_by_date_time: EpochMillis = None
     task_type: str | None = None
-    mail_status: int
+    mail_status: WholeNumber
     guid: str | None = None
     team_name: str | None = None
     language_code: str | None = None
@@ -206,18 +206,18 @@ class CampaignStats(Resource):
 
     mail_name: str
     mail_send_date: EpochMillis = None
-    sent_count: int
-    open_count: int
-    click_count: int
-    hard_bounce: int
-    soft_bounce: int
-    unsent_count: int
-    unsubscribe_count: int
+    sent_count: WholeNumber
+    open_count: WholeNumber
+    click_count: WholeNumber
+    hard_bounce: WholeNumber
+    soft_bounce: WholeNumber
+    unsent_count: WholeNumber
+    unsubscribe_count: WholeNumber
 
 
 class CampaignStatsResponse(MailResponse):
     mail_stats_list: Records[CampaignStats] | None = None
-    total_records: int | None = None
+    total_records: WholeNumber | None = None
 
 
 class GetCampaignStats(MailRequest[CampaignStatsResponse]):

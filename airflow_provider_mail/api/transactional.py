@@ -18,6 +18,7 @@ from airflow_provider_mail.api.types import (
     Text,
     UniqueMsgId,
     UtcTime,
+    WholeNumber,
 )
 
 SENDS_PATH = "/v5/transactional/mail/sends_customised"
@@ -100,12 +101,12 @@ class TransactionalStats(Resource):
     """The counts of one day; ``bounce_count`` counts soft bounces only."""
 
     stats_date: date
-    sent_count: int
-    open_count: int
-    click_count: int
-    bounce_count: int
-    unsent_count: int
-    unsubscribe_count: int
+    sent_count: WholeNumber
+    open_count: WholeNumber
+    click_count: WholeNumber
+    bounce_count: WholeNumber
+    unsent_count: WholeNumber
+    unsubscribe_count: WholeNumber
 
 
 class TransactionalStatsResponse(MailResponse):

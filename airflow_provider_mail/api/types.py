@@ -135,6 +135,17 @@ Day = Annotated[date, BeforeValidator(_only_day)]
 """A calendar day in UTC, sent as ``YYYY-MM-DD``."""
 
 
+def _no_boolean(value: Any) -> Any:
+    # To Python, and so to pydantic, true is a number: 1.
+    if isinstance(value, bool):
+        raise ValueError("a whole number is needed")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
+"""A count or a state in an answer; also as text, but not true or false."""
+
+
 def _nullable(read: Callable[[Any], datetime]) -> BeforeValidator:
     return BeforeValidator(lambda value: None if value in (None, "", 0, "0") else read(value))
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.answers import Answer, judge
 from airflow_provider_mail.api.base import MailRequest, MailResponse, PageResponse, Resource
-from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
+from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -26,6 +27,7 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
 )
 from airflow_provider_mail.api.lists import AddList, GetLists
+from airflow_provider_mail.api.transactional import TransactionalStats
 
 HTML = b"<!doctype html><html><body>Bad gateway</body></html>"
 REQUEST = AddList(list_name="customers")
@@ -141,11 +143,31 @@ def test_a_wrong_type_names_the_field_and_not_the_value() -> None:
     assert "secret-value" not in str(raised.value)
 
 
-@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"1.5", b'"many"', b"[1]", b"{}"])
-def test_a_count_that_is_none(number: bytes) -> None:
-    body = b'{"code": 200, "lists": [], "totalRecords": ' + number + b"}"
-    with pytest.raises(MailAnswerError, match="totalRecords"):
-        judge(GetLists(), Answer(200, {}, body))
+# The last two are 1 and 0 to Python.
+NO_COUNTS = [b"1e999", b"-1e999", b"1.5", b'"many"', b"[1]", b"{}", b"true", b"false"]
+
+
+@pytest.mark.parametrize("number", NO_COUNTS)
+def test_a_total_that_is_none(number: bytes) -> None:
+    for request, records in (
+        (GetLists(), b"lists"),
+        (GetCampaignStats(start_date="2026-01-01", end_date="2026-01-01"), b"mailStatsList"),
+    ):
+        body = b'{"code": 200, "%s": [], "totalRecords": %s}' % (records, number)
+        with pytest.raises(MailAnswerError, match="totalRecords"):
+            judge(request, Answer(200, {}, body))
+
+
+@pytest.mark.parametrize("number", NO_COUNTS)
+@pytest.mark.parametrize("record", [CampaignStats, TransactionalStats])
+def test_a_count_that_is_none(record: type[Resource], number: bytes) -> None:
+    counts = [name for name, field in record.model_fields.items() if field.annotation is int]
+    assert len(counts) >= 6
+    good = dict.fromkeys(counts, 1) | {"mail_name": "a", "mail_send_date": 1, "stats_date": "2026-01-01"}
+    assert record.model_validate(good)
+    for name in counts:
+        with pytest.raises(ValidationError, match=name):
+            record.model_validate({**good, name: json.loads(number)})
 
 
 def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
