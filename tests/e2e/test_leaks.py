@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +17,19 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
+from tests.tasks.test_operators import offered
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PLANTED = {
     "address": "planted-person@example.com",
+    "gone": "planted-gone@example.com",
+    "callback": "https://hooks.example.com/planted-callback",
     "name": "Plantagenet",
     "phone": "+491717777777",
     "client_secret": "planted-client-secret",
@@ -41,19 +46,41 @@ WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
 
 HTML, JSON = "text/html", "application/json"
 ANSWERS: dict[str, tuple[int, str, str]] = {
-    "code_401": (401, JSON, '{{"code": 401, "message": "{quote}"}}'),
-    "code_400": (200, JSON, '{{"code": 400, "message": "{quote}"}}'),
-    "code_500": (200, JSON, '{{"code": 500, "message": "{quote}"}}'),
+    "code_401": (401, JSON, '{"code": 401, "message": "{quote}"}'),
+    "code_400": (200, JSON, '{"code": 400, "message": "{quote}"}'),
+    "code_500": (200, JSON, '{"code": 500, "message": "{quote}"}'),
     "page_403": (403, HTML, "<html>{quote}</html>"),
     "page_500": (500, HTML, "<html>{quote}</html>"),
     "page": (200, HTML, "<html>{quote}</html>"),
-    "cut": (200, JSON, '{{"code": 200, "message": "{quote}"'),
-    "wrong_types": (200, JSON, '{{"code": {{"{quote}": 1}}, "message": ["{quote}"]}}'),
+    "cut": (200, JSON, '{"code": 200, "message": "{quote}"'),
+    "wrong_types": (200, JSON, '{"code": {"{quote}": 1}, "message": ["{quote}"]}'),
     "redirect": (307, HTML, "<html>{quote}</html>"),
-    "too_often": (429, JSON, '{{"code": 429, "message": "{quote}"}}'),
+    "too_often": (429, JSON, '{"code": 429, "message": "{quote}"}'),
 }
-SENDING = {"code": 200, "mailList": [{"mailName": "spring {shape}", "mailStatus": 1}], "totalRecords": 1}
-LATER = {"refused_later": "code_401", "broken_later": "page_500"}
+CAMPAIGN = {"mailStatus": 1, "rcptEmails": [PLANTED["address"]], "mailContent": PLANTED["name"]}
+
+
+def campaign(mail_name: str, **fields: Any) -> dict[str, Any]:
+    return {"code": 200, "mailList": [{"mailName": mail_name, **CAMPAIGN, **fields}], "totalRecords": 1}
+
+
+# What is answered at first, before what fails.
+FIRST: dict[str, list[dict[str, Any]]] = {
+    "refused_later": [campaign("spring refused_later")],
+    "broken_later": [campaign("spring broken_later")],
+    "heard": [
+        campaign("spring heard", mailStatus=2, guid="g-1", sendByDateTime=int(time.time() * 1000)),
+        {"code": 200, "mailList": [], "totalRecords": 1},
+    ],
+    "odd_contacts": [
+        {
+            "code": 200,
+            "contactList": [{"id": "1", "email": PLANTED["address"], "createDate": PLANTED["phone"]}],
+            "totalRecords": 1,
+        }
+    ],
+}
+LATER = {"refused_later": "code_401", "broken_later": "page_500", "heard": "page_500", "odd_contacts": "code_400"}
 NEVER = "http://127.0.0.1:9"
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "refused": {"host": NEVER},
@@ -62,8 +89,18 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "odd_extra": {"host": NEVER, "extra": {"odd": SECRETS["token"], "client_secret": SECRETS["client_secret"]}},
     "odd_key": {"host": NEVER, "password": f"{SECRETS['key']}\n{SECRETS['key']}"},
 }
-SHAPES = [*ANSWERS, "hang_up", "silent", "no_tls", *ELSEWHERE]
-GREEN = {"sent", "unclear_skip", "sql_imported", "canary"}
+SHAPES = [*ANSWERS, "hang_up", "silent", "no_tls"]
+GREEN = {
+    *("sent", "unclear_skip", "sql_imported", "canary", "upserted", "deleted", "batch_sent", "file_imported"),
+    *("contacts_loaded", "preflight", "webhook", "mailed"),
+}
+FILES = {
+    "people.csv": "email,name,phone_number\n{address},{name},{phone}\n{address} {address},{name},\n",
+    "torn.csv": 'email,name\n{address},{name},{phone}\n"{address},{name}',
+    "torn.jsonl": '{{"email": "{address}", "name": "{name}"}}\n{{"email": "{address}", "na',
+    "odd_values.jsonl": '{{"email": ["{address}"], "name": {{"{name}": "{name}"}}}}\n',
+    "other_encoding.csv": "email,name\n{address},{name} \xe9\n",
+}
 
 
 class Parrot(http.server.ThreadingHTTPServer):
@@ -98,13 +135,11 @@ class Answering(http.server.BaseHTTPRequestHandler):
         if shape == "silent":
             threading.Event().wait(2)
             return
-        status, kind, text = 200, JSON, '{{"code": 200}}'
-        if shape in LATER and self.server.seen[shape] == 1:
-            text = json.dumps(SENDING).replace("{shape}", shape).replace("{", "{{").replace("}", "}}")
-        elif shape in LATER or shape in ANSWERS:
-            status, kind, text = ANSWERS[LATER.get(shape, shape)]
         quote = f"not for {' or '.join(told)}"
-        answer = text.format(quote=quote).encode()
+        status, kind, text = ANSWERS.get(LATER.get(shape, shape), (200, JSON, '{"code": 200}'))
+        if first := FIRST.get(shape, [])[self.server.seen[shape] - 1 :]:
+            status, kind, text = 200, JSON, json.dumps(first[0])
+        answer = text.replace("{quote}", quote).encode()
         self.send_response(status, quote)
         self.send_header("X-Told", quote)
         self.send_header("Content-Type", kind)
@@ -133,9 +168,61 @@ def parrot() -> Iterator[Parrot]:
 
 
 @pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    """A service where all goes well."""
+    with Emulator(EmulatorSettings(api_key=SECRETS["key"])) as emulator:
+        emulator.add_sender("news@example.com")
+        emulator.add_list("friends")
+        emulator.add_list("known")
+        emulator.add_contact(PLANTED["gone"])
+        emulator.add_contact(
+            PLANTED["address"],
+            name=PLANTED["name"],
+            phone_number=PLANTED["phone"],
+            properties={"note": PLANTED["name"]},
+            lists=["known"],
+        )
+        yield emulator
+        assert emulator.crashes() == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of people, outside of Airflow's home."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, text in FILES.items():
+        (folder / name).write_text(text.format(**PLANTED), encoding="latin-1")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def metadata(postgres_server: PostgresServer) -> Iterator[Database]:
     with postgres_server.database() as database:
         yield database
+
+
+@pytest.fixture(scope="module")
+def crm(postgres_server: PostgresServer) -> Iterator[Database]:
+    """People, and tables into which they do not go."""
+    with postgres_server.database() as crm:
+        with crm.connect() as connection:
+            connection.execute("CREATE TABLE people (email text, name text, phone_number text)")
+            for address in (PLANTED["address"], f"{PLANTED['address']}, {PLANTED['address']}"):
+                connection.execute(
+                    "INSERT INTO people VALUES (%s, %s, %s)", (address, PLANTED["name"], PLANTED["phone"])
+                )
+            connection.execute("CREATE TABLE unsuited (import_id int)")
+            for table, check in {"checked": "CHECK (email = '')", "guarded": ""}.items():
+                connection.execute(
+                    f"CREATE TABLE {table} (mail_conn_id text, team text, list_name text, id text, email text {check}, "
+                    "PRIMARY KEY (mail_conn_id, team, list_name, id))"
+                )
+            connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE EXCEPTION 'not %', NEW; END $$"
+            )
+            connection.execute("CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()")
+        yield crm
 
 
 @pytest.fixture(scope="module")
@@ -145,42 +232,40 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def airflow(
-    home: Path, metadata: Database, postgres_server: PostgresServer, parrot: Parrot
+    home: Path, metadata: Database, crm: Database, parrot: Parrot, emulator: Emulator, folder: Path
 ) -> Iterator[RunningAirflow]:
-    with postgres_server.database() as crm:
-        with crm.connect() as connection:
-            connection.execute("CREATE TABLE people (email text, name text, phone_number text)")
-            connection.execute("CREATE TABLE unsuited (import_id int)")
-            for address in (PLANTED["address"], f"{PLANTED['address']}, {PLANTED['address']}"):
-                connection.execute(
-                    "INSERT INTO people VALUES (%s, %s, %s)", (address, PLANTED["name"], PLANTED["phone"])
-                )
-        extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 1}
-        mail = {"conn_type": "mail", "password": SECRETS["key"], "extra": extra}
-        hosts = {shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")}
-        hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
-        elsewhere = {
-            "conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": SECRETS["sql_password"]
-        }  # fmt: skip
-        with RunningAirflow(
-            home,
-            database=metadata,
-            dags_folder=Path(__file__).parent / "leak_dags",
-            extra_env={
-                "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
-                "AIRFLOW_CONN_CRM": crm.airflow_connection,
-                "AIRFLOW_CONN_CRM_ELSEWHERE": json.dumps(elsewhere),
-                "AIRFLOW_VAR_LEAK_ADDRESS": PLANTED["address"],
-                "LEAK_SHAPES": json.dumps(SHAPES),
-                **{f"LEAK_{name.upper()}": word for name, word in PLANTED.items()},
-                **{
-                    f"AIRFLOW_CONN_MAIL_{shape.upper()}": json.dumps(mail | fields)
-                    for shape, fields in (hosts | ELSEWHERE).items()
-                },
+    extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 1}
+    mail = {"conn_type": "mail", "password": SECRETS["key"], "extra": extra}
+    hosts = {shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")}
+    hosts["emulator"] = {"host": emulator.base_url}
+    hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
+    elsewhere = {
+        "conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": SECRETS["sql_password"]
+    }  # fmt: skip
+    with RunningAirflow(
+        home,
+        database=metadata,
+        dags_folder=Path(__file__).parent / "leak_dags",
+        extra_env={
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
+            "AIRFLOW_CONN_CRM": crm.airflow_connection,
+            "AIRFLOW_CONN_CRM_ELSEWHERE": json.dumps(elsewhere),
+            "LEAK_FOLDER": str(folder),
+            "LEAK_SHAPES": json.dumps(SHAPES),
+            "LEAK_ELSEWHERE": json.dumps([*ELSEWHERE]),
+            **{
+                f"{kind}_{name.upper()}": word
+                for kind in ("LEAK", "AIRFLOW_VAR_LEAK")
+                for name, word in PLANTED.items()
             },
-            parallelism=8,
-        ) as airflow:
-            yield airflow
+            **{
+                f"AIRFLOW_CONN_MAIL_{shape.upper()}": json.dumps(mail | fields)
+                for shape, fields in (hosts | ELSEWHERE).items()
+            },
+        },
+        parallelism=8,
+    ) as airflow:
+        yield airflow
 
 
 def rows_of(database: Database, *only: str) -> Iterator[tuple[str, str]]:
@@ -198,23 +283,37 @@ def found(text: str) -> set[str]:
     return {word for word in WORDS if word in text or word.encode().hex() in text}
 
 
-def test_nothing_leaves(airflow: RunningAirflow, metadata: Database, home: Path, parrot: Parrot) -> None:
+def test_nothing_leaves(
+    airflow: RunningAirflow, metadata: Database, home: Path, parrot: Parrot, emulator: Emulator, crm: Database
+) -> None:
     run_id = airflow.start_run("leaks", timeout=120)
+    airflow.api.unpause("heard")
     waiting: set[str] = set()
 
     def over() -> bool:
         waiting.update(row for _, row in rows_of(metadata, "trigger"))
         return airflow.api.run("leaks", run_id)["state"] in FINISHED
 
-    wait_until(over, what="end of the run", timeout=240, interval=1)
+    wait_until(over, what="end of the run", timeout=300, interval=1)
+    (heard,) = wait_until(lambda: airflow.api.runs("heard"), what="a run for a campaign", timeout=60)
+    assert airflow.wait_for_run("heard", heard["dag_run_id"]) == "success"
 
-    ends = {task_id: task["state"] for (task_id, _), task in airflow.tasks("leaks", run_id).items()}
+    tasks = airflow.tasks("leaks", run_id)
+    assert {kind.__name__ for kind in offered()} <= {task["operator"] for task in tasks.values()}
+    ends = {task_id: task["state"] for (task_id, _), task in tasks.items()}
     assert {task_id for task_id, state in ends.items() if state == "success"} == GREEN
     assert {state for task_id, state in ends.items() if task_id not in GREEN} == {"failed"}
 
     # There was something to tell.
     assert {*ANSWERS, *LATER, "hang_up", "silent", "good"} <= parrot.seen.keys()
-    assert {*PLANTED.values(), SECRETS["key"]} <= parrot.told.keys()
+    assert {*PLANTED.values(), SECRETS["key"]} - {PLANTED["gone"]} <= parrot.told.keys()
+    assert [contact["email"] for contact in emulator.contacts("friends")] == [PLANTED["address"]]
+    assert emulator.contact(PLANTED["gone"]) is None
+    assert emulator.webhook()["transCallbackUrl"] == PLANTED["callback"]
+    # Of a query, of a task, and when a task and the run have failed.
+    wait_until(lambda: len(emulator.messages(recipient=PLANTED["address"])) == 4, what="four messages", timeout=60)
+    with crm.connect() as connection:
+        assert connection.execute("SELECT email FROM mail_contacts").fetchall() == [(PLANTED["address"],)]
 
     rows = [*rows_of(metadata), *(("trigger", row) for row in waiting)]
     files = {path: path.read_text(errors="replace") for path in home.rglob("*") if path.is_file()}
@@ -226,6 +325,8 @@ def test_nothing_leaves(airflow: RunningAirflow, metadata: Database, home: Path,
     assert any("spring refused_later" in row for table, row in rows if table == "trigger")
     assert any("canary-rendered" in row for table, row in rows if table == "rendered_task_instance_fields")
     assert any("canary-pushed" in row for table, row in rows if table == "xcom")
+    assert any("spring heard" in row for table, row in rows if table == "asset_event")
+    assert any("look failed" in text and "mail_heard" in text for text in files.values())
     if AIRFLOW_VERSION >= (3, 3):
         assert any("under_way" in row for table, row in rows if table == "task_state_store")
 

@@ -142,8 +142,11 @@ SHARE, SLOW_SHARE, BEHIND_SHARE = 0.35, 0.15, 0.5
 """What is kept of all pairs of a fault and a position; of this, of faults that take real time; and of second faults."""
 
 
-def some(cases: Sequence[Case], seed: str) -> list[Case]:
-    """All cases, if that is wanted; else those that the seed draws: of each fault at each position at most one."""
+def some(cases: Sequence[Case], seed: str, share: float = 1.0) -> list[Case]:
+    """All cases, if that is wanted; else those that the seed draws: of each fault at each position at most one.
+
+    :param share: of what would be drawn.
+    """
     if EVERYTHING:
         return list(cases)
     dice = random.Random(f"{SEED} {seed}")
@@ -154,6 +157,6 @@ def some(cases: Sequence[Case], seed: str) -> list[Case]:
     for group in groups.values():
         takes_time = group[0].variant.takes_time
         behind = BEHIND_SHARE if group[0].follows_loss else 1.0
-        if dice.random() < SHARE * behind * (SLOW_SHARE if takes_time else 1.0):
+        if dice.random() < SHARE * share * behind * (SLOW_SHARE if takes_time else 1.0):
             chosen.append(dice.choice(group))
     return chosen

@@ -162,7 +162,8 @@ class ReadTransactionalStats(FlowWorkload):
 
     def undecidable(self, case: Case) -> bool:
         # Days without mail may be left out. One that is not there whenever it is asked for is taken for such a day.
-        return case.variant.kind.name == "short_stats" and case.strikes[-1].count != 1
+        counts = [strike.count for strike in case.strikes if strike.variant.kind.name == "short_stats"]
+        return counts not in ([], [1])
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         if said.green and said.result != TRUE_DAYS:

@@ -1,6 +1,7 @@
 """Pauses that cost nothing: who sleeps makes the clock jump, so that hundreds of retries fit into a second.
 
-Only the package's own pauses are cut short; what the emulator delays, and time-outs, pass in real time.
+Only the pauses of the package and of Airflow's sensors are cut short; what the emulator delays, and time-outs, pass in
+real time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import BaseSensorOperator
 
 from airflow_provider_mail.api.exchange import Exchange
 
@@ -51,7 +53,8 @@ class PassingTime:
         """Let the modules of the package that are imported by now live in this time."""
         loop = _LoopTime(self)
         for name, module in list(sys.modules.items()):
-            if name.startswith("airflow_provider_mail.") and not name.startswith(_REAL):
+            ours = name.startswith("airflow_provider_mail.") and not name.startswith(_REAL)
+            if ours or name == BaseSensorOperator.__module__:
                 for attribute, value in list(vars(module).items()):
                     if value is time:
                         monkeypatch.setattr(module, attribute, self)

@@ -1,18 +1,16 @@
-"""Tasks that move data: contacts to the service, statistics and lists into SQLite, and things with a name."""
+"""Tasks that move data: contacts to the service, statistics and lists into SQLite and files, and things with a name."""
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator, MailDeleteCampaignOperator
 from airflow_provider_mail.operators.contacts import (
     MailDeleteContactOperator,
     MailImportContactsOperator,
@@ -26,90 +24,48 @@ from airflow_provider_mail.operators.senders import (
 )
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator, MailDeleteTemplateOperator
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
+from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
+from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.faults.cases import Case
-from tests.faults.flow_changes import CALLBACK, names, refuses_in_its_words
+from tests.faults.flow_changes import CALLBACK, LATER, names, refuses_in_its_words
 from tests.faults.flow_import import IN_CHUNK, addresses
 from tests.faults.flow_reads import FIRST, LAST, TRUE_DAYS, fill, true_stats
+from tests.faults.stores import FOLDER, Database, Folder, Rows
 from tests.faults.tasks import TaskWorkload
 from tests.faults.workload import Finding, Said, Wrong
 
-FOLDER = tempfile.TemporaryDirectory(prefix="fault-matrix-")
-
-
-class Database:
-    """An SQLite file behind a connection; every run begins with a copy of the same one."""
-
-    def __init__(self, conn_id: str) -> None:
-        self.conn_id = conn_id
-        self._path = Path(FOLDER.name) / f"{conn_id}.db"
-        self._first = self._path.with_suffix(".first")
-
-    def connection(self) -> dict[str, Any]:
-        return {self.conn_id: {"conn_type": "sqlite", "host": str(self._path)}}
-
-    def restore(self) -> None:
-        """Be what was kept, or empty."""
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
-        if self._first.exists():
-            shutil.copy(self._first, self._path)
-
-    def keep(self) -> None:
-        """Begin like this from now on."""
-        shutil.copy(self._path, self._first)
-
-    def execute(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        with closing(sqlite3.connect(self._path)) as connection:
-            connection.executemany(sql, rows)
-            connection.commit()
-
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self._path)) as connection:
-            return connection.execute(sql).fetchall()
+CUSTOMERS: dict[str, Any] = {
+    "task_id": "task",
+    "list_name": "customers",
+    "chunk_size": IN_CHUNK,
+    "max_in_flight": 2,
+    "max_reject_fraction": 0.1,
+}
+DAYS: dict[str, Any] = {"start_day": str(FIRST), "end_day": str(LAST)}
+COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
 
 
 class Import(TaskWorkload):
-    """Contacts in several chunks, out of the DAG or out of a table."""
+    """Contacts in several chunks, out of the DAG, a table or a file."""
 
     remembers = True
     settings = {"refused_addresses": ("p5@example.com",)}  # noqa: RUF012
 
-    def __init__(self, *, from_sql: bool) -> None:
+    def __init__(self, source: str) -> None:
         super().__init__()
-        self.name = f"task: import contacts from {'SQL' if from_sql else 'the DAG'}"  # type: ignore[misc]
-        self._crm = Database("crm") if from_sql else None
+        self.name = f"task: import contacts from {source}"  # type: ignore[misc]
         self._rows = [(address, f"Name {number}") for number, address in enumerate(addresses(IN_CHUNK * 4))]
 
-    def arrange(self, service: Emulator) -> None:
-        if self._crm:
-            self._crm.restore()
-            self._crm.execute("CREATE TABLE people (email TEXT, name TEXT)", [()])
-            self._crm.execute("INSERT INTO people VALUES (?, ?)", self._rows)
-
     def operator(self) -> BaseOperator:
-        common: dict[str, Any] = {
-            "task_id": "task",
-            "list_name": "customers",
-            "chunk_size": IN_CHUNK,
-            "max_in_flight": 2,
-            "max_reject_fraction": 0.1,
-        }
-        if self._crm:
-            return SqlToMailContactsOperator(
-                sql_conn_id="crm", sql="SELECT email, name FROM people ORDER BY rowid", **common
-            )
         rows = [{"email": email, "name": name} for email, name in self._rows]
-        return MailImportContactsOperator(contacts=rows, **common)
-
-    def connections(self, service: Emulator, timeout: float) -> dict[str, Any]:
-        return super().connections(service, timeout) | (self._crm.connection() if self._crm else {})
+        return MailImportContactsOperator(contacts=rows, **CUSTOMERS)
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         held = {contact["email"] for contact in service.contacts("customers")}
@@ -121,6 +77,41 @@ class Import(TaskWorkload):
                 yield Wrong.UNTRUE, f"{len(self._rows)} rows, and it tells of {said.result}"
 
 
+class ImportFromSql(Import):
+    """Those of a table."""
+
+    def __init__(self) -> None:
+        super().__init__("SQL")
+        self._crm = Database("crm")
+
+    def arrange(self, service: Emulator) -> None:
+        self._crm.hold("people", ["email", "name"], self._rows)
+
+    def operator(self) -> BaseOperator:
+        sql = "SELECT email, name FROM people ORDER BY rowid"
+        return SqlToMailContactsOperator(sql_conn_id=self._crm.conn_id, sql=sql, **CUSTOMERS)
+
+    def connections(self, service: Emulator, timeout: float) -> dict[str, Any]:
+        return super().connections(service, timeout) | self._crm.connection()
+
+
+class ImportFromFile(Import):
+    """Those of a CSV file."""
+
+    # The requests are those of the other imports.
+    share = 0.4
+
+    def __init__(self) -> None:
+        super().__init__("a CSV file")
+        self._file = Path(FOLDER.name) / "people.csv"
+
+    def arrange(self, service: Emulator) -> None:
+        self._file.write_text("".join(f"{','.join(row)}\n" for row in [("email", "name"), *self._rows]))
+
+    def operator(self) -> BaseOperator:
+        return ObjectStorageToMailContactsOperator(path=f"file://{self._file}", **CUSTOMERS)
+
+
 class Load(TaskWorkload):
     """A table in SQLite: the rows from before, or exactly the service's."""
 
@@ -129,7 +120,7 @@ class Load(TaskWorkload):
         what: str,
         make: Callable[..., BaseOperator],
         query: str,
-        truth: Callable[[Emulator], list[tuple[Any, ...]]],
+        truth: Callable[[Emulator], Rows],
     ) -> None:
         super().__init__()
         self.name = f"task: load {what}"  # type: ignore[misc]
@@ -137,28 +128,17 @@ class Load(TaskWorkload):
         self._query = query
         self._truth = truth
         self._warehouse = Database(f"warehouse_{what.replace(' ', '_')}")
-        self._before: list[tuple[Any, ...]] = []
-        self._prepared = False
+        self._before: Rows = []
 
     def arrange(self, service: Emulator) -> None:
-        fill(service)
-        if not self._prepared:
-            # An earlier load, of other counts.
-            self._warehouse.restore()
-            service.set_campaign_stats("news-000000", sentCount=1)
-            service.add_list("former", ["gone@example.com"])
+        if not self._before:
+            arrange_earlier(service)
             super().run(service, Case.none(), 0)
             assert self.task.state == "success", self.task
             self._warehouse.keep()
             self._before = sorted(self._warehouse.query(self._query))
-            self._prepared = True
-            service.reset()
-            service.add_sender("news@example.com")
-            fill(service)
+        arrange_now(service)
         self._warehouse.restore()
-        service.set_campaign_stats("news-000001", sentCount=100, openCount=50)
-        service.set_transactional_day(FIRST, sentCount=77)
-        service.add_contact("late@example.com", lists=["customers"])
 
     def operator(self) -> BaseOperator:
         return self._make(task_id="task", sql_conn_id=self._warehouse.conn_id)
@@ -177,7 +157,24 @@ class Load(TaskWorkload):
             yield Wrong.UNTRUE, f"{len(truth)} records, and it tells of {said.result}"
 
 
-def _days(service: Emulator) -> list[tuple[Any, ...]]:
+def arrange_earlier(service: Emulator) -> None:
+    """What an earlier load has found: other counts, and what is gone now."""
+    fill(service)
+    service.set_campaign_stats("news-000000", sentCount=1)
+    service.add_contact("gone@example.com", lists=["customers"])
+
+
+def arrange_now(service: Emulator) -> None:
+    """What is to be loaded."""
+    service.reset()
+    service.add_sender("news@example.com")
+    fill(service)
+    service.set_campaign_stats("news-000001", sentCount=100, openCount=50)
+    service.set_transactional_day(FIRST, sentCount=77)
+    service.add_contact("late@example.com", lists=["customers"])
+
+
+def _days(service: Emulator) -> Rows:
     return [(str(day), 77 if day == FIRST else sent) for day, sent, _ in TRUE_DAYS]
 
 
@@ -192,6 +189,51 @@ class LoadDays(Load):
         allowed = {*self._before, *self._truth(service)}
         if len(rows) != len(self._truth(service)) or not set(rows) <= allowed:
             yield Wrong.INCOMPLETE, f"the table holds {rows}"
+
+
+class WriteFiles(TaskWorkload):
+    """A file for each day: the one from before, or exactly the service's."""
+
+    name = "task: write campaign statistics into files"
+    columns = ("mail_name", *COUNTS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = Folder("statistics")
+        self._before: dict[str, Rows] = {}
+        self._truth: dict[str, Rows] = {}
+
+    def arrange(self, service: Emulator) -> None:
+        if not self._before:
+            arrange_earlier(service)
+            service.add_campaign("gone", send_date=f"{LAST}T09:00:00+00:00", sent=1)
+            self._before = self._written(service)
+            self._folder.keep()
+            arrange_now(service)
+            self._truth = self._written(service)
+            assert sorted(chain.from_iterable(self._truth.values())) == true_stats(service)
+            assert len(self._truth) == len(self._before) - 1
+        arrange_now(service)
+        self._folder.restore()
+
+    def _written(self, service: Emulator) -> dict[str, Rows]:
+        super().run(service, Case.none(), 0)
+        assert self.task.state == "success", self.task
+        return self._folder.rows(self.columns)
+
+    def operator(self) -> BaseOperator:
+        path = f"file://{self._folder.path}"
+        return MailStatsToObjectStorageOperator(task_id="task", path=path, file_format="jsonl", **DAYS)
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        files = self._folder.rows(self.columns)
+        if said.green and files != self._truth:
+            yield Wrong.INCOMPLETE, f"there are {files}, and should be {self._truth}"
+        for file in {*files, *self._before, *self._truth}:
+            if files.get(file) not in (self._before.get(file), self._truth.get(file)):
+                yield Wrong.INCOMPLETE, f"{file} is neither the old nor the new one: {files.get(file)}"
+        if said.green and (said.result["records"], said.result["files"]) != (8, len(self._truth)):
+            yield Wrong.UNTRUE, f"it tells of {said.result}"
 
 
 class Named(TaskWorkload):
@@ -212,12 +254,18 @@ class Named(TaskWorkload):
         service.add_list("doomed")
         service.add_template("doomed", subject="Hi", content="<p>Hi</p>")
         service.add_sender("doomed.example.com", types=[2])
+        service.add_campaign("doomed")
+        service.add_campaign("waiting", state="scheduled", send_date=LATER)
 
     def operator(self) -> BaseOperator:
         return self._make()
 
     def undecidable(self, case: Case) -> bool:
         return self._what == "delete a contact" and refuses_in_its_words(case)
+
+    def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
+        # What is cancelled then looks like one that failed, perhaps when some had been mailed.
+        return self._what == "cancel a campaign" and service.settings.state_after_cancel == "failed"
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         if said.green and not self._done(service):
@@ -226,18 +274,23 @@ class Named(TaskWorkload):
             yield Wrong.UNTRUE, "something is there twice"
 
 
-DAYS: dict[str, Any] = {"start_day": str(FIRST), "end_day": str(LAST)}
-COUNTS = "sent_count, open_count, click_count, hard_bounce, soft_bounce, unsent_count, unsubscribe_count"
-
 DATA = (
-    Import(from_sql=False),
-    Import(from_sql=True),
+    Import("the DAG"),
+    ImportFromSql(),
+    ImportFromFile(),
     Load(
         "campaign statistics",
         lambda **options: MailCampaignStatsToSqlOperator(**DAYS, **options),
-        f"SELECT mail_name, {COUNTS} FROM mail_campaign_stats",
+        f"SELECT mail_name, {', '.join(COUNTS)} FROM mail_campaign_stats",
         true_stats,
     ),
+    Load(
+        "the history of campaign statistics",
+        lambda **options: MailCampaignStatsToSqlOperator(snapshots=True, **DAYS, **options),
+        f"SELECT mail_name, {', '.join(COUNTS)} FROM mail_campaign_stats_snapshots",
+        true_stats,
+    ),
+    WriteFiles(),
     LoadDays(
         "transactional statistics",
         lambda **options: MailTransactionalStatsToSqlOperator(**DAYS, **options),
@@ -315,5 +368,15 @@ DATA = (
         "delete a sender",
         lambda: MailDeleteSenderOperator(task_id="task", sender_email="doomed.example.com"),
         lambda service: ("sender", "doomed.example.com 2") not in names(service),
+    ),
+    Named(
+        "cancel a campaign",
+        lambda: MailCancelCampaignOperator(task_id="task", mail_name="waiting"),
+        lambda service: bool(service.campaigns("waiting")[0]["cancelled"]),
+    ),
+    Named(
+        "delete a campaign",
+        lambda: MailDeleteCampaignOperator(task_id="task", mail_name="doomed"),
+        lambda service: ("campaign", "doomed") not in names(service),
     ),
 )

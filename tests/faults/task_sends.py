@@ -12,8 +12,10 @@ from airflow_provider_mail.api.errors import MailIncompleteCampaignError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.faults.cases import Case
 from tests.faults.flow_changes import CUSTOMERS, NAME, SENDER, campaigns_held, mailed
+from tests.faults.stores import Database
 from tests.faults.tasks import TaskWorkload
 from tests.faults.workload import Finding, Said, Wrong
 
@@ -110,6 +112,41 @@ class Send(TaskWorkload):
             yield Wrong.UNTRUE, f"{self.on_ambiguous} leaves nobody unknown"
 
 
+class SendRows(Send):
+    """A message for each row of a table, personalized."""
+
+    def __init__(self, on_ambiguous: str) -> None:
+        super().__init__(on_ambiguous)
+        self.name = f"task: send rows of a table, {on_ambiguous}"  # type: ignore[misc]
+        self._names = {address: f"Name {number}" for number, address in enumerate(self._people)}
+        self._crm = Database(f"crm_{on_ambiguous}")
+
+    def arrange(self, service: Emulator) -> None:
+        self._crm.hold("people", ["email", "name"], [*self._names.items()])
+
+    def operator(self, **identity: Any) -> BaseOperator:
+        return SqlToMailBatchOperator(
+            task_id="task",
+            sql_conn_id=self._crm.conn_id,
+            sql="SELECT email, name FROM people ORDER BY email",
+            versions_per_request=IN_ONE,
+            sender_mail=SENDER,
+            subject="Hi",
+            content="{{name}}",
+            on_ambiguous=self.on_ambiguous,
+        )
+
+    def connections(self, service: Emulator, timeout: float) -> dict[str, Any]:
+        return super().connections(service, timeout) | self._crm.connection()
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        yield from super().held(service, said)
+        for message in service.messages():
+            for person in message["recipients"]:
+                if message["content"] != self._names[person["email"]]:
+                    yield Wrong.UNTRUE, f"{person} was sent what is another one's: {message['content']}"
+
+
 IN_ONE = 2
 WAIT = {"wait_for_completion": True, "poke_interval": 1.0, "deferrable": False}
 CHOICES = ("fail", "skip", "resend")
@@ -122,3 +159,5 @@ SENDS = (
     *(Send(choice) for choice in CHOICES),
     *(Send(choice, single=True) for choice in CHOICES),
 )
+
+ROW_SENDS = tuple(SendRows(choice) for choice in CHOICES)

@@ -15,21 +15,25 @@ from tests.faults.flow_import import IMPORTS
 from tests.faults.flow_reads import READS
 from tests.faults.operations import effects
 from tests.faults.task_data import DATA
-from tests.faults.task_sends import SENDS
+from tests.faults.task_preflight import PREFLIGHTS
+from tests.faults.task_sends import ROW_SENDS, SENDS
+from tests.faults.task_waits import WAITS
+from tests.faults.tasks import TaskWorkload
 from tests.faults.variants import PARAMETERS, VARIANTS
 from tests.faults.workload import Trial, Workload, detours
+from tests.tasks.test_operators import offered
 
 # All cases of one workload may take minutes.
 pytestmark = pytest.mark.timeout(3600 if EVERYTHING else 300)
 
 FLOWS: tuple[Workload, ...] = (*CHANGES, *IMPORTS, *READS)
-TASKS: tuple[Workload, ...] = (*SENDS, *DATA)
+TASKS: tuple[TaskWorkload, ...] = (*SENDS, *ROW_SENDS, *PREFLIGHTS, *WAITS, *DATA)
 
 
 def run_matrix(trial: Trial, workload: Workload, *, with_deaths: bool = False) -> None:
     trial.prepare(workload)
     paths = trial.paths(workload, Case.none())
-    cases = some([*all_cases(paths, detours(trial, workload, paths))], workload.name)
+    cases = some([*all_cases(paths, detours(trial, workload, paths))], workload.name, workload.share)
     if with_deaths:
         cases += deaths(paths)
     for case in cases:
@@ -53,6 +57,10 @@ def test_every_operation_is_in_the_matrix(flow_trial: Trial) -> None:
         flow_trial.prepare(workload)
         asked.update(flow_trial.paths(workload, Case.none()))
     assert asked == effects().keys()
+
+
+def test_every_operator_is_in_the_matrix() -> None:
+    assert {type(workload.operator()) for workload in TASKS} == {*offered()}
 
 
 def test_every_fault_is_in_the_matrix() -> None:

@@ -65,6 +65,8 @@ class Workload(ABC):
     adopts = False
     #: The worst that may come of one run, in requests, for each request of a run without faults.
     most_requests = 40
+    #: How many of its cases a sample takes, where it takes 1 of others.
+    share = 1.0
 
     def __str__(self) -> str:
         return self.name
