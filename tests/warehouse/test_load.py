@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,6 +150,29 @@ def test_a_failed_load_leaves_no_table_behind(native: Warehouse, table: Table) -
 def test_a_row_of_the_wrong_length(warehouse: Warehouse) -> None:
     with pytest.raises(WarehouseError, match="row 2 has 3 values for 10 columns"):
         warehouse.load(THINGS, [thing(THINGS, 1), ("a", 2, "x")])
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_garbage_is_collected_as_before(make_warehouse: Callable[..., Warehouse], frozen: bool) -> None:
+    """A load keeps the collector away from what is there already; what was kept away before stays so."""
+    sqlite, during = make_warehouse("sqlite"), []
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        during.append(gc.get_freeze_count())
+        yield thing(THINGS, 1)
+
+    assert not gc.get_freeze_count()
+    if frozen:
+        gc.freeze()
+    try:
+        sqlite.load(THINGS, rows())
+        assert during[0] > 10_000
+        assert bool(gc.get_freeze_count()) is frozen
+        with pytest.raises(RuntimeError):
+            sqlite.load(THINGS, failing(THINGS, 1, RuntimeError()))
+        assert bool(gc.get_freeze_count()) is frozen
+    finally:
+        gc.unfreeze()
 
 
 # Replacing a window

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.warehouse.rows import json_text
+from airflow_provider_mail.warehouse.rows import Encoder, RowsFailed, Source, each, json_text, utc_text
+from tests.warehouse.tables import NOON, THINGS, thing
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 
@@ -24,3 +27,49 @@ def test_json_has_one_spelling(value: dict[str, Any]) -> None:
 def test_what_json_cannot_say(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         json_text(value).encode()
+
+
+CONVERTS: dict[str, Callable[[Any], Any]] = {"boolean": int, "timestamp": utc_text, "json": json_text}
+MANY = 600  # more than are encoded at once
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda **values: thing(THINGS, 1, **values),
+            name=st.none() | st.sampled_from(["", "a", "b"]),
+            good=st.none() | st.booleans(),
+            sold_at=st.none() | st.datetimes(timezones=st.just(datetime.UTC)),
+            extra=st.none() | st.lists(st.integers(), max_size=2),
+        )
+    ),
+    st.sampled_from([None, "NULL"]),
+)
+def test_together_is_what_it_is_one_by_one(rows: list[tuple[Any, ...]], null: Any) -> None:
+    def one(kind: str, value: Any) -> Any:
+        return null if value is None else CONVERTS.get(kind, lambda same: same)(value)
+
+    kinds = [column.type.name for column in THINGS.columns]
+    source = Source(iter(rows))
+    assert list(source.encoded(Encoder(THINGS, each(CONVERTS), null))) == [tuple(map(one, kinds, row)) for row in rows]
+    assert source.read == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"number": None}, "column number: needs bigint, got nothing"),
+        ({"size": "7"}, "column size: needs integer, got str"),
+        ({"size": True}, "column size: needs integer, got bool"),
+        ({"sold_at": NOON.replace(tzinfo=None)}, "column sold_at: needs a datetime with a zone"),
+        ({"extra": {1, 2}}, "column extra: needs a json value"),
+    ],
+)
+@given(wrong=st.integers(0, MANY - 1), gaps=st.integers(1, 5))
+def test_the_row_that_cannot_be_encoded_is_named(values: dict[str, Any], says: str, wrong: int, gaps: int) -> None:
+    rows = [thing(THINGS, n, sold_at=None if n % gaps else NOON, extra=None if n % gaps else [n]) for n in range(MANY)]
+    rows[wrong] = thing(THINGS, **{"number": wrong, **values})
+    source = Source(rows)
+    with pytest.raises(RowsFailed):
+        list(source.encoded(Encoder(THINGS, each(CONVERTS))))
+    assert str(source.error) == f"row {wrong + 1}, {says}"
