@@ -18,6 +18,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    **dict.fromkeys(
+        (
+            "digital_signature",
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "crl_sign",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    ),
+)
+
 
 class Authority:
     """A certificate authority that nobody trusts but those who are given its `bundle`."""
@@ -29,6 +46,7 @@ class Authority:
         certificate = (
             self._certificate(self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)  # from Python 3.13 on an authority must say so
             .sign(self._key, hashes.SHA256())
         )
         self.bundle = folder / "ca.pem"
