@@ -88,10 +88,8 @@ def _only_new_garbage() -> Iterator[None]:
     The many small objects of a load set off hundreds of collections, and those that go through all of Airflow's objects
     would take as long as everything else together.
     """
-    somebody_elses = gc.get_freeze_count()
     gc.freeze()
     try:
         yield
     finally:
-        if not somebody_elses:
-            gc.unfreeze()
+        gc.unfreeze()
