@@ -67,7 +67,8 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
 # Python's own adapter, for what the portable path rightly hands to a driver that it does not know.
 _ADAPTER = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
 NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
-ALL = (*NATIVE, pytest.param("portable_sqlite", marks=_ADAPTER), "portable_postgres")
+PORTABLE = (pytest.param("portable_sqlite", marks=_ADAPTER), "portable_postgres")
+ALL = (*NATIVE, *PORTABLE)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import TEXT, Column, Table
 from tests.support.postgres import Database
-from tests.warehouse.conftest import Warehouse
+from tests.warehouse.conftest import PORTABLE, Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
 FORK = multiprocessing.get_context("fork")
@@ -67,7 +67,7 @@ def test_threads_load_overlapping_keys_at_once(native: Warehouse) -> None:
     assert native.rows(THINGS) == latest()
 
 
-@pytest.mark.parametrize("kind", ["portable_sqlite", "portable_postgres"])
+@pytest.mark.parametrize("kind", PORTABLE)
 def test_so_do_those_of_a_database_that_nobody_has_heard_of(
     make_warehouse: Callable[..., Warehouse], kind: str
 ) -> None:
