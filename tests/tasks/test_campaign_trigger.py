@@ -172,7 +172,7 @@ def test_two_hundred_waits_share_one_poll(emulator: Emulator, closed: list[Async
     # was read, so some may have been missed in it. On a busy machine a few more polls come in between: 200 waits with a
     # poll of their own would ask a thousand times.
     assert set(by_name) == set(names)
-    assert len(by_name) <= 300
+    assert len(by_name) <= 3 * len(names)
     assert 10 <= asked.count(None) <= 60
     assert len(closed) == 1
 
