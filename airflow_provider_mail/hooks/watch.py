@@ -86,6 +86,8 @@ class Watch(ABC, Generic[P]):
                 looks = await self._looks(due)
                 for part in due:
                     part.looks.put_nowait((looks[part], now))
+                # A poll may take longer than the interval: who has seen enough must have left before the next one.
+                next_poll = max(next_poll, time.monotonic() + SHORTEST_INTERVAL)
         finally:
             await self._close()
 
