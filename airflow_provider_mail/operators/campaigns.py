@@ -243,7 +243,6 @@ class MailCancelCampaignOperator(BaseEndCampaignOperator):
 
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.
-
     """
 
     done = "cancelled"
@@ -263,7 +262,6 @@ class MailDeleteCampaignOperator(BaseEndCampaignOperator, BaseDeleteOperator):
 
     .. seealso::
         For more information on how to use this operator, see ``docs/campaigns.md``.
-
     """
 
     def deletion(self, context: Context) -> DeleteCampaign:

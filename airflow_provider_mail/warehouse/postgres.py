@@ -30,9 +30,7 @@ def _json_texts(values: Sequence[Any]) -> Sequence[str]:
 
 
 def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
-    if any(value.tzinfo is None for value in values):
-        raise ValueError("a time without a zone")
-    return [*map(str, values)]
+    return [*map(str, map(aware, values))]
 
 
 _COPIED: Mapping[str, Convert] = {
