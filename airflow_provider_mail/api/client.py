@@ -67,6 +67,8 @@ class MailClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._exchange = Exchange(config)
+        self.service_clock = self._exchange.service_clock
+        """The service's time; see :class:`.clock.ServiceClock`."""
         self._http = _made(httpx.Client, config)
         self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).trace}
 
@@ -157,6 +159,8 @@ class AsyncMailClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._exchange = Exchange(config)
+        self.service_clock = self._exchange.service_clock
+        """The service's time; see :class:`.clock.ServiceClock`."""
         self._http = _made(httpx.AsyncClient, config)
         self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).atrace}
 

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api.answers import judge
 from airflow_provider_mail.api.base import Effect, Flow, MailRequest, MailResponse, Pause
+from airflow_provider_mail.api.clock import ServiceClock
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -95,6 +96,7 @@ class Exchange:
     ) -> None:
         self.config = config
         self.throttle = Throttle(config.requests_per_second, clock)
+        self.service_clock = ServiceClock()
         self._clock = clock
         self._draw = draw
 
@@ -111,8 +113,13 @@ class Exchange:
         started = self._clock()
         lost_answer = False
         for attempt in count(1):
+            sent = time.time()
             try:
-                return judge(request, (yield call), hidden)
+                answer = yield call
+                response = judge(request, answer, hidden)
+                # A failure may be a proxy's response, which carries the proxy's time.
+                self.service_clock.observe(answer.headers, sent, time.time())
+                return response
             except MailError as failure:
                 error = failure
             pause = self.config.retry.pause_before_repeat(

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api.clock import http_date
 from airflow_provider_mail.api.errors import MailError, MailRateLimitError, MailServiceError
 
 
@@ -69,13 +69,8 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def _seconds_until(date: str) -> float | None:
-    try:
-        until = parsedate_to_datetime(date)
-    except (ValueError, OverflowError):
-        return None
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    until = http_date(date)
+    return None if until is None else max(0.0, (until - datetime.now(UTC)).total_seconds())
 
 
 class Throttle:

@@ -9,6 +9,7 @@ import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from email.utils import format_datetime
 from urllib.parse import parse_qsl, urlsplit
 
 import h11
@@ -236,6 +237,8 @@ class Connection:
     async def _send(self, answer: Answer, plan: Plan | None = None, entry: Entry | None = None) -> None:
         body, plan = answer.body, plan or Plan()
         headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(body))), *answer.headers]
+        if self._service.settings.date_header:
+            headers.append(("Date", format_datetime(self._service.clock.now(), usegmt=True)))
         head = self._http.send(h11.Response(status_code=answer.status, headers=headers)) or b""
         if plan.cut is not None:
             self._writer.write(head + (self._http.send(h11.Data(body[: int(len(body) * plan.cut)])) or b""))

@@ -167,6 +167,7 @@ class EmulatorSettings:
     webhook_duplicate_every: int = setting(0, "Every how manieth push is sent twice although accepted; 0 is none.")
 
     # The server
+    date_header: bool = setting(True, "Whether responses have a Date header, which shows the virtual clock.")
     latency_seconds: float = setting(0.0, "Real seconds added to every operation.")
     requests_per_second: float | None = setting(None, "Rate limit, answered with HTTP 429; null is unlimited.")
     retry_after_seconds: float | None = setting(1.0, "Retry-After of the rate limit's 429; null leaves it out.")

@@ -26,6 +26,8 @@ ONCE = RetryRule(attempts=1)
 class Driver(Protocol):
     """A client without its colour."""
 
+    client: MailClient | AsyncMailClient
+
     def send(self, request: MailRequest[R]) -> R: ...
 
     def run(self, flow: Flow[T]) -> T: ...
