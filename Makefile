@@ -25,6 +25,7 @@ ARGS ?=
 VENV := $(if $(filter $(lastword $(AIRFLOWS)),$(AIRFLOW)),.venv,.venv-$(AIRFLOW))
 RUN := $(VENV)/bin/python
 CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
+INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS)
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
@@ -57,7 +58,7 @@ test-backfill: $(INSTALLED)
 
 test-celery: $(INSTALLED)
 	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
-	$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --group celery
+	$(INSTALL) --group celery
 	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
 
 lint: $(INSTALLED)
@@ -85,8 +86,8 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	  { echo "$(PYTHON) -m venv does not work. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing Airflow $(AIRFLOW) and the tools into $(VENV) (once)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check uv
-	@$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --editable . --group dev
-	@$(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS) --group mysql 2>/dev/null || \
-	  echo "MySQL's driver cannot be compiled here, so its tests will be skipped. On Debian and Ubuntu: apt-get install" \
-	    "mariadb-server libmariadb-dev pkg-config gcc python3-dev, then make clean"
+	@$(INSTALL) --override constraints/overrides.txt --editable . --group dev
+	@$(INSTALL) mysqlclient 2>/dev/null || \
+	  echo "mysqlclient cannot be compiled here: the tests of MySQL use mysql-connector-python alone. To test both, on Debian" \
+	    "and Ubuntu: apt-get install libmariadb-dev pkg-config gcc python3-dev, then make clean"
 	@touch $@

@@ -1,24 +1,32 @@
-"""A real MariaDB, Debian's, as the user who runs the tests: on a socket, without a port."""
+"""A real MariaDB, Debian's, run by the user who runs the tests, on a port of 127.0.0.1."""
 
 from __future__ import annotations
 
 import contextlib
 import getpass
+import importlib.util
 import json
 import os
 import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from tests.support.processes import Component, wait_until
+from tests.support.processes import Component, free_port, wait_until
 
 if TYPE_CHECKING:
-    from MySQLdb.connections import Connection
+    from mysql.connector.abstracts import MySQLConnectionAbstract
+
+_MODULES = {"mysqlclient": "MySQLdb", "mysql-connector-python": "mysql.connector"}
+CLIENTS = [client for client, module in _MODULES.items() if importlib.util.find_spec(module)]
+"""The installed drivers of Airflow's `MySqlHook`: mysqlclient is its default and has to be compiled, the other has not."""
+
+CLIENT = os.environ.get("MAIL_TEST_MYSQL_CLIENT") or next(iter(CLIENTS))
+"""The driver that the tests use."""
 
 OTHERS = "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
 """Everybody else who is connected to the same database."""
@@ -29,10 +37,8 @@ def why_not() -> str | None:
     missing = [name for name in ("mariadbd", "mariadb-install-db") if not _program(name)]
     if missing:
         return f"no {' and no '.join(missing)} here (Debian: mariadb-server)"
-    try:
-        import MySQLdb  # noqa: F401
-    except ImportError as error:
-        return f"no mysqlclient here: {error}"
+    if CLIENT not in CLIENTS:
+        return f"no {CLIENT} here"
     return None
 
 
@@ -41,8 +47,9 @@ class MariaDatabase:
     """One database of a `MariaServer`, in the spellings that the users of databases want."""
 
     name: str
-    socket: str
+    port: int
     user: str
+    password: str
 
     @property
     def airflow_connection(self) -> str:
@@ -50,19 +57,27 @@ class MariaDatabase:
         return json.dumps(
             {
                 "conn_type": "mysql",
-                "host": "localhost",
+                "host": "127.0.0.1",
+                "port": self.port,
                 "login": self.user,
+                "password": self.password,
                 "schema": self.name,
-                "extra": {"unix_socket": self.socket},
+                "extra": {"client": CLIENT},
             }
         )
 
-    def connect(self, **options: Any) -> Connection:
+    def connect(self) -> MySQLConnectionAbstract:
         """A new connection that commits every statement by itself."""
-        import MySQLdb
+        import mysql.connector
 
-        given = {"unix_socket": self.socket, "user": self.user, "db": self.name, "autocommit": True, **options}
-        return MySQLdb.connect(**given)
+        return mysql.connector.connect(  # type: ignore[return-value]
+            host="127.0.0.1",
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=self.name,
+            autocommit=True,
+        )
 
     def empty(self) -> None:
         """Drop all that is in it, whoever is still connected."""
@@ -81,25 +96,24 @@ class MariaServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._user = getpass.getuser()
+        self._port = free_port()
+        self._password = secrets.token_hex(16)
         self._component: Component | None = None
 
     @property
     def maintenance(self) -> MariaDatabase:
         """The database that is always there."""
-        return MariaDatabase("mysql", str(self._folder / "socket"), self._user)
+        return MariaDatabase("mysql", self._port, "root", self._password)
 
     def __enter__(self) -> Self:
         data, temporary = self._folder / "data", self._folder / "tmp"
         temporary.mkdir()
-        common = ["--no-defaults", f"--datadir={data}", f"--user={self._user}"]
-        # The account of this very user, by the socket and without a password.
+        common = ["--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}"]
         made = subprocess.run(
             [
                 _program("mariadb-install-db") or "",
                 *common,
-                "--auth-root-authentication-method=socket",
-                f"--auth-root-socket-user={self._user}",
+                "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 "--skip-name-resolve",
             ],
@@ -109,14 +123,24 @@ class MariaServer:
         )
         if made.returncode:
             raise RuntimeError(f"mariadb-install-db failed:\n{made.stdout}\n{made.stderr}")
+        accounts = self._folder / "accounts.sql"
+        accounts.write_text(
+            "DELETE FROM mysql.global_priv WHERE User <> 'mariadb.sys';\n"
+            "FLUSH PRIVILEGES;\n"
+            f"CREATE USER root@'127.0.0.1' IDENTIFIED BY '{self._password}';\n"
+            "GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
+        )
         self._component = Component(
             "mariadbd",
             [
                 _program("mariadbd") or "",
                 *common,
-                f"--socket={self.maintenance.socket}",
+                "--bind-address=127.0.0.1",
+                f"--port={self._port}",
+                f"--socket={self._folder / 'socket'}",
                 f"--pid-file={self._folder / 'pid'}",
-                "--skip-networking",
+                # Before anybody can connect.
+                f"--init-file={accounts}",
                 # Of its own: a server that starts removes the temporary tables that it finds.
                 f"--tmpdir={temporary}",
                 # Nothing here outlives the tests, so nothing has to survive a power cut.
@@ -151,7 +175,7 @@ class MariaServer:
     def database(self) -> Iterator[MariaDatabase]:
         """A new database for as long as the `with` lasts."""
         name = f"test_{os.getpid()}_{secrets.token_hex(4)}"
-        database = MariaDatabase(name, self.maintenance.socket, self._user)
+        database = replace(self.maintenance, name=name)
         with contextlib.closing(self.maintenance.connect()) as connection:
             connection.cursor().execute(f"CREATE DATABASE {name}")
         try:
@@ -164,11 +188,11 @@ class MariaServer:
         assert self._component
         if (code := self._component.exit_code()) is not None:
             raise RuntimeError(f"mariadbd ended with {code}\n{self._component.tail()}")
-        import MySQLdb
+        import mysql.connector
 
         try:
             self.maintenance.connect().close()
-        except MySQLdb.OperationalError:
+        except mysql.connector.Error:
             return False
         return True
 

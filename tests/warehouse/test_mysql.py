@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import pytest
 from airflow.providers.mysql.hooks.mysql import MySqlHook
@@ -16,6 +17,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.table import BIGINT, Column, Table, text
+from tests.support.mariadb import CLIENT, CLIENTS
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
@@ -93,15 +95,11 @@ def test_what_the_users_connection_says_about_characters_and_cursors(
         assert list(batches) == [[("back\\slash 'n' 漢字 🎉",)]]
 
 
-def test_the_other_driver(make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch) -> None:
-    mysql = make_warehouse("mysql")
-    connector = pytest.importorskip("mysql.connector")
-    given = mysql.hook.get_connection("warehouse")
-
-    def opened() -> Any:  # `MySqlHook` gives this driver no socket
-        return connector.connect(unix_socket=given.extra_dejson["unix_socket"], user=given.login, database=given.schema)
-
-    monkeypatch.setattr(mysql.hook, "get_conn", opened)
+def test_the_other_driver(make_warehouse: Callable[..., Warehouse]) -> None:
+    others = [client for client in CLIENTS if client != CLIENT]
+    if not others:
+        pytest.skip("only one of MySqlHook's drivers is installed here")
+    mysql = make_warehouse("mysql", client=others[0])
     rows = [thing(THINGS, n, name=f"🎉 {n}", good=True, sold_at=NOON, extra={"n": n}) for n in range(1200)]
     assert mysql.load(THINGS, rows).inserted == 1200
     assert mysql.load(THINGS, reversed(rows)).unchanged == 1200
@@ -112,29 +110,23 @@ def test_the_other_driver(make_warehouse: Callable[..., Warehouse], monkeypatch:
         assert list(batches) == [[(1,)]]
 
 
-def test_no_permission(mysql: Warehouse) -> None:
+def test_no_permission(mysql: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     mysql.load(THINGS, [])
     ((database,),) = mysql.query("SELECT database()")
     mysql.execute(
-        "CREATE OR REPLACE USER reader@localhost",
-        f"GRANT SELECT, CREATE TEMPORARY TABLES ON {database}.* TO reader@localhost",
+        "CREATE OR REPLACE USER reader@'127.0.0.1'",
+        f"GRANT SELECT, CREATE TEMPORARY TABLES ON {database}.* TO reader@'127.0.0.1'",
     )
+    ours = json.loads(os.environ["AIRFLOW_CONN_WAREHOUSE"])
+    monkeypatch.setenv("AIRFLOW_CONN_READER", json.dumps({**ours, "login": "reader", "password": None}))
+    reader = MySqlHook("reader")
     try:
-        mysql.hook.get_conn = lambda: reader(mysql)  # type: ignore[method-assign]
         with pytest.raises(WarehouseError, match=r"INSERT.* command denied to user 'reader'@'localhost'"):
-            mysql.load(THINGS, [thing(THINGS, 1)])
-        with pytest.raises(WarehouseError, match="CREATE command denied to user 'reader'@'localhost'"):
-            mysql.load(THINGS, [thing(THINGS, 1)], "others")
+            load(reader, THINGS, "things", [thing(THINGS, 1)])
+        with pytest.raises(WarehouseError, match=r"CREATE command denied to user 'reader'@'localhost'"):
+            load(reader, THINGS, "others", [thing(THINGS, 1)])
     finally:
-        del mysql.hook.get_conn
-        mysql.execute("DROP USER reader@localhost")
-
-
-def reader(mysql: Warehouse) -> Any:
-    import MySQLdb
-
-    connection = mysql.hook.get_connection("warehouse")
-    return MySQLdb.connect(unix_socket=connection.extra_dejson["unix_socket"], user="reader", db=connection.schema)
+        mysql.execute("DROP USER reader@'127.0.0.1'")
 
 
 def test_a_deadlock_is_tried_again(mysql: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
