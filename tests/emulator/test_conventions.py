@@ -132,6 +132,15 @@ def test_the_rate_limit_answers_429_and_lets_through_what_it_allows(api: Api) ->
     assert api.post("webhook/get").status_code == 200
 
 
+def test_the_date_header_is_the_time_of_the_service(api: Api) -> None:
+    api.emulator.clock.freeze("2031-05-06T07:08:09Z")
+    assert api.http.post("/v5/webhook/get", json={}).headers["date"] == "Tue, 06 May 2031 07:08:09 GMT"
+    api.emulator.clock.advance(days=-3)
+    assert api.stranger.post("/v5/webhook/get", json={}).headers["date"] == "Sat, 03 May 2031 07:08:09 GMT"
+    api.emulator.change_settings(date_header=False)
+    assert "date" not in api.http.post("/v5/webhook/get", json={}).headers
+
+
 def test_a_body_over_the_limit_is_413(api: Api) -> None:
     api.emulator.change_settings(max_body_bytes=1000)
     assert api.post("lists/add", listName="x" * 2000).status_code == 413
