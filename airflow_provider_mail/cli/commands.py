@@ -113,7 +113,8 @@ def emulator(args: Namespace) -> None:
     given = {"--host": args.host, "--port": args.port, "--file": args.file, "--api-key": args.api_key}
     arguments = [word for name, value in given.items() if value for word in (name, value)]
     arguments += [word for setting in args.setting for word in ("--setting", setting)]
-    raise SystemExit(main([*arguments, *(["--demo-data"] if args.demo_data else [])]))
+    flags = {"--list-settings": args.list_settings, "--demo-data": args.demo_data}
+    raise SystemExit(main([*arguments, *(name for name, given in flags.items() if given)]))
 
 
 def _watched(hook: MailHook, mail_name: str, interval: float) -> Campaign:

@@ -19,7 +19,8 @@ HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.
 PORT = Arg(("--port",), help="port to listen on, 0 for a free one (8025)", default="8025")
 FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memory")
 API_KEY = Arg(("--api-key",), help="API key to accept")
-SETTING = Arg(("--setting",), help="NAME=VALUE, see docs/emulator.md; may be repeated", action="append", default=[])
+SETTING = Arg(("--setting",), help="NAME=VALUE, see --list-settings; may be repeated", action="append", default=[])
+LIST_SETTINGS = Arg(("--list-settings",), help="show all settings with their defaults", action="store_true")
 DEMO_DATA = Arg(("--demo-data",), help="begin with senders, lists, templates and campaigns", action="store_true")
 PASTE = Arg(
     ("--paste",),
@@ -77,7 +78,7 @@ def get_cli_commands() -> list[CLICommand]:
                     name="emulator",
                     help="Serve the emulator of the service",
                     func=lazy_load_command(f"{COMMANDS}.emulator"),
-                    args=(HOST, PORT, FILE, API_KEY, SETTING, DEMO_DATA),
+                    args=(HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, DEMO_DATA),
                 ),
             ),
         )

@@ -20,8 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; 0 after a clean stop, 2 when it could not start."""
     options = _options(arguments)
     if options.list_settings:
-        for item in dataclasses.fields(EmulatorSettings):
-            print(f"{item.name}={json.dumps(item.default)}\n    {item.metadata['meaning']}")
+        settings_shown = (
+            f"{item.name}={json.dumps(item.default)}\n    {item.metadata['meaning']}"
+            for item in dataclasses.fields(EmulatorSettings)
+        )
+        _print("\n".join(settings_shown))
         return 0
     settings = EmulatorSettings()
     try:
@@ -42,18 +45,36 @@ def main(arguments: list[str] | None = None) -> int:
         add_demo_data(emulator)
     if options.ready_file:
         _write_ready_file(options.ready_file, emulator)
-    print(
+    _print(
         f"The emulator serves the email service at {emulator.base_url}\n"
         f"  API key    {emulator.api_key}\n"
         f"  state in   {options.file or 'memory (gone when it stops)'}\n"
         f"  control    {emulator.base_url}/_emulator\n"
-        "It sends no mail to anybody. Ctrl-C stops it.",
-        flush=True,
+        "It sends no mail to anybody. Ctrl-C stops it."
     )
     stopping.wait()
     emulator.stop()
-    print("The emulator has stopped.", flush=True)
+    _print("The emulator has stopped.")
     return 0
+
+
+def _print(text: str) -> None:
+    """Print to standard output, whose reader may have seen enough (``| head``) and be gone."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # What is still in the buffer goes nowhere, or the interpreter would report it on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _port(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: expected 0 to 65535, 0 for a free one")
+    return number
 
 
 def _wait_for_parent(stopping: threading.Event) -> None:
@@ -73,7 +94,7 @@ def _write_ready_file(path: Path, emulator: Emulator) -> None:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_mail.emulator", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="interface to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=8025, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument("--port", type=_port, default=8025, help="port to listen on, 0 for a free one (%(default)s)")
     parser.add_argument("--file", type=Path, help="SQLite file that keeps the state; without it, memory")
     parser.add_argument("--api-key", help="API key to accept")
     parser.add_argument(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -258,9 +258,13 @@ class Fault:
 
 
 class Faults:
-    """The faults waiting to strike. The first that matches a request strikes it; the others wait their turn."""
+    """The faults waiting to strike. The first that matches a request strikes it; the others wait their turn.
 
-    def __init__(self) -> None:
+    :param operations: paths of all operations; a fault for another one is refused, since it would never strike.
+    """
+
+    def __init__(self, operations: Iterable[str]) -> None:
+        self._operations = sorted(operations)
         self._waiting: list[Fault] = []
         self._last_id = 0
 
@@ -282,6 +286,8 @@ class Faults:
             raise ValueError(f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(known)}")
         if operation != "*":
             operation = operation_path(operation)
+            if operation not in self._operations:
+                raise ValueError(f"unknown operation {operation!r}; known are: {', '.join(self._operations)}")
         self._last_id += 1
         self._waiting.append(Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**known, **chosen}))
         return self._last_id

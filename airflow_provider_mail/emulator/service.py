@@ -65,7 +65,7 @@ class Service:
         self.lock = threading.RLock()
         self.settings = settings
         self.store = Store(file)
-        self.faults = Faults()
+        self.faults = Faults({*OPERATIONS, oauth.AUTHORIZE, oauth.TOKEN})
         self.journal = Journal(settings.journal_limit, settings.journal_body_bytes)
         self.clock = VirtualClock(*json.loads(self.store.recall("clock") or "[]"))
         #: Errors of the emulator itself, as tracebacks; a test should find none.

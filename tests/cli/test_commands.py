@@ -113,6 +113,18 @@ def test_the_emulator(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+def test_the_settings_of_the_emulator(command: Command) -> None:
+    said = command("emulator", "--list-settings")
+    assert (said.status, said.err) == (0, "")
+    assert "sending_seconds=5.0\n    Virtual seconds" in said.out
+
+
+def test_a_wrong_port_of_the_emulator(command: Command) -> None:
+    said = command("emulator", "--port", "99999")
+    assert said.status == 2
+    assert "'99999' is not a port" in said.err
+
+
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 2), reason="Airflow has no commands of providers before 3.2")
 def test_as_commands_of_airflow(emulator: Emulator, airflow_home: Path) -> None:
     connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}

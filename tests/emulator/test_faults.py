@@ -288,6 +288,12 @@ class TestMatching:
         with pytest.raises(ValueError, match="secons"):
             api.emulator.faults.add("delay", secons=1)
 
+    def test_an_unknown_operation_is_refused_with_the_known_ones(self, api: Api) -> None:
+        with pytest.raises(ValueError, match=r"unknown operation '/v5/contacts/import'; .*/v5/contacts/imports, "):
+            api.emulator.faults.add("refuse", "contacts/import")
+        for operation in ("contacts/imports", "/v5/contacts/imports", "/v5/auth/oauth/token", "*"):
+            api.emulator.faults.add("refuse", operation)
+
     def test_the_control_interface_is_spared(self, api: Api) -> None:
         api.emulator.faults.add("refuse", count=None)
         assert api.http.post("/_emulator/clock/read").status_code == 200

@@ -76,6 +76,8 @@ def test_open_connections_do_not_hold_the_end_up(tmp_path: Path) -> None:
         (["--setting", "sending_seconds=soon"], "sending_seconds"),
         (["--setting", "sending_seconds"], "name=value"),
         (["--file", "/proc/nowhere/state.db"], "unable to open"),
+        (["--port", "99999"], "'99999' is not a port: expected 0 to 65535"),
+        (["--port", "http"], "'http' is not a port"),
     ],
 )
 def test_wrong_options_are_told(arguments: list[str], says: str) -> None:
@@ -89,6 +91,16 @@ def test_settings_are_listed_with_their_meaning() -> None:
     done = subprocess.run([*COMMAND, "--list-settings"], cwd=HOME, capture_output=True, text=True, check=True)
     assert "sending_seconds=5.0\n    Virtual seconds" in done.stdout
     assert all(f"{name}=" in done.stdout for name in EmulatorSettings.__slots__)
+
+
+def test_who_reads_the_output_may_leave_early() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "--list-settings"], cwd=HOME, stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_demo_data(tmp_path: Path) -> None:
