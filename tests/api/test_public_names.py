@@ -1,0 +1,57 @@
+"""What `from airflow_provider_mail.api import ...` gives: the same to Python, to mypy and to pyright."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_mail import api
+from airflow_provider_mail.api.base import MailRequest
+from benchmarks.parse_time import measure, modules_below
+
+MODULES = [importlib.import_module(name) for name in modules_below("api") if name != api.__name__]
+
+
+def imported_for_type_checkers() -> dict[str, str]:
+    """The module of each name under `if TYPE_CHECKING:`."""
+    tree = ast.parse(Path(api.__file__ or "").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def test_type_checkers_see_what_python_does() -> None:
+    seen = imported_for_type_checkers()
+    assert sorted(seen) == sorted(api.__all__)
+    for name, module in seen.items():
+        assert getattr(api, name) is getattr(importlib.import_module(module), name)
+
+
+def test_every_request_and_error_is_there() -> None:
+    found = {
+        name
+        for module in MODULES
+        for name, kind in inspect.getmembers(module, inspect.isclass)
+        if kind.__module__ == module.__name__ and not name.startswith("_") and "[" not in name
+        if (issubclass(kind, MailRequest) and hasattr(kind, "path")) or issubclass(kind, api.MailError)
+    }
+    assert {"CreateCampaign", "GetToken", "MailAuthError"} <= found
+    # The fields that SendMail and SendBatch have in common.
+    assert found - set(api.__all__) == {"Delivery"}
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    loaded = measure(["airflow_provider_mail.api"], after="json", env=os.environ).modules
+    assert {name for name in loaded if name.startswith("airflow_provider_mail.")} == {"airflow_provider_mail.api"}
+    assert {"httpx", "pydantic"} & set(loaded) == set()
+
+
+def test_a_name_that_does_not_exist() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'MailKlient'"):
+        exec("from airflow_provider_mail.api import MailKlient")
+    assert "MailClient" in dir(api)
