@@ -136,8 +136,14 @@ class Campaign(Resource):
         The status of a scheduled task is not shown in the document: one that shows as a draft and has its send time
         still ahead is taken for scheduled.
         """
-        send_time = self.send_by_date_time
-        return self.mail_status == MailStatus.DRAFT and (send_time is None or send_time <= datetime.now(UTC))
+        return self.mail_status == MailStatus.DRAFT and not self.send_time_is_ahead()
+
+    def send_time_is_ahead(self, now: datetime | None = None) -> bool:
+        """Whether the send time has not come yet.
+
+        :param now: the service's time. Default: the local time.
+        """
+        return self.send_by_date_time is not None and self.send_by_date_time > (now or datetime.now(UTC))
 
 
 class CancelCampaign(MailRequest[MailResponse], Sandboxed):

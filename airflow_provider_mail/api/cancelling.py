@@ -21,10 +21,12 @@ class Cancellation:
 
     :param done: whether the service has cancelled it; if not, it may go out.
     :param text: the same for a person, to be read behind the campaign's name.
+    :param found: the campaign as the service shows it after it rejected the cancellation.
     """
 
     done: bool
     text: str
+    found: Campaign | None = None
 
 
 def cancel_campaign(mail_name: str) -> Flow[Cancellation]:
@@ -32,8 +34,8 @@ def cancel_campaign(mail_name: str) -> Flow[Cancellation]:
     try:
         yield CancelCampaign(mail_name=mail_name)
     except MailError as error:
-        shown = yield from _shown(mail_name, error)
-        return Cancellation(False, f"could not be cancelled: {error}{shown}")
+        found, shown = yield from _shown(mail_name, error)
+        return Cancellation(False, f"could not be cancelled: {error}{shown}", found)
     return Cancellation(True, "was cancelled: it does not go out")
 
 
@@ -82,11 +84,13 @@ def is_scheduled(mail_name: str) -> Flow[bool]:
     return True
 
 
-def _shown(mail_name: str, error: MailError) -> Flow[str]:
+def _shown(mail_name: str, error: MailError) -> Flow[tuple[Campaign | None, str]]:
     if not isinstance(error, MailRejectedError) or isinstance(error, MailAuthError):
-        return ""
+        return None, ""
     try:
-        found = yield from find_campaign(mail_name)
+        found: Campaign | None = yield from find_campaign(mail_name)
     except MailError:
-        return ""
-    return "; there is none of that name" if found is None else f"; it shows mailStatus {found.mail_status}"
+        return None, ""
+    if found is None:
+        return None, "; there is none of that name"
+    return found, f"; it shows mailStatus {found.mail_status}"

@@ -20,6 +20,7 @@ from airflow_provider_mail.api.campaigns import (
     find_campaign,
 )
 from airflow_provider_mail.api.cancelling import cancel_campaign, is_scheduled
+from airflow_provider_mail.api.clock import ServiceClock
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
@@ -76,6 +77,7 @@ def create_campaign(
     ignore: Collection[str] = (),
     on_incomplete: OnIncomplete = "fail",
     memory: Memory | None = None,
+    clock: ServiceClock | None = None,
     tries: int = 3,
     looks: int = 3,
     pause: float = 2.0,
@@ -86,6 +88,7 @@ def create_campaign(
     :param ignore: request fields that need not agree when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
     :param memory: what is known of earlier tries.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param tries: how often to create, each time after having looked.
     :param looks: how often to look after a creation that did not succeed, since the campaign may appear late.
     :param pause: seconds between these looks.
@@ -96,6 +99,7 @@ def create_campaign(
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     memory = Memory() if memory is None else memory
+    clock = ServiceClock() if clock is None else clock
     answered: MailError | None = None
     found = yield from _look(request, looks if memory.incomplete else 1, looks, pause)
     for attempt in range(1, tries + 1):
@@ -109,7 +113,8 @@ def create_campaign(
             # A refusal may mean that the name has been taken meanwhile; a lost answer may hide a success.
             if not error.may_have_taken_effect and not isinstance(error, MailRejectedError):
                 raise
-            if _is_code_500(error):
+            # The document's code, in the body. A bare HTTP 500 (a proxy's) is a lost response like 502, 503 and 504.
+            if error.code == 500:
                 # Remembered: the kept campaign may show only after another try was refused because of its name.
                 memory.remember()
                 answered = error
@@ -121,12 +126,8 @@ def create_campaign(
             return Creation(mail_name=request.mail_name, id=answer.id, guid=answer.guid, adopted=False)
     assert found is not None
     if memory.incomplete:
-        return (yield from _kept(request, found, ignore, on_incomplete, answered, pause))
+        return (yield from _kept(request, found, ignore, on_incomplete, answered, clock, pause))
     return (yield from _adopted(request, found, ignore, pause))
-
-
-def _is_code_500(error: MailError) -> bool:
-    return 500 in (error.code, error.status if error.code is None else None)
 
 
 def _adopted(request: CreateCampaign, found: Campaign, ignore: Collection[str], pause: float) -> Flow[Creation]:
@@ -154,33 +155,47 @@ def _kept(
     ignore: Collection[str],
     choice: OnIncomplete,
     error: MailError | None,
+    clock: ServiceClock,
     pause: float,
 ) -> Flow[Creation]:
     """Deal with a campaign that was kept although creating it failed, in the way that was chosen."""
-    left = "Cancel or delete it at the service, mend the cause, and run again"
+    advice = _advice(found, clock)
     if choice == "keep":
         if not found.is_idle_draft or request.only_save:
             creation = yield from _adopted(request, found, ignore, pause)
             return replace(creation, incomplete=True)
-        left = f"It is a draft and does not go out, so it is not gone on with. {left}"
+        advice = f"It is a draft and does not go out, so it is not gone on with. {advice}"
     elif choice == "cancel":
         cancellation = yield from cancel_campaign(found.mail_name)
-        left = (
-            f"It {cancellation.text}. Delete it (its name may still be taken) or choose another mail_name, mend the "
-            "cause, and run again"
-            if cancellation.done
-            else f"It {cancellation.text}. {left}"
-        )
+        if cancellation.done:
+            advice = "Delete it (its name may still be taken) or choose another mail_name, fix the cause, and run again"
+        elif cancellation.found is not None:
+            advice = _advice(cancellation.found, clock)
+        advice = f"It {cancellation.text}. {advice}"
     why = "the task check failed" if request.attachment is None else "adding the attachment or the task check failed"
     said = "an earlier try was answered with code 500" if error is None else str(error)
     raise MailIncompleteCampaignError(
         f"the service kept the campaign {found.mail_name!r} (mailStatus {found.mail_status}) although its creation "
-        f"failed: {said} (that is: {why}). {left}",
+        f"failed: {said} (that is: {why}). {advice}",
         operation=request.path,
         status=None if error is None else error.status,
         code=500,
         service_message=None if error is None else error.service_message,
     )
+
+
+def _advice(kept: Campaign, clock: ServiceClock) -> str:
+    """What to do about a kept campaign; whoever has been mailed must not be advised into a second mail."""
+    if kept.mail_status not in (MailStatus.SENDING, MailStatus.COMPLETE):
+        return "Cancel or delete it at the service, fix the cause, and run again"
+    twice = "running again, under another mail_name or after deleting it, mails everybody a second time"
+    if kept.mail_status == MailStatus.SENDING and kept.send_time_is_ahead(clock.now()):
+        return (
+            f"It goes out at {kept.send_by_date_time:%Y-%m-%dT%H:%M:%SZ}: cancel or delete it at the service before "
+            f"that time, fix the cause, and run again. Once it goes out, {twice}"
+        )
+    doing = "has gone out" if kept.mail_status == MailStatus.COMPLETE else "is being sent"
+    return f"It {doing}: {twice}. Leave it as it is and mark this task as success, unless a second mail is meant"
 
 
 def adopt(request: CreateCampaign, found: Campaign, ignore: Collection[str] = ()) -> Creation:

@@ -141,7 +141,11 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         # In the sandbox nothing is created, so there is nothing to remember.
         memory = Memory() if sandbox else task_memory(context, request.mail_name)
         creating = create_campaign(
-            request, ignore=self.ignore_differences, on_incomplete=self.on_incomplete, memory=memory
+            request,
+            ignore=self.ignore_differences,
+            on_incomplete=self.on_incomplete,
+            memory=memory,
+            clock=self.hook.get_conn().service_clock,
         )
         try:
             return self.hook.run(self.unless_killed(creating, request.mail_name, context))

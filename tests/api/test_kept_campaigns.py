@@ -91,9 +91,11 @@ def test_cancelled(fault: str, service: Emulator, client: Driver) -> None:
     assert (raised.value.code, raised.value.temporary) == (500, False)
 
 
-@pytest.mark.parametrize(("kept", "status"), [("draft", -1), ("scheduled", 1)])
+@pytest.mark.parametrize(
+    ("kept", "status", "advice"), [("draft", -1, "Cancel or delete it"), ("scheduled", 1, "It is being sent: ")]
+)
 def test_not_cancelled_because_it_is_a_draft_or_its_time_has_come(
-    kept: Any, status: int, service: Emulator, client: Driver
+    kept: Any, status: int, advice: str, service: Emulator, client: Driver
 ) -> None:
     service.settings.kept_task_state = kept
     service.settings.sending_seconds = 1000.0
@@ -102,7 +104,8 @@ def test_not_cancelled_because_it_is_a_draft_or_its_time_has_come(
         create(client, REQUEST.model_copy(update={"send_date": None}), on_incomplete="cancel")
     text = str(raised.value)
     assert "It could not be cancelled: /v5/campaign/mail/cancel: code 403: refused" in text
-    assert f"; it shows mailStatus {status}. Cancel or delete it" in text
+    assert f"; it shows mailStatus {status}. {advice}" in text
+    assert ("run again" in text) == (kept == "draft")
     assert not held(service)["cancelled"]
 
 
@@ -167,7 +170,7 @@ def test_left_and_named(attachment: Any, words: str, service: Emulator, client: 
     service.faults.add("task_check_failed", SENDS)
     with pytest.raises(MailIncompleteCampaignError) as raised:
         create(client, REQUEST.model_copy(update={"attachment": attachment}))
-    assert f"(that is: {words}). Cancel or delete it at the service" in str(raised.value)
+    assert f"(that is: {words}). It goes out at {IN_AN_HOUR:%Y-%m-%dT%H:%M:%SZ}: cancel" in str(raised.value)
     assert service.journal.count(CANCEL) == 0
 
 
@@ -180,10 +183,57 @@ def test_code_500_that_created_nothing_is_tried_again(choice: Any, service: Emul
     assert service.journal.count(CANCEL) == 0
 
 
-def test_http_500_without_a_code_counts_as_code_500(service: Emulator, client: Driver) -> None:
-    service.faults.add("http_error_after", SENDS, status=500)
-    with pytest.raises(MailIncompleteCampaignError, match="HTTP 500"):
-        create(client)
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_an_http_error_without_a_code_is_a_lost_answer(
+    choice: Any, status: int, service: Emulator, client: Driver
+) -> None:
+    """Only the document's code 500 says that the campaign was kept; a proxy's 500 says nothing."""
+    memory = Memory()
+    service.faults.add("http_error_after", SENDS, status=status)
+    creation = create(client, on_incomplete=choice, memory=memory)
+    assert (creation.adopted, creation.incomplete, memory.incomplete) == (True, False, False)
+    assert held(service)["guid"] == creation.guid
+    assert (service.journal.count(SENDS), service.journal.count(CANCEL)) == (1, 0)
+
+
+@pytest.mark.parametrize("scheduled_status", [-1, 1])
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("draft", "Cancel or delete it at the service, fix the cause, and run again"),
+        ("scheduled", None),
+        ("sending", "It is being sent: running again, under another mail_name or after deleting it, mails everybody"),
+        ("done", "It has gone out: running again, under another mail_name or after deleting it, mails everybody"),
+        ("failed", "Cancel or delete it at the service, fix the cause, and run again"),
+    ],
+)
+def test_nobody_is_advised_to_mail_everybody_twice(
+    state: Any, advice: str | None, scheduled_status: Any, service: Emulator, client: Driver
+) -> None:
+    service.settings.scheduled_status = scheduled_status
+    service.settings.sending_seconds = 1000
+    service.faults.add("attachment_failed", SENDS)
+    service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
+    memory = Memory()
+    with pytest.raises(MailError):
+        create(client, memory=memory)
+    service.faults.clear()
+    if state == "sending":
+        service.clock.advance(3601)  # its send time has come
+    elif state == "done":
+        service.clock.advance(3601 + 1000)
+    elif state != "scheduled":
+        service.set_campaign_state(NAME, state)
+    with pytest.raises(MailIncompleteCampaignError) as raised:
+        create(client, memory=memory, clock=client.client.service_clock)
+    text = str(raised.value)
+    if advice is None and scheduled_status == 1:
+        assert "cancel or delete it at the service before that time, fix the cause, and run again. Once it" in text
+    else:
+        assert (advice or "Cancel or delete it") in text
+    assert ("run again" in text) == (state not in ("sending", "done"))
+    assert ("mail_name" in text) == (state in ("sending", "done") or (state == "scheduled" and scheduled_status == 1))
 
 
 # What a later try does about it.

@@ -99,8 +99,9 @@ class Variant:
 
     @property
     def looks_kept(self) -> bool:
-        """Whether it is a 500 although the service has done it, as the document says of campaigns that it keeps."""
-        said = self.params.get("code", self.params.get("status", 500))
+        """Whether it is code 500 although the service has done it, as the document says of campaigns that it keeps."""
+        of_creation = 500 if self.kind.operations else None
+        said = {**self.kind.parameters, **self.params}.get("code", of_creation)
         return self.kind.processed and self.kind.outcome == "error" and said == 500
 
     def fits(self, path: str) -> bool:
