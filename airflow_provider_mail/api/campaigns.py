@@ -22,7 +22,19 @@ from airflow_provider_mail.api.base import (
     Sandboxed,
 )
 from airflow_provider_mail.api.paging import find
-from airflow_provider_mail.api.types import Address, Day, EpochMillis, MailName, Text, UtcTime, WholeNumber
+from airflow_provider_mail.api.types import (
+    Address,
+    Day,
+    EpochMillis,
+    FileName,
+    Html,
+    Line,
+    MailName,
+    NewMailName,
+    Text,
+    UtcTime,
+    WholeNumber,
+)
 
 LanguageCode = Literal[
     "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
@@ -44,7 +56,7 @@ class MailStatus(IntEnum):
 class Attachment(Part):
     """One file; ``file_data`` is Base64."""
 
-    file_name: Text
+    file_name: FileName
     file_data: Text
 
     @model_validator(mode="after")
@@ -67,11 +79,11 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
     path = "/v5/campaign/mail/sends"
     effect = Effect.CREATE
 
-    mail_name: MailName
+    mail_name: NewMailName
     sender_mail: Address
-    sender_name: str | None = None
-    subject: str | None = None
-    content: str | None = None
+    sender_name: Line | None = None
+    subject: Line | None = None
+    content: Html | None = None
     send_date: UtcTime | None = None
     only_save: bool | None = None
     send_list_names: list[Text] | None = None

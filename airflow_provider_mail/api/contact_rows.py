@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api.types import ADDRESS_PATTERN, FORMS
+from airflow_provider_mail.api.types import ADDRESS_PATTERN, FORMS, PHONE_OR_NOTHING_PATTERN, PHONE_PATTERN
 
 Row: TypeAlias = Sequence[Any]
 
@@ -160,10 +160,11 @@ class RowChecker:
         """Email or phone number must be there when it is the only one of the two that is mapped."""
         text = Annotated[str, StringConstraints(strict=True, **rules)]
         address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
-        number = Annotated[str, StringConstraints(strict=True, min_length=1)]
+        number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
+        number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=PHONE_OR_NOTHING_PATTERN)] | None
         types: dict[str, Any] = {
             "email": address if self._phone is None else address | None,
-            "phoneNumber": number if self._email is None else text | None,
+            "phoneNumber": number if self._email is None else number_or_nothing,
         }
         row: Any = tuple[tuple(types.get(name, text | None) for name in self._properties)]  # type: ignore[misc]
         return TypeAdapter(list[row], config=ConfigDict(hide_input_in_errors=True))
@@ -228,6 +229,8 @@ def _words(problem: Any) -> str:
         return "is empty"
     if not _is_finite(value):
         return "is NaN or infinite: give None where there is no value"
+    if isinstance(value, int) and _as_text(value) is value:
+        return "is a whole number with thousands of digits"
     if problem["type"] == "string_type":
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":

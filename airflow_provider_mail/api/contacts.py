@@ -21,7 +21,7 @@ from airflow_provider_mail.api.base import (
     Sandboxed,
 )
 from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
-from airflow_provider_mail.api.types import Address, ServiceTime, Text
+from airflow_provider_mail.api.types import Address, PhoneNumber, ServiceTime, Text
 
 
 class UpdateMode(IntEnum):
@@ -68,7 +68,7 @@ class UpsertContact(MailRequest[MailResponse], Sandboxed):
 
     name: str | None = None
     email: Address | None = None
-    phone_number: Text | None = None
+    phone_number: PhoneNumber | None = None
     list_name: Text | None = None
 
     @model_validator(mode="after")

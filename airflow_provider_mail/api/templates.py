@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from airflow_provider_mail.api.base import (
     Effect,
@@ -15,7 +17,7 @@ from airflow_provider_mail.api.base import (
     Resource,
 )
 from airflow_provider_mail.api.paging import find
-from airflow_provider_mail.api.types import ServiceTime, TemplateName, Text
+from airflow_provider_mail.api.types import Html, Line, ServiceTime, TemplateName
 
 EditorType = Literal["DRAG", "CLASSIC"]
 
@@ -36,8 +38,8 @@ class AddTemplate(MailRequest[MailResponse]):
     effect = Effect.CREATE
 
     template_name: TemplateName
-    template_content: Text
-    template_subject: Text
+    template_content: Annotated[Html, Field(min_length=1)]
+    template_subject: Annotated[Line, Field(min_length=1)]
     editor_type: EditorType | None = None
 
     def find(self) -> Flow[Template | None]:

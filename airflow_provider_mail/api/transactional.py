@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Records, Resource, Sandboxed
 from airflow_provider_mail.api.campaigns import Attachment
+from airflow_provider_mail.api.tags import tags_of
 from airflow_provider_mail.api.types import (
+    FORMS,
+    LINE_PATTERN,
     Address,
     Day,
     DisplayName,
+    Html,
     Label,
+    Line,
+    Params,
     SenderName,
     Text,
     UniqueMsgId,
     UtcTime,
     WholeNumber,
 )
+
+NO_LINE = FORMS[LINE_PATTERN]
 
 SENDS_PATH = "/v5/transactional/mail/sends_customised"
 
@@ -55,9 +64,9 @@ class Delivery(MailRequest[MailResponse], Sandboxed):
 class SendMail(Delivery):
     """Send one message to one person (the single-message form)."""
 
-    subject: Text
-    content: Text
-    sender_name: str | None = None
+    subject: Annotated[Line, Field(min_length=1)]
+    content: Annotated[Html, Field(min_length=1)]
+    sender_name: Line | None = None
     to: Recipient
 
 
@@ -70,19 +79,19 @@ class MessageVersion(Part):
     to: Annotated[People, Field(min_length=1)]
     cc: People = Field(default_factory=list)
     bcc: People = Field(default_factory=list)
-    subject: str | None = None
-    content: str | None = None
+    subject: Line | None = None
+    content: Html | None = None
     template_name: Text | None = None
-    params: dict[str, JsonValue] | None = None
+    params: Params | None = None
 
 
 class SendBatch(Delivery):
     """Send up to 100 personalized versions of one content or template (the batch form)."""
 
-    subject: str | None = None
-    content: str | None = None
+    subject: Line | None = None
+    content: Html | None = None
     template_name: Text | None = None
-    params: dict[str, JsonValue] | None = None
+    params: Params | None = None
     sender_name: SenderName | None = None
     message_versions: list[MessageVersion] = Field(min_length=1, max_length=100)
 
@@ -94,6 +103,10 @@ class SendBatch(Delivery):
                 raise ValueError(f"content or template_name: message_versions[{number}] has neither, nor has the batch")
             if not (template or version.subject or self.subject):
                 raise ValueError(f"subject: message_versions[{number}] has none, nor has the batch, nor a template")
+            params = {**(self.params or {}), **(version.params or {})}
+            for tag in tags_of(version.subject or self.subject):
+                if isinstance(value := params.get(tag), str) and not re.fullmatch(LINE_PATTERN, value):
+                    raise ValueError(f"message_versions[{number}].params: {tag!r} is in the subject and {NO_LINE}")
         return self
 
 

@@ -5,6 +5,7 @@ Sections "Conventions", "Limits" and the tables of the endpoints.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -14,16 +15,33 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BeforeValidator,
+    JsonValue,
     PlainSerializer,
     StringConstraints,
 )
 
-ADDRESS_PATTERN = r"^[^@\s<>,;]+@[^@\s<>,;.]+(?:\.[^@\s<>,;.]+)+$"
-"""One ``@``, a domain with a dot, nothing that separates or brackets addresses.
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+"""Control characters, for a set in a regular expression. In a header a line break would begin another one."""
+
+ADDRESS_PATTERN = rf"^[^@\s<>,;{_CONTROL}]+@[^@\s<>,;.{_CONTROL}]+(?:\.[^@\s<>,;.{_CONTROL}]+)+$"
+"""One ``@``, a domain with a dot, nothing that separates or brackets addresses, no control characters.
 
 The document says "format-validated" and not how. This refuses what cannot be an address and leaves finer judgement
 to the service.
 """
+
+PHONE_PATTERN = (
+    r"^ *(?:\+ ?)?(?:\([+0-9 ]+\)|[0-9])[0-9 ()./\u00a0\u2010-\u2015\u202f-]*(?:(?i:ext|x|#)[. ]*[0-9]+)? *$"
+)
+"""Digits as people write them: a plus sign in front, brackets, spaces, dots, slashes, hyphens, an extension.
+
+The document shows no form. This refuses what nobody could dial, such as a word or two numbers in one, and leaves finer
+judgement to the service.
+"""
+
+PHONE_OR_NOTHING_PATTERN = rf"^$|{PHONE_PATTERN}"
+
+LINE_PATTERN = rf"^[^{_CONTROL}\u2028\u2029]*$"
 
 _WEB_URL_PATTERN = r"^https?://\S+$"
 _WEB_URL_OR_NOTHING_PATTERN = r"^(https?://\S+)?$"
@@ -31,6 +49,9 @@ _NO_SPACE_PATTERN = r"^\S+$"
 
 FORMS = {
     ADDRESS_PATTERN: "is not an email address",
+    PHONE_PATTERN: "is not a phone number",
+    PHONE_OR_NOTHING_PATTERN: "is not a phone number",
+    LINE_PATTERN: "must be one line without control characters",
     _WEB_URL_PATTERN: "must begin with http:// or https://",
     _WEB_URL_OR_NOTHING_PATTERN: "must be empty or begin with http:// or https://",
     _NO_SPACE_PATTERN: "must not contain white space",
@@ -53,6 +74,33 @@ def _alphanumeric(value: str) -> str:
     if not value or not all(character.isalpha() or character.isdecimal() for character in value):
         raise ValueError("only letters and digits are allowed")
     return value
+
+
+_FILE_NAME = re.compile(r"[^<>{}\r\n]{1,250}\.(?:html?|txt|md|j2|jinja2?|mjml)", re.IGNORECASE)
+
+
+def _no_file_name(value: str) -> str:
+    if _FILE_NAME.fullmatch(value.strip()):
+        raise ValueError(
+            "is only the name of a file, and would be mailed as it is. An operator's own content argument loads a file "
+            "whose name ends in .html, .htm or .txt; elsewhere give what is in the file"
+        )
+    return value
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    for key, value in values.items():
+        if not _is_finite(value):
+            raise ValueError(f"{key!r} is NaN or infinite, which JSON has no form for: give text, or leave it out")
+    return values
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict | list):
+        return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
+    return True
 
 
 def _iso_text(value: Any) -> Any:
@@ -96,16 +144,34 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
 """An email address."""
 
+PhoneNumber = Annotated[str, StringConstraints(pattern=PHONE_PATTERN)]
+"""A phone number."""
+
+Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
+"""What becomes part of a header, such as a subject: one line."""
+
+FileName = Annotated[str, StringConstraints(min_length=1, pattern=LINE_PATTERN)]
+"""The name of an attachment."""
+
+Html = Annotated[str, AfterValidator(_no_file_name)]
+"""The content of a mail or a template."""
+
+Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+"""Values for tags. JSON has no NaN and no infinity: they would arrive as nothing."""
+
 MailName = Annotated[str, StringConstraints(min_length=1), _max_bytes(200)]
 """A campaign's name: 200 bytes, unique within the team."""
+
+NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN)]
+"""The name of a campaign that is created: one line. What exists can be asked for and deleted, whatever its name."""
 
 TemplateName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 """A template's name: 250. The document wavers between bytes and characters; what exceeds both is refused here."""
 
-DisplayName = Annotated[str, _max_bytes(100)]
+DisplayName = Annotated[Line, _max_bytes(100)]
 """The name of a recipient: 100 bytes."""
 
-SenderName = Annotated[str, _max_bytes(200)]
+SenderName = Annotated[Line, _max_bytes(200)]
 """The display name of a sender in the batch form: 200 bytes."""
 
 Label = Annotated[str, AfterValidator(_alphanumeric), _max_bytes(100)]

@@ -71,4 +71,10 @@ class RejectSpool:
 
 
 def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    if value is None or isinstance(value, bool | str):
+        return value
+    try:
+        text = str(value)
+    except ValueError:  # Python refuses to write whole numbers of thousands of digits, also those in a list
+        return f"a value of type {type(value).__name__} with a number of thousands of digits"
+    return value if isinstance(value, int) else text

@@ -34,6 +34,9 @@ BAD_ADDRESSES = (
 )
 
 
+PHONES = ("+49 30 1", "(555) 123-4567 x89", "112", " 4930 1 ")
+
+
 class Colour(StrEnum):
     RED = "red"
 
@@ -74,7 +77,7 @@ scalars = st.one_of(
 addresses = st.one_of(st.emails(), st.sampled_from(GOOD_ADDRESSES), st.sampled_from(BAD_ADDRESSES), scalars)
 BY_PROPERTY = {
     "email": addresses,
-    "phoneNumber": st.one_of(st.integers(), texts, scalars),
+    "phoneNumber": st.one_of(st.integers(), st.sampled_from(PHONES), texts, scalars),
     "name": scalars,
     "born": scalars,
 }
@@ -94,7 +97,8 @@ def chunks(draw: st.DrawFn) -> tuple[tuple[str, ...], list[Any]]:
     """Properties, and rows that are mostly of their width."""
     properties = draw(st.sampled_from(MAPPINGS))
     whole = st.tuples(*(BY_PROPERTY[name] for name in properties))
-    sometimes_good = st.tuples(*(st.sampled_from(GOOD_ADDRESSES) if name == "email" else texts for name in properties))
+    good = {"email": st.sampled_from(GOOD_ADDRESSES), "phoneNumber": st.sampled_from(PHONES)}
+    sometimes_good = st.tuples(*(good.get(name, texts) for name in properties))
     odd = st.one_of(st.lists(scalars, max_size=6), scalars, st.dictionaries(texts, scalars, max_size=2))
     row = st.one_of(sometimes_good, sometimes_good.map(list), whole, whole.map(list), odd)
     return properties, draw(st.lists(row, max_size=8))
@@ -113,10 +117,14 @@ def text_of(name: str, value: Any, *, needed: bool) -> str | None:
     if isinstance(value, str):
         value.encode()  # half a surrogate pair is a `ValueError`
         text = str.__str__(value)
+        if name == "phoneNumber" and text and text not in PHONES:
+            raise ValueError
         if (name == "email" and (text in BAD_ADDRESSES or "@" not in text)) or (needed and not text):
             raise ValueError
         return text
-    if name == "email" or (name == "phoneNumber" and (isinstance(value, bool) or not isinstance(value, int))):
+    if name == "email" or (
+        name == "phoneNumber" and (isinstance(value, bool) or not isinstance(value, int) or value < 0)
+    ):
         raise ValueError
     if isinstance(value, bool):
         return {True: "true", False: "false"}[value]
@@ -251,7 +259,11 @@ def test_what_has_one_form_as_text_is_sent_as_text(value: Any, text: str | None)
         ),
         (("email", "name"), ("a@b.de", NoTime(2026, 1, 1)), "name", "is of type NoTime: cast it to text"),
         (("email", "name"), ("a@b.de", timedelta(1)), "name", "is of type timedelta: cast it to text"),
-        (("email", "name"), ("a@b.de", 10**5000), "name", "is of type int: cast it to text"),
+        (("email", "name"), ("a@b.de", 10**5000), "name", "is a whole number with thousands of digits"),
+        (("phoneNumber",), (10**5000,), "phoneNumber", "is a whole number with thousands of digits"),
+        (("phoneNumber",), ("hello",), "phoneNumber", "is not a phone number"),
+        (("email", "phoneNumber"), ("a@b.de", "n/a"), "phoneNumber", "is not a phone number"),
+        (("email",), ("a\x00b@example.com",), "email", "is not an email address"),
         (("email", "name"), ("a@b.de", {"a": 1}), "name", "is of type dict: cast it to text"),
         (("email", "name"), ("nobody", 1, 2), "", "has 3 values instead of 2"),
         (("email", "name"), ("a@b.de",), "", "has 1 values instead of 2"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -17,8 +17,9 @@ FIELDS = [(operation, steps, fact) for operation in REQUESTS for steps, fact in 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def fields(choose: Callable[[Fact], Any]) -> pytest.MarkDecorator:
-    chosen = [field for field in FIELDS if choose(field[2])]
+def fields(choose: Callable[[Fact], Any], of: Collection[str] | None = None) -> pytest.MarkDecorator:
+    """The fields that are chosen, of all operations or of those with these keys."""
+    chosen = [field for field in FIELDS if (of is None or field[0].key in of) and choose(field[2])]
     assert chosen
     ids = [f"{operation.key}:{'.'.join(map(str, steps))}" for operation, steps, _ in chosen]
     return pytest.mark.parametrize(("operation", "steps", "fact"), chosen, ids=ids)

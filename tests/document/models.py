@@ -143,6 +143,8 @@ def smallest(fact: Fact) -> Any:
     }
     if fact.format:
         return by_format[fact.format]
+    if fact.wire == "phoneNumber":
+        return "+441234"
     if fact.wire.endswith(("Mail", "mail", "replyTo")):
         return "ada@example.com"
     return {"string": "x", "integer": 1, "boolean": True, "object": {"tag": "value"}}[fact.type]

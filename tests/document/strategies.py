@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 LETTERS_AND_DIGITS = st.characters(categories=["L", "Nd"])
 ANY = st.characters(exclude_categories=["Cs"])
 """Every character that has a form in UTF-8."""
+IN_A_LINE = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
+"""Those that do not end a line or control a device."""
 
 
 @st.composite
@@ -55,12 +57,18 @@ def aware_times() -> st.SearchStrategy[datetime]:
 anything = st.text(ANY, min_size=1, max_size=60)
 """Text in any script, with control characters, quotes and whatever else somebody can paste into a field."""
 
+lines = st.text(IN_A_LINE, min_size=1, max_size=60)
+"""The same without line breaks and control characters, for what becomes part of a header."""
+
 addresses = st.emails()
 
+phone_numbers = st.from_regex(r"\+?[0-9][0-9 ().-]{0,20}", fullmatch=True)
 
-def at_most_bytes(size: int) -> st.SearchStrategy[str]:
+
+def at_most_bytes(size: int, alphabet: st.SearchStrategy[str] = ANY) -> st.SearchStrategy[str]:
     """Text of one up to so many bytes, the edge included."""
-    return st.text(ANY, min_size=1, max_size=size).filter(lambda text: len(text.encode()) <= size) | text_of_bytes(size)
+    text = st.text(alphabet, min_size=1, max_size=size)
+    return text.filter(lambda text: len(text.encode()) <= size) | text_of_bytes(size, alphabet)
 
 
 def optional(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.transactional import SendBatch
 from tests.document.asserting import FIELDS, assert_accepted, assert_refused, fields, quick
 from tests.document.fact_types import Fact, Operation
 from tests.document.models import REQUESTS, Steps, body_with, model_of, sent
@@ -247,3 +248,88 @@ def test_ranges_of_days(first: date, second: date, operation: Operation):
 )
 def test_what_is_no_day(operation: Operation, steps: Steps, fact: Fact, wrong: Any):
     assert_refused(operation, steps, wrong)
+
+
+SENDING = {
+    *("campaigns.sends", "templates.add"),
+    *("transactional.sends_customised.single", "transactional.sends_customised.batch"),
+}
+ONE_LINE = {"mailName", "subject", "templateSubject", "senderName", "name", "fileName"}
+"""What becomes part of a header."""
+
+
+@fields(lambda fact: fact.wire in ONE_LINE and fact.type == "string", of=SENDING)
+@pytest.mark.parametrize(
+    "wrong", ["\r\nBcc: eve@example.com", "\n", "\r", "\x00", "\t", "\x1b[2J", "\x7f", "\x85", "\u2028"]
+)
+def test_what_becomes_part_of_a_header_is_one_line(operation: Operation, steps: Steps, fact: Fact, wrong: str):
+    message = assert_refused(operation, steps, f"before{wrong}after")
+    assert "one line" in message
+    assert_refused(operation, steps, f"after{wrong}")
+
+
+@fields(lambda fact: fact.wire in ("email", "senderMail", "replyTo"), of={*SENDING, "contacts.upsert"})
+@pytest.mark.parametrize(
+    "wrong", ["a\x00da@example.com", "ada\r@example.com", "ada@exam\x7fple.com", "ada@example.com\n"]
+)
+def test_an_address_has_no_control_characters(operation: Operation, steps: Steps, fact: Fact, wrong: str):
+    assert_refused(operation, steps, wrong)
+
+
+@fields(lambda fact: fact.wire == "phoneNumber" and fact.type == "string")
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("+44 (0)20 7946 0958", "(555) 123-4567", "555.123.4567 x89", "555-1234 ext. 12", "+49 89/123456", "112"),
+        *("00491234", " 5551234   ", "(+49) 30 1", "+1\u00a0555\u2011123", "+ 1 555", "555#12"),
+    ],
+)
+def test_phone_numbers_as_people_write_them(operation: Operation, steps: Steps, fact: Fact, number: str):
+    assert_accepted(operation, steps, number)
+
+
+@fields(lambda fact: fact.wire == "phoneNumber" and fact.type == "string")
+@pytest.mark.parametrize("wrong", ["", "hello", "n/a", "+", "call 5", "555 1234, 555 5678", "555\n", "1e5y", "٣٤"])
+def test_what_is_no_phone_number(operation: Operation, steps: Steps, fact: Fact, wrong: str):
+    assert "phone number" in assert_refused(operation, steps, wrong)
+
+
+@fields(lambda fact: fact.wire == "params")
+@pytest.mark.parametrize(
+    "wrong", [float("nan"), float("inf"), -float("inf"), [1, float("nan")], {"a": {"b": float("nan")}}]
+)
+def test_no_number_that_json_has_no_form_for(operation: Operation, steps: Steps, fact: Fact, wrong: Any):
+    message = assert_refused(operation, steps, {"name": "Ada", "price": wrong})
+    assert "'price' is NaN or infinite" in message
+
+
+@fields(lambda fact: fact.wire in ("content", "templateContent"))
+@pytest.mark.parametrize("wrong", ["newsletter.html", " mails/spring sale.HTM\n", "a.txt", "body.html.j2"])
+def test_the_name_of_a_file_is_no_content(operation: Operation, steps: Steps, fact: Fact, wrong: str):
+    assert "only the name of a file" in assert_refused(operation, steps, wrong)
+
+
+@fields(lambda fact: fact.wire in ("content", "templateContent"))
+@pytest.mark.parametrize(
+    "content", ["<p>newsletter.html</p>", "Read it\nat a.html", "html", ".html", "a.html is here", "{{a}}.html"]
+)
+def test_what_is_more_than_the_name_of_a_file(operation: Operation, steps: Steps, fact: Fact, content: str):
+    assert_accepted(operation, steps, content)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("wrong", ["Ada\r\nBcc: eve@example.com", "Ada\n"])
+def test_what_a_subject_is_filled_with_is_one_line(own: bool, wrong: str):
+    params: dict[str, Any] = {"name": wrong, "text": "two\nlines", "count": 2}
+    version = {"to": [{"email": "ada@example.com"}], "params": params if own else {"text": "two\nlines"}}
+    batch: dict[str, Any] = {
+        "sender_mail": "shop@example.com",
+        "content": "{{name}}, {{text}}",
+        "params": params,
+        "message_versions": [{"to": [{"email": "bob@example.com"}], "params": {"name": "Bob"}}, version],
+    }
+    SendBatch(**batch, subject="{{ count }} things")
+    with pytest.raises(
+        MailValidationError, match=r"message_versions\[1\].params: 'name' is in the subject and must be"
+    ):
+        SendBatch(**batch, subject="For {{ name }}")

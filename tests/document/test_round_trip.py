@@ -33,7 +33,7 @@ from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 from airflow_provider_mail.emulator import Emulator
 from tests.document.fact_resources import EVENT_KEYS
 from tests.document.facts import LANGUAGES
-from tests.document.strategies import addresses, anything, at_most_bytes, optional
+from tests.document.strategies import IN_A_LINE, addresses, anything, at_most_bytes, lines, optional, phone_numbers
 
 bounded = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -62,7 +62,7 @@ def mail(service: Emulator) -> Iterator[MailClient]:
 
 
 @bounded
-@given(email=addresses, name=optional(anything), phone=optional(anything))
+@given(email=addresses, name=optional(anything), phone=optional(phone_numbers))
 @example(email="Ada.Lovelace@Example.COM", name="\x00'\";--", phone="+44 20 7946 0000")
 def test_a_contact(email: str, name: str | None, phone: str | None, mail: MailClient):
     mail.send(UpsertContact(email=email, name=name, phone_number=phone))
@@ -129,7 +129,7 @@ def test_a_list(name: str, description: str | None, service: Emulator, mail: Mai
 @bounded
 @given(
     name=at_most_bytes(250),
-    subject=anything,
+    subject=lines,
     content=anything,
     editor=st.sampled_from([None, "DRAG", "CLASSIC"]),
 )
@@ -161,15 +161,15 @@ list_names = st.lists(st.sampled_from(TEAM_LISTS), unique=True)
 later = st.datetimes(datetime(2100, 1, 1), datetime(9999, 12, 30), timezones=st.just(UTC))
 files = st.builds(
     lambda name, content: {"fileName": name, "fileData": base64.b64encode(content).decode()},
-    anything,
+    lines,
     st.binary(min_size=1, max_size=50),
 )
 
 campaigns = st.fixed_dictionaries(
-    {"mailName": at_most_bytes(200), "senderMail": st.just("news@example.com")},
+    {"mailName": at_most_bytes(200, IN_A_LINE), "senderMail": st.just("news@example.com")},
     optional={
-        "senderName": anything,
-        "subject": anything,
+        "senderName": lines,
+        "subject": lines,
         "content": anything,
         "repelListNames": list_names,
         "replyTo": addresses,
@@ -223,16 +223,17 @@ def test_a_campaign(body: dict[str, Any], service: Emulator, mail: MailClient):
 # The document says "letters and digits" and not of which scripts; every reading of it knows these.
 plain_labels = st.text("ABCxyz019", min_size=1, max_size=100)
 untagged = anything.filter(lambda text: "{{" not in text)
+untagged_lines = lines.filter(lambda text: "{{" not in text)
 
 messages = st.fixed_dictionaries(
     {
         "senderMail": st.just("news@example.com"),
-        "subject": untagged,
+        "subject": untagged_lines,
         "content": untagged,
-        "to": st.fixed_dictionaries({"email": addresses}, optional={"name": at_most_bytes(100)}),
+        "to": st.fixed_dictionaries({"email": addresses}, optional={"name": at_most_bytes(100, IN_A_LINE)}),
     },
     optional={
-        "senderName": anything,
+        "senderName": lines,
         "replyTo": addresses,
         "sendDate": later,
         "category": plain_labels,
@@ -265,19 +266,25 @@ def test_a_transactional_message(body: dict[str, Any], service: Emulator, mail: 
     assert recipient["name"] == body["to"].get("name")
 
 
-people = st.lists(st.fixed_dictionaries({"email": addresses}, optional={"name": at_most_bytes(100)}), max_size=3)
+people = st.lists(
+    st.fixed_dictionaries({"email": addresses}, optional={"name": at_most_bytes(100, IN_A_LINE)}), max_size=3
+)
 versions = st.fixed_dictionaries(
     {"to": people.filter(bool), "cc": people, "bcc": people},
-    optional={"subject": untagged, "content": untagged, "params": st.dictionaries(anything, anything, max_size=3)},
+    optional={
+        "subject": untagged_lines,
+        "content": untagged,
+        "params": st.dictionaries(anything, anything, max_size=3),
+    },
 )
 batches = st.fixed_dictionaries(
     {
         "senderMail": st.just("news@example.com"),
-        "subject": untagged,
+        "subject": untagged_lines,
         "content": untagged,
         "messageVersions": st.lists(versions, min_size=1, max_size=4),
     },
-    optional={"senderName": at_most_bytes(200), "params": st.dictionaries(anything, anything, max_size=3)},
+    optional={"senderName": at_most_bytes(200, IN_A_LINE), "params": st.dictionaries(anything, anything, max_size=3)},
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api.contact_rows import Reject
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.rejects import RejectSpool
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
@@ -267,3 +268,31 @@ def test_any_number_of_rejects_takes_little_memory(tmp_path: Path) -> None:
         assert spool.summary() == "email is empty (50000)"
         spool.write(str(tmp_path / "rejects.jsonl"))
         assert [reject.row_number for reject in spool] == list(range(1, 50_001))
+
+
+def test_a_number_that_python_does_not_write_is_set_aside() -> None:
+    with RejectSpool() as spool:
+        spool.add(
+            Reject(row_number=7, field="name", reason="too long", row=("ada@example.com", 10**5000, [10**5000], 5))
+        )
+        (kept,) = spool
+    assert kept.row[0] == "ada@example.com"
+    assert [str(value).partition(" with")[0] for value in kept.row[1:]] == [
+        "a value of type int",
+        "a value of type list",
+        "5",
+    ]
+
+
+def test_an_import_with_such_a_number_goes_on(run: Run, emulator: Emulator, tmp_path: Path) -> None:
+    rows = [{"email": "ada@example.com", "name": 10**5000}, {"email": "bob@example.com", "name": "Bob"}]
+    path = f"file://{tmp_path}/rejects.jsonl"
+
+    done = run(
+        lambda: MailImportContactsOperator(
+            task_id=TASK, contacts=lambda: rows, max_reject_fraction=0.5, rejects_path=path
+        )
+    )
+
+    assert done.state == "success"
+    assert [contact["email"] for contact in emulator.contacts()] == ["bob@example.com"]
