@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, MailStatus, find_campaign
 from airflow_provider_mail.api.errors import (
-    MailAuthError,
     MailConflictError,
     MailError,
     MailMissingError,
@@ -55,8 +54,6 @@ def end_campaign(request: CancelCampaign, *, missing_ok: bool = True) -> Flow[bo
         return False
     try:
         yield request
-    except MailAuthError:
-        raise
     except MailRejectedError as refusal:
         found = yield from find_campaign(request.mail_name)
         if found is None or found.mail_status == MailStatus.DRAFT:
@@ -77,15 +74,13 @@ def is_scheduled(mail_name: str) -> Flow[bool]:
     """
     try:
         yield CancelCampaign(mail_name=mail_name, sandbox_mode=True)
-    except MailAuthError:
-        raise
     except MailRejectedError:
         return False
     return True
 
 
 def _shown(mail_name: str, error: MailError) -> Flow[tuple[Campaign | None, str]]:
-    if not isinstance(error, MailRejectedError) or isinstance(error, MailAuthError):
+    if not isinstance(error, MailRejectedError):
         return None, ""
     try:
         found: Campaign | None = yield from find_campaign(mail_name)

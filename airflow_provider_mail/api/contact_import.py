@@ -22,7 +22,7 @@ from airflow_provider_mail.api.base import MailRequest, MailResponse, Sandboxed
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row, RowChecker
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
-from airflow_provider_mail.api.errors import MailAuthError, MailError, MailRejectedError, MailValidationError
+from airflow_provider_mail.api.errors import MailError, MailRejectedError, MailValidationError
 
 MOST_REFUSED_ALONE = 50
 """So many refused rows in one chunk mean that the rows are not the reason: the refusal is passed on."""
@@ -346,8 +346,6 @@ class _Courier:
         sent.requests += 1
         try:
             self._client.send(_EncodedImport(body=body))
-        except MailAuthError:
-            raise
         except MailRejectedError as refusal:
             return refusal
         sent.accepted += rows

@@ -20,7 +20,7 @@ from airflow_provider_mail.api.base import (
     Resource,
     Sandboxed,
 )
-from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
+from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.api.types import Address, PhoneNumber, ServiceTime, Text
 
 
@@ -185,8 +185,6 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
         """Ask the service whether the contact is (still) there."""
         try:
             answer = yield GetContact(email=self.email)
-        except MailAuthError:
-            raise
         except MailRejectedError as refusal:
             if refusal.code is None:
                 raise  # Somebody else's words, such as a proxy's: they say nothing about the contact.

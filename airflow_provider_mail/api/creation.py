@@ -22,7 +22,6 @@ from airflow_provider_mail.api.campaigns import (
 from airflow_provider_mail.api.cancelling import cancel_campaign, is_scheduled
 from airflow_provider_mail.api.clock import ServiceClock
 from airflow_provider_mail.api.errors import (
-    MailAuthError,
     MailConflictError,
     MailError,
     MailIncompleteCampaignError,
@@ -107,8 +106,6 @@ def create_campaign(
             break
         try:
             answer: CreateCampaignResponse = yield request
-        except MailAuthError:
-            raise
         except MailError as error:
             # A refusal may mean that the name has been taken meanwhile; a lost answer may hide a success.
             if not error.may_have_taken_effect and not isinstance(error, MailRejectedError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class MailError(Exception):
@@ -42,6 +42,16 @@ class MailError(Exception):
         self.status = status
         self.code = code
         self.service_message = service_message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own way calls the class with ``args``, which fails where a keyword argument is required.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[MailError], args: tuple[Any, ...], state: dict[str, Any]) -> MailError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class MailConfigError(MailError):
@@ -107,8 +117,8 @@ class MailRejectedError(MailServiceError):
     """The service refused the request (4xx): repeating it unchanged is pointless."""
 
 
-class MailAuthError(MailRejectedError):
-    """The service refused the credentials (401)."""
+class MailAuthError(MailServiceError):
+    """The service refused the credentials (401). No :class:`MailRejectedError`: it says nothing about the request."""
 
 
 class MailRateLimitError(MailServiceError):

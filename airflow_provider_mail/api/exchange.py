@@ -23,7 +23,6 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailAnswerLostError,
-    MailAuthError,
     MailConfigError,
     MailConnectError,
     MailError,
@@ -185,8 +184,7 @@ class Exchange:
 
 def _was_looked_for(request: MailRequest[Any], error: MailError) -> bool:
     """Whether a refusal may come of what an earlier attempt has done, so that it is worth a look."""
-    refused = isinstance(error, MailRejectedError) and not isinstance(error, MailAuthError)
-    return refused and request.effect is Effect.DELETE
+    return isinstance(error, MailRejectedError) and request.effect is Effect.DELETE
 
 
 def _in_doubt(error: MailError) -> MailError:

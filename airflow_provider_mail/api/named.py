@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol
 
 from airflow_provider_mail.api.base import Flow, Pause
 from airflow_provider_mail.api.errors import (
-    MailAuthError,
     MailConflictError,
     MailError,
     MailMissingError,
@@ -62,8 +61,6 @@ def create(
     for attempt in range(1, tries + 1):
         try:
             yield request  # type: ignore[misc]
-        except MailAuthError:
-            raise
         except MailError as error:
             # A refusal may mean that the name has been taken meanwhile; a lost answer may hide a success.
             if not error.may_have_taken_effect and not isinstance(error, MailRejectedError):
@@ -108,8 +105,6 @@ def delete(request: Deletes, *, missing_ok: bool = True) -> Flow[bool]:
         return False
     try:
         yield request  # type: ignore[misc]
-    except MailAuthError:
-        raise
     except MailRejectedError:
         if (yield from request.exists()):
             raise

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from airflow_provider_mail.api.base import PagedRequest, PageResponse
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
+from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.api.paging import Changes, Pager
 
 Item = TypeVar("Item")
@@ -42,8 +42,6 @@ def pages_at_once(
                         asked[index] = pool.submit(client.send, each)
                 try:
                     page = asked.pop(wanted.page_index or 1).result()
-                except MailAuthError:
-                    raise
                 except MailRejectedError as refusal:
                     pager.refused(refusal)
                     continue

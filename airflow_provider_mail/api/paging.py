@@ -20,7 +20,6 @@ from typing import Any, Generic, TypeVar
 from airflow_provider_mail.api.base import Flow, PagedRequest, PageResponse
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
-    MailAuthError,
     MailIncompleteError,
     MailRejectedError,
     MailValidationError,
@@ -205,8 +204,6 @@ def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
     assert request is not None, "the last page was read already"
     try:
         page: PageResponse[Item] = yield request
-    except MailAuthError:
-        raise
     except MailRejectedError as error:
         pager.refused(error)
         return []

@@ -12,7 +12,7 @@ from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.creation import COMPARED, differences
-from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, MailServerError, MailValidationError
+from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.paging import Pager, next_page
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, Sender
@@ -271,8 +271,6 @@ def _service(request: CreateCampaign, ignore: Collection[str], report: Report) -
         return
     try:
         yield request.model_copy(update={"sandbox_mode": True})
-    except MailAuthError:
-        raise
     except (MailRejectedError, MailServerError) as refusal:
         if not isinstance(refusal, MailRejectedError) and refusal.code != 500:
             raise

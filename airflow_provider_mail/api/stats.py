@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailIncompleteError, MailRejectedError
+from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
 from airflow_provider_mail.api.paging import Pager, next_page
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
 
@@ -92,8 +92,6 @@ def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
 def _named(request: GetCampaignStats) -> Flow[Found]:
     try:
         answer: CampaignStatsResponse = yield request
-    except MailAuthError:
-        raise
     except MailRejectedError:
         return {}  # perhaps it has no statistics; those that have are counted
     return checked(request, answer)

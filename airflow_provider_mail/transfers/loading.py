@@ -151,16 +151,15 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         return window(context, self.start_day, self.end_day, self.lookback_days)
 
     def _transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
+        from airflow_provider_mail.api.errors import MailRejectedError
 
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:
-            if not isinstance(error, MailAuthError):
-                # The document shows no longest window, and no reason why else the statistics could be refused.
-                days = (end_day - start_day).days + 1
-                asked = f"start_day {start_day}, end_day {end_day}: {days} days were asked for, perhaps too many"
-                error.args = (f"{error}; {asked}",)
+            # The document shows no longest window, and no reason why else the statistics could be refused.
+            days = (end_day - start_day).days + 1
+            asked = f"start_day {start_day}, end_day {end_day}: {days} days were asked for, perhaps too many"
+            error.args = (f"{error}; {asked}",)
             raise
 
 
