@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MODULES = {"mysqlclient": "MySQLdb", "mysql-connector-python": "mysql.connector"}
 CLIENTS = [client for client, module in _MODULES.items() if importlib.util.find_spec(module)]
-"""The installed drivers of Airflow's `MySqlHook`: mysqlclient is its default and has to be compiled, the other has not."""
+"""The installed drivers of Airflow's `MySqlHook`: its default, mysqlclient, has to be compiled."""
 
 CLIENT = os.environ.get("MAIL_TEST_MYSQL_CLIENT") or next(iter(CLIENTS))
 """The driver that the tests use."""
