@@ -74,7 +74,11 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
         asked = retry_after_seconds(answer.headers)
         raise MailRateLimitError(f"{where}: too many requests{said}", retry_after=asked, **details)
     if verdict == 401:
-        raise MailAuthError(f"{where}: the service refused the credentials{said}", **details)
+        raise MailAuthError(
+            f"{where}: the service refused the credentials{said}. Check the connection's password (API key) or "
+            "access_token, and that auth_type fits",
+            **details,
+        )
     if verdict == 408:
         raise MailAnswerLostError(f"{where}: the service gave up waiting{said}", **details)
     if 400 <= verdict < 500:
@@ -109,11 +113,14 @@ def _code(body: Mapping[str, Any] | None) -> int | None:
     return code if is_code else None
 
 
-_ADDRESS = re.compile(r"[^\s<>\"'(),;:=]+@[^\s<>\"'(),;:=]+")
+_WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 
 
 def _message(body: Mapping[str, Any] | None, hidden: Collection[str], request: MailRequest[Any]) -> str:
-    """What the service says, in one short line without what it may have repeated of a request: secrets, people."""
+    """What the service says, in one short line without what it may have repeated of a request: secrets, people.
+
+    The sender that the request names is shown: an address that a company writes from is no personal data.
+    """
     message = None if body is None else body.get("message")
     if not isinstance(message, str) or not message:
         return ""
@@ -123,8 +130,13 @@ def _message(body: Mapping[str, Any] | None, hidden: Collection[str], request: M
             message = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "***", message)
     for secret in hidden:
         message = message.replace(secret, "***")
-    message = _ADDRESS.sub("***", message)
+    senders = {sender.casefold() for sender in request.senders()}
+    message = _WORD.sub(lambda word: "***" if _is_address(word[0], senders) else word[0], message)
     return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
+
+
+def _is_address(word: str, but: Collection[str]) -> bool:
+    return "@" in word[1:-1] and word.rstrip(".!?").casefold() not in but
 
 
 TIMEOUTS = 4

@@ -43,6 +43,9 @@ PERSONAL = frozenset(
 )
 """Fields that say who somebody is."""
 
+SENDERS = ("sender_mail", "sender_email", "from_domain")
+"""Fields that hold a sender's address. It belongs to the company, not to a person, so messages show it."""
+
 
 class Discreet(BaseModel):
     """Its ``repr``, which ends up in logs and tracebacks, says nothing of people."""
@@ -128,6 +131,11 @@ class MailRequest(Part, Generic[R_co]):
     def personal(self) -> Iterator[str]:
         """What it says of people, text by text: the service may repeat it in its answer."""
         yield from _texts(self.model_dump(), wanted=False)
+
+    def senders(self) -> list[str]:
+        """The sender addresses that it names."""
+        given = (getattr(self, name, None) for name in SENDERS)
+        return [address for address in given if isinstance(address, str)]
 
     def query(self) -> dict[str, str]:
         """The same fields as query parameters, for the two operations that are ``GET``."""

@@ -134,7 +134,7 @@ class MailClient:
                     collector.feed(piece)
                 return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            failure = transport_error(call.operation, error)
+            failure = transport_error(call.operation, error, self.config)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
         raise failure
 
@@ -223,7 +223,7 @@ class AsyncMailClient:
                         collector.feed(piece)
                     return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            failure = transport_error(call.operation, error)
+            failure = transport_error(call.operation, error, self.config)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
         raise failure
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import httpx
 from pydantic import SecretStr
 
+from airflow_provider_mail.api.advice import connect_error_message, network_reason
 from airflow_provider_mail.api.answers import judge
 from airflow_provider_mail.api.base import Effect, Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api.clock import ServiceClock
@@ -213,7 +214,7 @@ def _sentence(error: MailError) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def transport_error(operation: str, error: Exception) -> MailError:
+def transport_error(operation: str, error: Exception, config: ClientConfig) -> MailError:
     """Our error for one on the way: did the request provably not arrive, or is its fate unknown?
 
     The other error is not chained: httpx's carries the request with its credentials.
@@ -226,11 +227,9 @@ def transport_error(operation: str, error: Exception) -> MailError:
             operation=operation,
         )
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError):
-        reason = f"{kind}: {error}"
+        reason = network_reason(error)
         return MailConnectError(
-            f"{operation}: the service was not reached ({reason}): is the connection's host right?",
-            operation=operation,
-            reason=reason,
+            f"{operation}: {connect_error_message(reason, config)}", operation=operation, reason=reason
         )
     if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
         return MailConfigError(f"{operation}: the request could not be built ({kind})", operation=operation)

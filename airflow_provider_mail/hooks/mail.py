@@ -108,10 +108,14 @@ class MailHook(BaseHook):
 
         :raises MailConfigError: naming the connection and its fields that are missing or wrong.
         """
+        from airflow_provider_mail.api.advice import clear_text_warning
+
         with forgetting():
             config = client_config(self._connection)
         if config.auth_type == "oauth" and (ending := token_ending(self._connection)):
             self.log.warning("connection %r: %s", self.mail_conn_id, ending)
+        if warning := clear_text_warning(config):
+            self.log.warning("connection %r: %s", self.mail_conn_id, warning)
         return config
 
     @cached_property

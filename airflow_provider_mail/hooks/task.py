@@ -32,9 +32,11 @@ class MailTask:
 
     def mail_errors(self) -> AbstractContextManager[None]:
         """Where errors of the service become what Airflow understands."""
-        from airflow_provider_mail.hooks.errors import airflow_errors
+        from airflow_provider_mail.api.base import SENDERS
+        from airflow_provider_mail.hooks.errors import AirflowErrors
 
-        return airflow_errors(self.mail_conn_id)
+        given = (getattr(self, name, None) for name in SENDERS)
+        return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
 
     def ask(self, flow: Flow[T]) -> T | MailError:
         """Ask the service, for somebody who waits; a failed look is a result too."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailError
+from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailError, MailServiceError
 from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.hooks.errors import without_addresses
 from airflow_provider_mail.hooks.mail import MailHook
@@ -24,6 +24,9 @@ SECONDS = 20.0
 
 MOST_CHARACTERS = 500
 """Of an error in the log."""
+
+MOST_READ = 10_000
+"""Characters of an error that are looked through for addresses; what is shown lies well within."""
 
 
 class HurriedHook(MailHook):
@@ -103,9 +106,12 @@ def warn_of_left_out(letter: Letter) -> None:
 
 
 def in_short(error: Exception) -> str:
-    """One line about an error, without addresses."""
+    """One line about an error, without people's addresses."""
+    if isinstance(error, MailServiceError | MailAmbiguousSendError):
+        # There is nothing of a request in them any more but the sender.
+        return " ".join(str(error).split())[:MOST_CHARACTERS]
     text = str(error) if isinstance(error, MailError) else f"{type(error).__name__}: {error}"
-    return without_addresses(" ".join(text.split()))[:MOST_CHARACTERS]
+    return without_addresses(" ".join(text[:MOST_READ].split()))[:MOST_CHARACTERS]
 
 
 def _told(hook: MailHook, letter: Letter) -> str:

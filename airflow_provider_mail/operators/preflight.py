@@ -96,8 +96,9 @@ class MailPreflightOperator(BaseCampaignOperator):
             request = self.request(context)
             rules = self._rules(context)
             report: Report = self.hook.run(preflight(request, rules, ignore=self.ignore_differences))
-        findings = [asdict(each) | {"text": without_addresses(each.text)} for each in report.findings]
-        table = without_addresses(report.table())
+        sender = [request.sender_mail]
+        findings = [asdict(each) | {"text": without_addresses(each.text, sender)} for each in report.findings]
+        table = without_addresses(report.table(), sender)
         errors, warnings = report.count("error"), report.count("warning")
         self.log.info(
             "Campaign %r: %d errors, %d warnings; nothing was changed.\n%s", request.mail_name, errors, warnings, table

@@ -10,9 +10,12 @@ import pytest
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import DeleteContact, UpsertContact
+from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
+from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, Driver
+from tests.support.processes import free_port
 
 REQUESTS = [UpsertContact(email=f"contact-{number}@example.com", name=str(number)) for number in range(60)]
 
@@ -117,3 +120,13 @@ def test_the_loop_goes_on_while_a_request_waits(emulator: Emulator) -> None:
         return ticks
 
     assert asyncio.run(count_ticks()) > 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_both_clients_say_why_nothing_was_reached(kind: str, host: str) -> None:
+    url = f"http://{host}:{free_port()}"
+    config = ClientConfig(base_url=url, api_key="key", retry=RetryRule(attempts=1, total_seconds=0))
+    with pytest.raises(MailConnectError) as raised:
+        send_all(kind, config)
+    assert f"{url} cannot be reached: nothing listens there; check host (base URL) and port." in str(raised.value)

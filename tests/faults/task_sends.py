@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider_mail.api.errors import MailIncompleteCampaignError
+from airflow_provider_mail.api.errors import MailIncompleteCampaignError, chain_of
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
@@ -45,7 +45,9 @@ class CreateCampaign(TaskWorkload):
     def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
         # What the service kept, or seems to have kept, a person must deal with.
         kept = any(each["keptBecause"] for each in service.campaigns(NAME))
-        return kept or isinstance(error and error.__cause__, MailIncompleteCampaignError)
+        return kept or (
+            error is not None and any(isinstance(each, MailIncompleteCampaignError) for each in chain_of(error))
+        )
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         yield from campaigns_held(service)

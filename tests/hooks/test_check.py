@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from airflow.models import Connection
 
+from airflow_provider_mail.api.advice import clear_text_warning
+from airflow_provider_mail.api.errors import MailConnectError
+from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks import check
 from airflow_provider_mail.hooks.mail import MailHook
@@ -85,19 +88,71 @@ def test_a_certificate_that_is_not_trusted(make_hook: MakeHook, tmp_path: Path) 
         assert words.endswith("Set ca_bundle on the connection if the certificate is your own")
 
 
-@pytest.mark.parametrize("proxy", [Proxy(refuses=True), None])
-def test_the_proxy_does_not_let_it_through(make_hook: MakeHook, proxy: Proxy | None) -> None:
+def test_the_proxy_does_not_let_it_through(make_hook: MakeHook) -> None:
     host = "https://api.example.com"
-    if proxy is None:
-        url = f"http://127.0.0.1:{free_port()}"
-        words = say(make_hook, host=host, password=API_KEY, extra={"proxy": url})
-    else:
-        with proxy:
-            url = proxy.url
-            words = say(make_hook, host=host, password=API_KEY, extra={"proxy": url})
-        assert "the proxy does not let it through; check proxy" in words
-        assert proxy.seen == ["CONNECT api.example.com:443 HTTP/1.1"]
-    assert words.startswith(f"{host} cannot be reached through the proxy {url}: ")
+    with Proxy(refuses=True) as proxy:
+        words = say(make_hook, host=host, password=API_KEY, extra={"proxy": proxy.url})
+    assert words.startswith(
+        f"{host} cannot be reached through the proxy {proxy.url}: the proxy does not let it through; check proxy. ("
+    )
+    assert proxy.seen == ["CONNECT api.example.com:443 HTTP/1.1"]
+
+
+def test_a_proxy_that_is_dead_is_not_the_hosts_fault(make_hook: MakeHook) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    words = say(make_hook, host="https://api.example.com", password=API_KEY, extra={"proxy": url})
+    assert words.startswith(
+        f"https://api.example.com cannot be reached through the proxy {url}: nothing listens at the proxy's address; "
+        "check proxy. ("
+    )
+
+
+def test_a_proxy_of_the_environment_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, make_hook: MakeHook
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:lovelace@{address}")
+    monkeypatch.setenv("https_proxy", f"http://ada:lovelace@{address}")
+    words = say(make_hook, host="https://api.example.com", password=API_KEY)
+    assert f"through the proxy http://{address}: nothing listens at the proxy's address; check HTTPS_PROXY" in words
+    assert "lovelace" not in words
+
+
+def test_errors_of_the_hook_say_the_same(make_hook: MakeHook) -> None:
+    hook = make_hook(host=f"127.0.0.1:{free_port()}", password=API_KEY)
+    _, words = hook.test_connection()
+    with pytest.raises(MailConnectError) as raised:
+        hook.send(GetLists())
+    assert str(raised.value) == f"/v5/lists/get: {words}"
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [
+        ("http://mail.example.com", True),
+        ("http://10.0.0.7:8025", True),
+        ("https://mail.example.com", False),
+        ("http://127.0.0.1:8025", False),
+        ("http://localhost:8025", False),
+        ("http://[::1]:8025", False),
+    ],
+)
+def test_a_key_in_clear_is_warned_of(
+    make_hook: MakeHook, emulator: Emulator, capfd: pytest.CaptureFixture[str], host: str, warned: bool
+) -> None:
+    hook = make_hook(host=host, password=emulator.api_key)
+    config = hook.config
+    words = f"host (base URL): {host} is not encrypted, so the password (API key) and all that is sent can be read"
+    assert ("is not encrypted" in "".join(capfd.readouterr())) is warned
+    assert (words in clear_text_warning(config)) is warned
+
+
+def test_the_button_warns_of_a_key_in_clear(make_hook: MakeHook, emulator: Emulator) -> None:
+    # Linux takes it for this machine, and we for any.
+    host = emulator.base_url.replace("127.0.0.1", "0.0.0.0")
+    works, words = make_hook(host=host, password=emulator.api_key).test_connection()
+    assert works, words
+    assert f"Warning: host (base URL): {host} is not encrypted" in words
 
 
 def test_nobody_answers(make_hook: MakeHook) -> None:

@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from airflow_provider_mail.api.advice import PROXY_UNREACHED, UNREACHED, clear_text_warning, explain
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.exchange import transport_error
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from airflow_provider_mail.hooks.check import UNREACHED, in_words
 from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.hooks.conftest import API_KEY
@@ -109,12 +109,16 @@ def said(make_hook: MakeHook, emulator: Emulator, tmp_path: Path) -> list[str]:
     emulator.faults.add("html_before", status=404)
     say(password=key)
     config = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, timeout=10)
+    in_clear = ClientConfig(base_url="http://api.example.com", api_key=API_KEY)
     not_easily_made = (
         httpx.ConnectTimeout("timed out"),
         httpx.ConnectError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)"),
         httpx.ReadTimeout("timed out"),
     )
-    return words + [in_words(transport_error("/v5/lists/get", error), config) for error in not_easily_made]
+    works = f"http://api.example.com accepts the key. Warning: {clear_text_warning(in_clear)}."
+    return [*words, works] + [
+        explain(transport_error("/v5/lists/get", error, config), config) for error in not_easily_made
+    ]
 
 
 def test_whatever_the_button_says_is_in_the_table(said: list[str]) -> None:
@@ -132,8 +136,10 @@ def test_whatever_the_button_says_is_in_the_table(said: list[str]) -> None:
 
 def test_every_reason_not_to_be_reached_is_explained() -> None:
     for words in UNREACHED.values():
-        if "proxy does not" not in words:
+        if "proxy" not in words:
             assert words.split(";")[0] in PAGE, words
+    for words in PROXY_UNREACHED.values():
+        assert words.endswith("check {proxy}.")
 
 
 # --- the examples ---

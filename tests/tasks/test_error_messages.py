@@ -202,14 +202,23 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "connection 'mail_default': extra: unknown field sandBox; known are ...": lambda stage: stage.wrong_connection(
         extra={"sandBox": True}
     ),
-    "... the service was not reached (ConnectError: [Errno -...": lambda stage: stage.wrong_connection(
+    "connection 'mail_default': ...: http... cannot be reached: there is no host of that name; "
+    "check host (base URL). (ConnectError: [Errno -...": lambda stage: stage.wrong_connection(
         host="https://no-such-host.invalid"
     ),
-    "... the service was not reached (ConnectError: [Errno ...] Connection refused)...": lambda stage: (
+    "connection 'mail_default': ...: http... cannot be reached: nothing listens there; "
+    "check host (base URL) and port. (ConnectError: [Errno ...] Connection refused)": lambda stage: (
         stage.wrong_connection(host="http://127.0.0.1:9")
     ),
-    "... the service was not reached (ConnectError: [SSL: WRONG_VERSION_NUMBER] ...": lambda stage: (
-        stage.wrong_connection(host=stage.emulator.base_url.replace("http:", "https:"))
+    # Without a scheme, too: it is https then.
+    "connection 'mail_default': ...: https... cannot be reached: no TLS is spoken there; is it http:// instead of "
+    "https:// (http://...), or another port? (ConnectError: [SSL: ...": (
+        lambda stage: stage.wrong_connection(host=stage.emulator.base_url.replace("http:", "https:")),
+        lambda stage: stage.wrong_connection(host=stage.emulator.base_url.removeprefix("http://")),
+    ),
+    "connection 'mail_default': ...: http... cannot be reached through the proxy http://...: nothing listens at the "
+    "proxy's address; check proxy. (ConnectError: [Errno ...] Connection refused)": lambda stage: (
+        stage.wrong_connection(extra={"proxy": "http://127.0.0.1:9"})
     ),
     "... the service's certificate is not trusted: ... Set ca_bundle on the connection...": (
         lambda stage: stage.wrong_connection(host=stage.certificate().base_url)
@@ -220,7 +229,8 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "connection 'mail_default': ca_bundle: no such file: ...": lambda stage: stage.wrong_connection(
         extra={"ca_bundle": "/no/such.pem"}
     ),
-    "... the service refused the credentials: ...": lambda stage: stage.wrong_connection(password="another"),
+    "connection 'mail_default': ... the service refused the credentials: .... Check the connection's password "
+    "(API key) or access_token, and that auth_type fits": lambda stage: stage.wrong_connection(password="another"),
     "... the address answers with a redirect (HTTP 307), which is not followed: "
     "set the connection's host to the final address": lambda stage: [fault(stage, "redirect"), statistics()],
     "... HTTP 200 with no JSON object instead of the service's answer: is the connection's host the service's address, "

@@ -101,7 +101,7 @@ def test_one_set_of_arguments_is_looked_at_and_then_created(run: Run, new_dag: C
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"sender_mail": "a@else.example"}, "sender: ***@else.example is no sender of the account"),
+        ({"sender_mail": "a@else.example"}, "sender: a@else.example is no sender of the account"),
         ({"send_list_names": ["nobody"]}, "lists: there is no list 'nobody'"),
         ({"send_list_names": ["staff"], "repel_list_names": None}, "lists: 'staff' is empty"),
         ({"repel_list_names": ["gone"]}, "excluded lists: there is no list 'gone'"),
@@ -154,13 +154,13 @@ def test_who_decides(run: Run, emulator: Emulator, arguments: dict[str, Any], fa
     assert done.returned["errors"] == (2 if "send_list_names" in arguments else 0)
 
 
-def test_findings_hold_no_addresses(run: Run, emulator: Emulator, connect: Connect) -> None:
+def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, connect: Connect) -> None:
     said = "planted-one@example.com is on holiday"
     emulator.faults.add("code_before", "campaign/mail/sends", code=403, message=said, http_status=200)
 
-    done = run(lambda: look(sender_mail="planted-two@example.com", fail_on="never"))
+    done = run(lambda: look(sender_mail="promo@example.com", fail_on="never"))
 
-    assert "***@example.com is no sender" in done.returned["table"]
+    assert "promo@example.com is no sender" in done.returned["table"]
     assert "*** is on holiday" in done.returned["table"]
     pushed = json.dumps([*done.result.xcoms().values()])
     assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []
