@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags, task_instance_name
+from airflow_provider_mail.operators.content_file import from_file
 from airflow_provider_mail.operators.hidden import revealed
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class BaseCampaignOperator(MailTask, BaseOperator):
     :param sender_mail: a verified sender of the account.
     :param sender_name: its display name. Default: ``sender_mail``.
     :param subject: may hold tags such as ``{{tag}}`` (in a template field written ``{% raw %}{{tag}}{% endraw %}``).
-    :param content: HTML, with tags likewise; ``{% include 'news.html' %}`` takes it from a file in the DAG's folder.
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well.
     :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
     :param only_save: save a draft and send nothing.
     :param send_list_names: target lists; needed unless ``only_save``.
@@ -98,7 +100,7 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         self.sender_mail = sender_mail
         self.sender_name = sender_name
         self.subject = subject
-        self.content = content
+        self.content = from_file(content)
         self.send_date = send_date
         self.only_save = only_save
         self.send_list_names = send_list_names

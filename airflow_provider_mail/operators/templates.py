@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.hooks.task import check_flags
+from airflow_provider_mail.operators.content_file import from_file
 from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         For more information on how to use this operator, see ``docs/resources.md``.
 
     :param template_name: its name: 250.
-    :param template_content: HTML, or the name of an ``.html`` file in the DAG's folder. The service's tags are written
-        ``{% raw %}{{tag}}{% endraw %}``, since Airflow renders the field, and so the file.
+    :param template_content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
+        ``template_searchpath``. The service's tags are written ``{% raw %}{{tag}}{% endraw %}``, since Airflow renders
+        the field, and so the file.
     :param template_subject: the subject, with tags likewise.
     :param editor_type: ``DRAG`` (the service's default) or ``CLASSIC``; never compared, since it is not returned.
     :param replace: delete one that exists and differs and store this one; for a moment there is none. Default: fail.
@@ -40,7 +42,6 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         "template_subject",
         "editor_type",
     )
-    template_ext: Sequence[str] = (".html", ".htm")
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
     thing = "template"
 
@@ -57,7 +58,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         super().__init__(**kwargs)
         check_flags(replace=replace)
         self.template_name = template_name
-        self.template_content = template_content
+        self.template_content = from_file(template_content)
         self.template_subject = template_subject
         self.editor_type = editor_type
         self.replace = replace

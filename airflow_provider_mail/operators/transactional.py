@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags, task_instance_name
+from airflow_provider_mail.operators.content_file import from_file
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class BaseSendOperator(MailTask, BaseOperator):
     :param sender_name: its display name.
     :param subject: subject; may hold tags such as ``{{tag}}`` (in a template field written
         ``{% raw %}{{tag}}{% endraw %}``).
-    :param content: HTML, with tags likewise.
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well.
     :param reply_to: where answers go.
     :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
     :param category: label for reports: letters and digits, 100 bytes.
@@ -102,7 +104,7 @@ class BaseSendOperator(MailTask, BaseOperator):
         self.sender_mail = sender_mail
         self.sender_name = sender_name
         self.subject = subject
-        self.content = content
+        self.content = from_file(content)
         self.reply_to = reply_to
         self.send_date = send_date
         self.category = category

@@ -1,0 +1,161 @@
+"""Content that is the name of a file: what is in it is mailed, and never the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.content_file import from_file
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
+from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+
+NewDag = Callable[..., DAG]
+SENDER = "news@example.com"
+FILE = "<p>{% raw %}{{name}}{% endraw %}: {{ params.day }}</p>\n<p>Unsubscribe</p>"
+TEXT = "<p>{{name}}: Monday</p>\n<p>Unsubscribe</p>"
+
+
+@pytest.fixture(autouse=True)
+def _service(emulator: Emulator) -> None:
+    emulator.add_list("newsletter", ["ada@example.com"])
+
+
+@pytest.fixture
+def dag(new_dag: NewDag, tmp_path: Path) -> DAG:
+    for name in ("newsletter.html", "newsletter.txt", "It's new.HTM"):
+        (tmp_path / name).write_text(FILE)
+    (tmp_path / "carts.sql").write_text("SELECT 'ada@example.com' AS email")
+    return new_dag(template_searchpath=str(tmp_path), params={"day": "Monday"})
+
+
+def campaign(operator: Any = MailCreateCampaignOperator, **arguments: Any) -> Any:
+    given = {"task_id": TASK, "sender_mail": SENDER, "subject": "News", "send_list_names": ["newsletter"]}
+    return operator(**given | arguments)
+
+
+def contents(emulator: Emulator) -> list[Any]:
+    """Of everything that the service was sent to keep or to mail."""
+    paths = ("campaign/mail/sends", "transactional/mail/sends_customised", "campaign/mail/template/add")
+    bodies = [entry["body"] for path in paths for entry in emulator.journal.entries(path)]
+    return [body.get("content", body.get("templateContent")) for body in bodies]
+
+
+@pytest.mark.parametrize("name", ["newsletter.html", "newsletter.txt", "It's new.HTM"])
+def test_of_a_campaign(run: Run, dag: DAG, emulator: Emulator, name: str) -> None:
+    with dag:
+        campaign(content=name)
+    assert run(dag).state == "success"
+    assert contents(emulator) == [TEXT]
+
+
+def test_of_a_message(run: Run, dag: DAG, emulator: Emulator) -> None:
+    attachment = {"file_name": "terms.txt", "file_data": "eA=="}
+    with dag:
+        MailSendOperator(
+            task_id=TASK,
+            sender_mail=SENDER,
+            to="ada@example.com",
+            subject="news.html",
+            content="newsletter.html",
+            attachment=attachment,
+        )
+    assert run(dag).state == "success"
+    (body,) = [entry["body"] for entry in emulator.journal.entries("transactional/mail/sends_customised")]
+    assert (body["content"], body["subject"], body["attachment"]["fileName"]) == (TEXT, "news.html", "terms.txt")
+
+
+def test_of_a_batch_and_of_a_template(run: Run, dag: DAG, emulator: Emulator) -> None:
+    with dag:
+        MailSendBatchOperator(
+            task_id=TASK,
+            sender_mail=SENDER,
+            subject="x",
+            content="newsletter.html",
+            messages=[{"to": "ada@example.com"}],
+        )
+        MailCreateTemplateOperator(
+            task_id="template", template_name="hello.html", template_subject="x", template_content="newsletter.html"
+        )
+    assert run(dag).result.state == "success"
+    assert contents(emulator) == [TEXT, TEXT]
+    assert [template["name"] for template in emulator.templates()] == ["hello.html"]
+
+
+def test_of_a_batch_from_a_query_in_a_file(run: Run, dag: DAG, emulator: Emulator, crm: SqlDatabase) -> None:
+    with dag:
+        SqlToMailBatchOperator(
+            task_id=TASK, sql_conn_id="crm", sql="carts.sql", sender_mail=SENDER, subject="x", content="newsletter.html"
+        )
+    assert run(dag).state == "success"
+    assert contents(emulator) == [TEXT]
+
+
+def test_of_mapped_tasks(run: Run, dag: DAG, emulator: Emulator) -> None:
+    with dag:
+        campaign(
+            lambda **given: MailCreateCampaignOperator.partial(**given).expand(
+                content=["newsletter.html", "newsletter.txt"]
+            )
+        )
+    assert run(dag).result.state == "success"
+    assert contents(emulator) == [TEXT, TEXT]
+
+
+def test_of_a_name_that_a_template_makes(run: Run, dag: DAG, emulator: Emulator) -> None:
+    with dag:
+        campaign(content="{% include 'news' ~ 'letter.html' %}")
+    assert run(dag).state == "success"
+    assert contents(emulator) == [TEXT]
+
+
+def test_a_file_that_is_not_there(run: Run, dag: DAG, emulator: Emulator) -> None:
+    with dag:
+        campaign(content="newsletters.html")
+    done = run(dag)
+    assert done.state == "failed"
+    assert "newsletters.html" in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.parametrize("operator", [MailCreateCampaignOperator, MailPreflightOperator])
+def test_a_name_that_another_task_returned_is_refused(run: Run, dag: DAG, emulator: Emulator, operator: Any) -> None:
+    @task
+    def name() -> str:
+        return "newsletter.html"
+
+    with dag:
+        campaign(operator, content=name())
+    done = run(dag)
+    assert done.state == "failed"
+    assert "content: is only the name of a file" in done.log
+    assert emulator.journal.count() == 0
+
+
+def test_a_name_in_a_message_is_refused(run: Run, dag: DAG, emulator: Emulator) -> None:
+    with dag:
+        MailSendBatchOperator(
+            task_id=TASK,
+            sender_mail=SENDER,
+            subject="x",
+            messages=[{"to": "ada@example.com", "content": "newsletter.html"}],
+        )
+    done = run(dag)
+    assert done.state == "failed"
+    assert "messages[0].content: is only the name of a file" in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "<p>a.html</p>", "Look at\na.html", "{{ params.name }}.html", "a.pdf", ["a.html"]]
+)
+def test_what_is_no_name_of_a_file(content: Any) -> None:
+    assert from_file(content) == content
