@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.api.base import PagedRequest
-    from airflow_provider_mail.warehouse.coverage import Coverage
+    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -98,8 +98,8 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     days, so ``lookback_days`` reads earlier days again and restates them. Rows of which nothing changed are not written
     again: when a day was last asked for stands in ``mail_loads``, a table beside this one.
 
-    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``
-    and ``unchanged``.
+    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``,
+    ``unchanged`` and, of campaigns, ``gone``.
 
     :param start_day: first day, ``YYYY-MM-DD``.
     :param end_day: last day, included.
@@ -209,6 +209,10 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         """What the load brings the whole of, so that rows that did not change need not be written again."""
         return None
 
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        """What the load brings the whole of, so that other rows are marked as gone; called before each reading."""
+        return None
+
     def check_empty(self) -> None:
         """Called when the list has no record, before that is believed."""
 
@@ -250,6 +254,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
                 self._streamed(pages, asked_at),
                 replace_where=self.replace_where(),
                 covers=self.covers(asked_at),
+                mark_gone=self.mark_gone(asked_at),
             )
 
     def _streamed(self, pages: Iterator[list[Any]], asked_at: datetime) -> Iterator[tuple[Any, ...]]:
@@ -263,5 +268,5 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
 
 def _counts(loaded: LoadResult) -> dict[str, int]:
     """What a load did, as far as the database tells."""
-    names = ("inserted", "changed", "unchanged")
+    names = ("inserted", "changed", "unchanged", "gone")
     return {name: count for name in names if (count := getattr(loaded, name)) is not None}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_mail.api.base import PagedRequest
-    from airflow_provider_mail.warehouse.coverage import Coverage
+    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -32,6 +32,10 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     The days between the first and the last of the window are noted in ``mail_loads``, unless ``mail_name`` or ``type``
     leave campaigns out. The zone of the service's days is not shown in the document, so of the first and the last it
     may not have told everything: their rows say themselves when they were last seen.
+
+    A campaign of one of these days that the service does not have any more (deleted, renamed or moved to another day)
+    is marked with ``gone_at``; the mark is cleared when it is there again. When no campaign comes at all, none is
+    marked.
 
     .. seealso::
         For more information on how to use this operator, see ``docs/statistics.md``.
@@ -103,20 +107,24 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
             return self._load(stats, asked_at, covers), {}
 
     def _load(self, stats: Iterable[Iterable[Any]], asked_at: datetime, covers: Coverage | None) -> LoadResult:
-        from airflow_provider_mail.warehouse.load import load
+        from airflow_provider_mail.warehouse.load import MarkGone, load
         from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
 
         conn_id, team = self.mail_conn_id, self.hook.team_name
+        none = True
 
         def rows() -> Iterator[tuple[Any, ...]]:
+            nonlocal none
             for records in stats:
                 for record in records:
+                    none = False
                     yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=asked_at)
 
         if snapshots_table := self.table_names().get("snapshots_table"):
             # The history first: a latest state can be asked for again tomorrow, today's cannot.
             load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()))
-        return load(self.sql_hook, self.declared_table(), self.table, rows(), covers=covers)
+        mark_gone = MarkGone(asked_at, lambda: [] if none else [covers.whole]) if covers else None
+        return load(self.sql_hook, self.declared_table(), self.table, rows(), covers=covers, mark_gone=mark_gone)
 
     def _covers(self, start_day: date, end_day: date, asked_at: datetime) -> Coverage | None:
         day = timedelta(days=1)
@@ -279,10 +287,13 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 class MailCampaignsToSqlOperator(BaseListToSqlOperator):
     """Loads the campaigns themselves: one row a task, in whatever state, without its content.
 
-    Tasks that the service has deleted stay in the table, with the ``observed_at`` at which they were last seen.
+    Tasks that the service has deleted stay in the table, with the ``observed_at`` at which they were last seen. A load
+    without a filter marks them with ``gone_at``: with ``all_team`` those of all teams, otherwise those of the teams
+    whose tasks came. The mark is cleared when they are there again. When no task comes at all, or with
+    ``on_change="accept"``, none is marked.
 
-    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed`` and
-    ``unchanged``.
+    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed``, ``unchanged``
+    and ``gone``.
 
     .. seealso::
         For more information on how to use this operator, see ``docs/warehouse.md``.
@@ -329,6 +340,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         self.type = type
         self.all_team = all_team
         self.mail_status = mail_status
+        self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
         """One row per connection and task."""
@@ -340,19 +352,37 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         """The first page of the tasks."""
         from airflow_provider_mail.api.campaigns import GetCampaigns
 
-        filters: dict[str, Any] = {
+        return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
+
+    def _filters(self) -> dict[str, Any]:
+        return {
             "mail_name": self.mail_name or None,
             "subject": self.subject or None,
             "sender_mail": self.sender_mail or None,
             "type": self.type or None,
-            "all_team": self.all_team or None,
             "mail_status": list(self.mail_status) if self.mail_status else None,
         }
-        return GetCampaigns(page_size=self.page_size, **filters)
+
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        """The tasks of all teams, or of those whose tasks came: an account's own team is known by nothing else."""
+        self._teams.clear()
+        if self.on_change == "accept" or any(self._filters().values()):
+            return None
+        from airflow_provider_mail.warehouse.coverage import MarkGone
+
+        account = {"mail_conn_id": self.mail_conn_id}
+
+        def windows() -> list[Mapping[str, Any]]:
+            if self.all_team and self._teams:
+                return [account]
+            return [{**account, "team_name": team} for team in self._teams]
+
+        return MarkGone(observed_at, windows)
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
         """The rows of tasks."""
         from airflow_provider_mail.warehouse.campaigns import campaign_row
 
         conn_id = self.mail_conn_id
+        self._teams.update(campaign.team_name for campaign in records)
         return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.columns import CONNECTION, LAST_SEEN
+from airflow_provider_mail.warehouse.columns import CONNECTION, GONE, LAST_SEEN
 from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
 
 if TYPE_CHECKING:
@@ -47,10 +47,11 @@ CAMPAIGNS = Table(
         Column("unsent_count", BIGINT, f"Contacts filtered out; {_ONLY_COMPLETE}", nullable=True),
         Column("unsubscribe_count", BIGINT, f"Unsubscribes; {_ONLY_COMPLETE}", nullable=True),
         LAST_SEEN,
+        GONE,
     ),
 )
 
-_STATS = CAMPAIGNS.names[CAMPAIGNS.names.index("sent_count") : -1]
+_STATS = CAMPAIGNS.names[CAMPAIGNS.names.index("sent_count") : -2]
 
 
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
@@ -76,4 +77,5 @@ def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime
         campaign.reviewer_name,
         *(getattr(campaign.mail_stats, name, None) for name in _STATS),
         observed_at,
+        None,
     )

@@ -12,4 +12,11 @@ OBSERVED = Column(
     "When the service was first seen to say so, or later; mail_loads has when it was last asked",
     observed=True,
 )
+GONE = Column(
+    "gone_at",
+    TIMESTAMP,
+    "When the service was first seen not to have it any more; null while it has it",
+    nullable=True,
+    gone=True,
+)
 LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last said so", observed=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,19 @@ class Coverage:
         """Rows of `LOADS`, for a load of the table `name`."""
         for part in self.parts:
             yield table_name(name), self.mail_conn_id, part, self.observed_at
+
+
+@dataclass(frozen=True)
+class MarkGone:
+    """Rows that the service does not have any more: those in a window that a load does not bring.
+
+    :param observed_at: when reading began, with a zone; only what was observed before can be gone.
+    :param windows: called when all rows have been read: the windows that they are the whole of, by column a value,
+        ``None`` or `Between`. No window: nothing is marked.
+    """
+
+    observed_at: datetime.datetime
+    windows: Callable[[], Sequence[Mapping[str, Any]]]
 
 
 def table_name(name: TableName) -> str:

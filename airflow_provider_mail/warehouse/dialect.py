@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between, Coverage
+from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_words
 from airflow_provider_mail.warehouse.rows import Source, fits
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
@@ -46,6 +46,7 @@ class LoadResult:
     :param unchanged: were there already, apart from when they were observed.
     :param outdated: were left out because the table knows something that was observed later.
     :param deleted: of `replace_where`, not given again.
+    :param gone: of `mark_gone`, not given again and not marked before.
     """
 
     rows: int
@@ -54,6 +55,7 @@ class LoadResult:
     unchanged: int | None = None
     outdated: int | None = None
     deleted: int | None = None
+    gone: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Job:
     source: Source
     replace_where: Where | None = None
     covers: Coverage | None = None
+    mark_gone: MarkGone | None = None
 
 
 class Dialect(ABC):
@@ -141,6 +144,9 @@ class Dialect(ABC):
         values: list[Any] = []
         for name, wanted in where.items():
             column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self.column(name)}"
+            if wanted is None and column.nullable:
+                parts.append(f"{spelled} IS NULL")
+                continue
             if isinstance(wanted, Between):
                 parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
                 ends = [wanted.low, wanted.high]

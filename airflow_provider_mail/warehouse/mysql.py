@@ -196,6 +196,13 @@ class MySql(Staged):
             f"WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
         )
 
+    def mark_stale(self, condition: str) -> str:
+        return (
+            f"UPDATE {self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self.same_key()} "
+            f"SET t.{self.column(str(self.table.gone))} = {self.hook.placeholder} "
+            f"WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
+        )
+
     def _staged_type(self, column: Column, there: Mapping[str, str]) -> str:
         """As in the user's table, if there is one: texts of two collations cannot be compared."""
         actual = there.get(column.name, "")

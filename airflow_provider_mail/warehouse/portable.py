@@ -14,7 +14,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
+from airflow_provider_mail.warehouse.coverage import LOADS, MarkGone, loads_beside
 from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult
 from airflow_provider_mail.warehouse.errors import connect_words
 from airflow_provider_mail.warehouse.rows import Encoder, Source, each, json_text, utc
@@ -106,6 +106,20 @@ class Portable(Dialect):
             newer = self._newer(cursor, batch) if self._observed_at is not None else ()
             if given := [row for row in batch if self._key(row) not in newer]:
                 cursor.executemany(insert, given)
+        if self.job.mark_gone:
+            self._mark_gone(cursor, self.job.mark_gone)
+
+    def _mark_gone(self, cursor: Any, job: MarkGone) -> None:
+        gone, mark = str(self.table.gone), self.hook.placeholder
+        at = self.parameter(self.table[gone], job.observed_at)
+        for window in job.windows():
+            condition, values = self.condition("mark_gone", window)
+            # Every row that was given has been written with the time of this load.
+            cursor.execute(
+                f"UPDATE {self.target} SET {gone} = {mark} "
+                f"WHERE {condition} AND {gone} IS NULL AND {self.table.observed} < {mark}",
+                [at, *values, at],
+            )
 
     def _earliest(self, spool: _Spool) -> Any:
         """When the load was made, as far as it tells; what the driver takes."""
@@ -139,7 +153,8 @@ class Portable(Dialect):
         return " AND ".join(f"{name} = {self.hook.placeholder}" for name in self.table.key)
 
     def _not_newer(self) -> str:
-        return f"({self.table.observed} IS NULL OR {self.table.observed} <= {self.hook.placeholder})"
+        last = f"COALESCE({self.table.gone}, {self.table.observed})" if self.table.gone else self.table.observed
+        return f"({last} IS NULL OR {last} <= {self.hook.placeholder})"
 
     def _prepare(self, connection: Any, cursor: Any) -> None:
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""

@@ -183,6 +183,7 @@ class Staged(Dialect):
         late = self._late_parts(cursor)
         dropped = sum(self._drop(cursor, part) for part in late)
         deleted = self._delete_stale(cursor, late)
+        gone = self._mark_gone(cursor, late)
         counts = self.take_over(cursor)
         if self.loads:
             self.loads.take_over(cursor)
@@ -193,6 +194,7 @@ class Staged(Dialect):
             unchanged=counts.staged - counts.inserted - counts.outdated - counts.changed,
             outdated=counts.outdated + dropped,
             deleted=deleted,
+            gone=gone,
         )
 
     def take_over(self, cursor: Any) -> Counts:
@@ -257,7 +259,12 @@ class Staged(Dialect):
         """Not older, to be exact: of two rows that were observed at once the later load's is taken."""
         if not (observed := self.table.observed):
             return "true"
-        return f"coalesce({given}.{observed} >= t.{observed}, true)"
+        return f"coalesce({given}.{observed} >= {self.last_word()}, true)"
+
+    def last_word(self) -> str:
+        """When a row of the table was last seen to be what it is, or gone."""
+        observed, gone = f"t.{self.column(str(self.table.observed))}", self.table.gone
+        return f"coalesce(t.{self.column(gone)}, {observed})" if gone else observed
 
     def different(self) -> str:
         """Whether a staged row says something else."""
@@ -307,27 +314,52 @@ class Staged(Dialect):
     def _delete_stale(self, cursor: Any, late: Sequence[str]) -> int:
         if not self.job.replace_where:
             return 0
-        condition, values = self.window("t.")
+        latest = self._latest(cursor) if self.table.observed else None
+        condition, values = self._stale(self.window("t."), late, latest)
+        cursor.execute(self.delete_stale(condition), values)
+        return self.affected(cursor)
+
+    def _mark_gone(self, cursor: Any, late: Sequence[str]) -> int | None:
+        if not (job := self.job.mark_gone):
+            return None
+        gone = str(self.table.gone)
+        at = self.parameter(self.table[gone], job.observed_at)
+        count = 0
+        for window in job.windows():
+            condition, values = self._stale(self.condition("mark_gone", window, "t."), late, at)
+            cursor.execute(self.mark_stale(f"t.{self.column(gone)} IS NULL AND {condition}"), [at, *values])
+            count += self.affected(cursor)
+        return count
+
+    def _stale(self, window: tuple[str, list[Any]], late: Sequence[str], latest: Any) -> tuple[str, list[Any]]:
+        """The condition for rows of the table in a window, if they have not been staged, with its parameters."""
+        condition, values = window
         for part in late:
             spared, more = self._part(part, "t.")
             condition += f" AND NOT coalesce({spared}, false)"
             values += more
-        if observed := self.table.observed:
-            latest = self._latest(cursor)
-            # What was seen later than all of ours is not stale; without rows of ours there is nothing to compare with.
-            if latest is not None:
-                condition += f" AND coalesce(t.{observed} <= {self.hook.placeholder}, true)"
-                values.append(latest)
-        cursor.execute(self.delete_stale(condition), values)
-        return self.affected(cursor)
+        # What was seen later than all of ours is not stale; without rows of ours there is nothing to compare with.
+        if latest is not None:
+            condition += f" AND coalesce({self.last_word()} <= {self.hook.placeholder}, true)"
+            values.append(latest)
+        return condition, values
 
     def delete_stale(self, condition: str) -> str:
         """Delete what the condition is true for and has not been staged."""
-        kept = f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self.same_key()})"
-        return f"DELETE FROM {self.target} AS t WHERE {condition} AND NOT {kept}"
+        return f"DELETE FROM {self.target} AS t WHERE {condition} AND NOT {self._kept()}"
+
+    def mark_stale(self, condition: str) -> str:
+        """Mark as gone what the condition is true for and has not been staged; the time is the first parameter."""
+        gone = self.column(str(self.table.gone))
+        return (
+            f"UPDATE {self.target} AS t SET {gone} = {self.hook.placeholder} WHERE {condition} AND NOT {self._kept()}"
+        )
+
+    def _kept(self) -> str:
+        return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self.same_key()})"
 
     def affected(self, cursor: Any) -> int:
-        """How many rows the last statement deleted."""
+        """How many rows the last statement deleted or marked."""
         return int(cursor.rowcount)
 
     def _latest(self, cursor: Any) -> Any:

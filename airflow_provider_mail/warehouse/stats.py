@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.columns import CONNECTION, LAST_SEEN, OBSERVED, TEAM
+from airflow_provider_mail.warehouse.columns import CONNECTION, GONE, LAST_SEEN, OBSERVED, TEAM
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import BIGINT, DATE, DOUBLE, TIMESTAMP, Column, Table, TableName, text
 
@@ -40,6 +40,7 @@ CAMPAIGN_STATS = Table(
         Column("bounce_rate", DOUBLE, "(hard_bounce + soft_bounce) / sent_count in percent; 0 when nothing was sent"),
         Column("unsubscribe_rate", DOUBLE, "unsubscribe_count / sent_count in percent; 0 when nothing was sent"),
         OBSERVED,
+        GONE,
     ),
 )
 
@@ -47,7 +48,7 @@ CAMPAIGN_SNAPSHOTS = Table(
     comment="What the mail service said of each campaign, day after day: how its counts grew",
     key=(*CAMPAIGN_STATS.key, "observed_day"),
     columns=(
-        *CAMPAIGN_STATS.columns[:-1],
+        *CAMPAIGN_STATS.columns[:-2],
         Column("observed_day", DATE, "Day in UTC on which the service said so; the last word of each day is kept"),
         LAST_SEEN,
     ),
@@ -102,12 +103,13 @@ def campaign_stats_row(
         percent(stats.hard_bounce + stats.soft_bounce, sent),
         percent(stats.unsubscribe_count, sent),
         observed_at,
+        None,
     )
 
 
 def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """Rows of `CAMPAIGN_SNAPSHOTS`, from rows of `CAMPAIGN_STATS`."""
-    for *values, observed_at in rows:
+    for *values, observed_at, _ in rows:
         yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
 
 

@@ -44,6 +44,8 @@ class Column:
     :param comment: what it means, with the unit; kept in the database where that has comments.
     :param observed: the column says when the service was asked. A newer observation replaces an older one, never the
         other way round, and a row in which nothing else is new does not count as changed.
+    :param gone: the column says since when the service does not have the row any more. Loads set and clear it; the rows
+        that they bring have none.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Column:
     comment: str
     nullable: bool = False
     observed: bool = False
+    gone: bool = False
 
     def __post_init__(self) -> None:
         # Plain names need no quotes anywhere, and cannot break out of a statement.
@@ -60,6 +63,8 @@ class Column:
             raise ValueError(f"the comment of column {self.name} must not contain '*/'")
         if self.observed and (self.type != TIMESTAMP or self.nullable):
             raise ValueError(f"column {self.name} says when something was observed: a timestamp that is not nullable")
+        if self.gone and (self.type != TIMESTAMP or not self.nullable):
+            raise ValueError(f"column {self.name} says since when a row is gone: a timestamp that may be null")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,10 @@ class Table:
             raise ValueError("a table needs a key of different columns")
         if sum(column.observed for column in self.columns) > 1:
             raise ValueError("only one column can say when a row was observed")
+        if sum(column.gone for column in self.columns) > (1 if self.observed else 0):
+            raise ValueError(
+                "only one column can say since when a row is gone, beside one that says when it was observed"
+            )
         for name in self.key:
             column = self[name]
             if column.nullable or column.observed or column.type in (TEXT, JSON):
@@ -100,6 +109,11 @@ class Table:
     def observed(self) -> str | None:
         """The column that says when a row was observed."""
         return next((column.name for column in self.columns if column.observed), None)
+
+    @cached_property
+    def gone(self) -> str | None:
+        """The column that says since when the service does not have a row any more."""
+        return next((column.name for column in self.columns if column.gone), None)
 
     @cached_property
     def content(self) -> tuple[str, ...]:

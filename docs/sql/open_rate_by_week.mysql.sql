@@ -3,7 +3,7 @@ WITH sends AS (
         mail_campaign_stats.*,
         DATE(mail_send_date) - INTERVAL WEEKDAY(mail_send_date) DAY AS week_begins
     FROM mail_campaign_stats
-    WHERE mail_send_date IS NOT NULL
+    WHERE mail_send_date IS NOT NULL AND gone_at IS NULL
 )
 SELECT
     mail_conn_id,

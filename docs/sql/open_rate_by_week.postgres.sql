@@ -3,7 +3,7 @@ WITH sends AS (
         mail_campaign_stats.*,
         CAST(date_trunc('week', mail_send_date AT TIME ZONE 'UTC') AS date) AS week_begins
     FROM mail_campaign_stats
-    WHERE mail_send_date IS NOT NULL
+    WHERE mail_send_date IS NOT NULL AND gone_at IS NULL
 )
 SELECT
     mail_conn_id,

@@ -4,7 +4,7 @@ WITH sends AS (
         isodow(mail_send_date) AS send_weekday, -- 1 is Monday
         hour(mail_send_date) AS send_hour
     FROM mail_campaign_stats
-    WHERE mail_send_date IS NOT NULL
+    WHERE mail_send_date IS NOT NULL AND gone_at IS NULL
 )
 SELECT
     mail_conn_id,

@@ -4,7 +4,7 @@ WITH sends AS (
         WEEKDAY(mail_send_date) + 1 AS send_weekday, -- 1 is Monday
         HOUR(mail_send_date) AS send_hour
     FROM mail_campaign_stats
-    WHERE mail_send_date IS NOT NULL
+    WHERE mail_send_date IS NOT NULL AND gone_at IS NULL
 )
 SELECT
     mail_conn_id,

@@ -4,7 +4,7 @@ WITH sends AS (
         EXTRACT(ISODOW FROM mail_send_date AT TIME ZONE 'UTC') AS send_weekday, -- 1 is Monday
         EXTRACT(HOUR FROM mail_send_date AT TIME ZONE 'UTC') AS send_hour
     FROM mail_campaign_stats
-    WHERE mail_send_date IS NOT NULL
+    WHERE mail_send_date IS NOT NULL AND gone_at IS NULL
 )
 SELECT
     mail_conn_id,

@@ -5,6 +5,7 @@ WITH subjects AS (
         ON campaign.mail_conn_id = stats.mail_conn_id
         AND campaign.mail_name = stats.mail_name
         AND (stats.team IS NULL OR stats.team = campaign.team_name)
+    WHERE stats.gone_at IS NULL AND campaign.gone_at IS NULL
     GROUP BY stats.mail_conn_id, stats.mail_name
     HAVING COUNT(*) = 1 AND COALESCE(MIN(campaign.task_type), '') <> 'ABTest'
 )

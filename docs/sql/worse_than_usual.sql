@@ -10,7 +10,7 @@ WITH counted AS (
         SUM(hard_bounce + soft_bounce) OVER earlier AS earlier_bounces,
         SUM(unsubscribe_count) OVER earlier AS earlier_unsubscribes
     FROM mail_campaign_stats
-    WHERE mail_send_date IS NOT NULL AND sent_count > 0
+    WHERE mail_send_date IS NOT NULL AND sent_count > 0 AND gone_at IS NULL
     WINDOW earlier AS (
         PARTITION BY mail_conn_id
         ORDER BY mail_send_date, mail_name

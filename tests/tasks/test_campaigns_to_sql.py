@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.test_contacts_to_sql import post
 
 GET = "campaign/mail/get"
+ROOT = Path(__file__).parents[2]
 SENT_AT = datetime.datetime(2024, 3, 2, 8, tzinfo=datetime.UTC)
 
 
@@ -69,6 +73,7 @@ def test_a_campaign_s_row(run: Run, emulator: Emulator, any_warehouse: SqlDataba
     assert "planted" not in everything
     assert done.returned == {
         "table": "mail_campaigns", "records": 2, "readings": 1, "inserted": 2, "changed": 0, "unchanged": 0,
+        "gone": 0,
     }  # fmt: skip
 
 
@@ -131,7 +136,12 @@ def test_two_teams_may_have_one_name(emulator: Emulator, any_warehouse: SqlDatab
     ]
 
 
-def test_states_are_restated_and_deleted_tasks_stay(emulator: Emulator, any_warehouse: SqlDatabase) -> None:
+def marked(warehouse: SqlDatabase, table: str = "mail_campaigns") -> set[tuple[str, str]]:
+    """Account and name of the campaigns that are gone."""
+    return set(warehouse.query(f"SELECT mail_conn_id, mail_name FROM {table} WHERE gone_at IS NOT NULL"))
+
+
+def test_states_are_restated_and_deleted_tasks_are_marked(emulator: Emulator, any_warehouse: SqlDatabase) -> None:
     emulator.add_campaign("going", state="sending")
     emulator.add_campaign("gone")
     assert loaded()["inserted"] == 2
@@ -140,13 +150,73 @@ def test_states_are_restated_and_deleted_tasks_stay(emulator: Emulator, any_ware
 
     result = loaded()
 
-    assert (result["records"], result["changed"], result["inserted"]) == (1, 1, 0)
+    assert (result["records"], result["changed"], result["inserted"], result["gone"]) == (1, 1, 0, 1)
     assert any_warehouse.query("SELECT mail_name, mail_status FROM mail_campaigns ORDER BY 1") == [
         ("going", 2),
         ("gone", 2),
     ]
     seen = dict(any_warehouse.query("SELECT mail_name, observed_at FROM mail_campaigns"))
     assert seen["gone"] < seen["going"]
+    assert any_warehouse.query("SELECT mail_name, gone_at FROM mail_campaigns WHERE gone_at IS NOT NULL") == [
+        ("gone", seen["going"])
+    ]
+    assert loaded()["gone"] == 0
+
+
+def test_each_account_knows_what_of_its_own_is_gone(
+    emulator: Emulator, any_warehouse: SqlDatabase, connect: Callable[..., None]
+) -> None:
+    connect("mail_other")
+    emulator.add_campaign("here")
+    emulator.add_campaign("gone")
+    loaded()
+    loaded(mail_conn_id="mail_other")
+    emulator.set_campaign_state("gone", "removed")
+    loaded()
+    assert marked(any_warehouse) == {("mail_default", "gone")}
+    page = (ROOT / "docs" / "warehouse.md").read_text()
+    (query,) = re.findall(r"^SELECT \* FROM mail_campaigns WHERE.*$", page, re.MULTILINE)
+    found = any_warehouse.query(query.replace("*", "mail_conn_id, mail_name"))
+    assert set(found) == {("mail_default", "here"), ("mail_other", "here"), ("mail_other", "gone")}
+
+
+def test_tasks_of_other_teams_are_gone_when_all_teams_are_read(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.settings.cross_team_permission = True
+    for team in ("Marketing", "Sales"):
+        emulator.add_campaign("stays", team=team)
+        emulator.add_campaign(f"of {team}", team=team)
+    loaded(all_team=True)
+    emulator.set_campaign_state("of Marketing", "removed")
+    emulator.set_campaign_state("of Sales", "removed")
+
+    loaded()
+    assert marked(warehouse) == {("mail_default", "of Marketing")}
+    loaded(all_team=True)
+    assert marked(warehouse) == {("mail_default", "of Marketing"), ("mail_default", "of Sales")}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"mail_name": "here"}, {"type": "MailList"}, {"mail_status": [2]}, {"subject": "x"}, {"on_change": "accept"}],
+)
+def test_a_load_that_does_not_read_everything_marks_nothing(
+    emulator: Emulator, warehouse: SqlDatabase, arguments: dict[str, Any]
+) -> None:
+    emulator.add_campaign("here", subject="x")
+    emulator.add_campaign("gone", subject="x")
+    loaded()
+    emulator.set_campaign_state("gone", "removed")
+    result = loaded(**arguments)
+    assert (result["records"], "gone" in result) == (1, False)
+    assert marked(warehouse) == set()
+
+
+def test_no_task_at_all_marks_nothing(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.add_campaign("here")
+    loaded()
+    emulator.set_campaign_state("here", "removed")
+    assert loaded()["gone"] == 0
+    assert marked(warehouse) == set()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
 
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
 DAY = datetime.date(2024, 3, 2)
+ROOT = Path(__file__).parents[2]
 COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
 DAY_COUNTS = ("sent_count", "open_count", "click_count", "bounce_count", "unsent_count", "unsubscribe_count")
 
@@ -418,6 +421,57 @@ def test_a_campaign_that_the_service_forgot_stays(run: Run, march: Emulator, any
     assert done.returned["records"] == 2
     assert stored(any_warehouse) == rows
     assert len(rows) == 3
+
+
+def marked(warehouse: SqlDatabase) -> list[str]:
+    return [name for (name,) in warehouse.query("SELECT mail_name FROM mail_campaign_stats WHERE gone_at IS NOT NULL")]
+
+
+def living(warehouse: SqlDatabase) -> list[tuple[Any, ...]]:
+    """The sums that the documentation's query gives."""
+    page = (ROOT / "docs" / "warehouse.md").read_text()
+    (query,) = re.findall(r"^SELECT mail_conn_id, SUM\(sent_count\).*$", page, re.MULTILINE)
+    return sorted(warehouse.query(query))
+
+
+def test_a_campaign_that_a_whole_reading_misses_is_marked(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    first = run(campaigns(DAY, after(9)))
+    march.set_campaign_state("campaign-000013", "removed")
+
+    done = run(campaigns(DAY, after(9)))
+
+    assert (first.returned["gone"], done.returned["gone"]) == (0, 1)
+    assert marked(any_warehouse) == ["campaign-000013"]
+    assert living(any_warehouse) == [
+        ("mail_default", sum(row[2] for row in in_service(march) if row[1] != "campaign-000013"))
+    ]
+    assert run(campaigns(DAY, after(9))).returned["gone"] == 0
+
+
+def test_a_day_that_may_not_be_whole_marks_nothing(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
+    run(campaigns(DAY, after(9)))
+    for number in (0, 29):
+        march.set_campaign_state(f"campaign-{number:06}", "removed")
+    assert run(campaigns(DAY, after(9))).returned["gone"] == 0
+    assert run(campaigns(DAY, after(9), mail_name="campaign")).returned["records"] == 28
+    assert marked(warehouse) == []
+
+
+def test_no_campaign_at_all_marks_nothing(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
+    run(campaigns(DAY, after(9)))
+    for number in range(30):
+        march.set_campaign_state(f"campaign-{number:06}", "removed")
+    assert run(campaigns(DAY, after(9))).returned["gone"] == 0
+    assert marked(warehouse) == []
+
+
+def test_a_campaign_that_is_there_again_is_cleared(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+    run(campaigns(DAY, after(9)))
+    any_warehouse.execute("UPDATE mail_campaign_stats SET gone_at = observed_at WHERE mail_name = 'campaign-000013'")
+    assert run(campaigns(DAY, after(9))).returned["changed"] == 1
+    assert marked(any_warehouse) == []
 
 
 def test_two_connections_share_a_table(

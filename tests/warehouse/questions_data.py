@@ -15,7 +15,7 @@ from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.contacts import CONTACTS, contact_row, list_part
-from airflow_provider_mail.warehouse.coverage import Coverage
+from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,
@@ -69,10 +69,17 @@ class Told:
     lists: dict[tuple[str, str, str], list[Wire]] = field(default_factory=dict)
     left: list[Wire] = field(default_factory=list)
     """Contacts that a list had once."""
+    deleted: dict[str, list[Wire]] = field(default_factory=dict)
+    """Tasks that there were once, by account."""
 
     def latest(self) -> dict[tuple[str, str], Wire]:
-        """The last record of each campaign, by account and name."""
-        return {(look.account, record["mailName"]): record for look in self.looks for record in look.records}
+        """The last record of each campaign that is not gone, by account and name."""
+        return {
+            (look.account, record["mailName"]): record
+            for look in self.looks
+            for record in look.records
+            if (look.account, record["mailName"]) != GONE
+        }
 
     def by_day(self) -> dict[tuple[str, str], dict[datetime.date, Wire]]:
         """Of each campaign and day the last record."""
@@ -109,6 +116,8 @@ LATE = {
 }
 # Of each of these campaigns a single count grows.
 ONLY = ("openCount", "clickCount", "hardBounce", "softBounce", "unsubscribeCount")
+GONE, GONE_FROM = ("mail_default", "recalled"), "03-13T18:00"
+"""A campaign that was deleted at the service after it had been counted for two days."""
 LOOKED_AT = ["03-08T23:00", "03-09T06:00", "03-10T06:00", "03-12T06:00", "03-13T06:00", "03-13T18:00", "03-14T06:00"]
 TASKS_READ_AT = moment("2026-03-14T05:00:00")
 DAYS_READ_AT = moment("2026-03-16T00:10:00"), moment("2026-03-16T01:10:00")
@@ -156,6 +165,7 @@ def told() -> Told:
         *(_record(name, moment(sent_at), numbers.randint(20_000, 30_000), numbers) for name, sent_at in LATE.items()),
         *(_record(name, moment("2026-03-11T12:00:00"), 1200, numbers) for name in ONLY),
     ]
+    final["mail_default"].append(_record(GONE[1], moment("2026-03-11T10:00:00"), 90_000, numbers))
     final["mail_shop"] += [_record("spring-sale", moment("2026-03-08T08:00:00"), 7000, numbers)]
 
     # At first all the past, then what a look-back of four days brings; on the 11th nobody looked, on the 13th twice.
@@ -166,6 +176,8 @@ def told() -> Told:
             for record in records:
                 sent_at = from_millis(record["mailSendDate"])
                 if number and (sent_at is None or sent_at < asked_at - 4 * DAY):
+                    continue
+                if (account, record["mailName"]) == GONE and asked >= GONE_FROM:
                     continue
                 if sent_at is None or sent_at <= asked_at:
                     seen.append(_grown(record, asked_at - (sent_at or moment("2026-01-01T00:00:00"))))
@@ -195,6 +207,13 @@ def told() -> Told:
     default.append(
         {"guid": "draft", "mailName": "draft", "subject": "Draft", "mailStatus": -1, "teamName": "Marketing"}
     )
+    # One of two tasks of one name was deleted: the other is the campaign.
+    recalled = named[GONE[1]]
+    default.remove(recalled)
+    answer.deleted["mail_default"] = [
+        recalled,
+        {**named["default-4"], "guid": "deleted", "subject": "Of a deleted task"},
+    ]
     # Another team's task of the same name is another campaign.
     shop.append({**shop[4], "guid": "other team", "teamName": "Support", "subject": "Not the shop's"})
 
@@ -253,13 +272,17 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
         ]
         yesterday = look.asked_at.date() - DAY
         days = Coverage.days(CAMPAIGN_STATS["mail_send_date"], yesterday - 2 * DAY, yesterday, **who)
+        gone = MarkGone(look.asked_at, lambda whole=days.whole: [whole])  # type: ignore[misc]
         warehouse.load(CAMPAIGN_SNAPSHOTS, snapshot_rows(rows), "mail_campaign_stats_snapshots")
-        warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", covers=days if look.whole else None)
+        options: dict[str, Any] = {"covers": days, "mark_gone": gone} if look.whole else {}
+        warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", **options)
 
     for account, tasks in said.tasks.items():
-        who = {"mail_conn_id": account, "observed_at": TASKS_READ_AT}
-        rows = [campaign_row(Campaign.model_validate(task), **who) for task in tasks]
-        warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
+        for read_at, there in ((TASKS_READ_AT - DAY, tasks + said.deleted.get(account, [])), (TASKS_READ_AT, tasks)):
+            who = {"mail_conn_id": account, "observed_at": read_at}
+            rows = [campaign_row(Campaign.model_validate(task), **who) for task in there]
+            gone = MarkGone(read_at, lambda account=account: [{"mail_conn_id": account}])  # type: ignore[misc]
+            warehouse.load(CAMPAIGNS, rows, "mail_campaigns", mark_gone=gone)
 
     for account, records in said.days.items():
         for read_at in DAYS_READ_AT:  # of which the second brings no news

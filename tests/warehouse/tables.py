@@ -42,6 +42,12 @@ THINGS = Table(
     "Things, and when they were seen",
 )
 
+MARKED = Table(
+    (*THINGS.columns, Column("gone_at", TIMESTAMP, "Since when it is gone", nullable=True, gone=True)),
+    ("account", "number"),
+    "Things, and since when they are gone",
+)
+
 
 def thing(table: Table, number: int, *, at: datetime.datetime = NOON, **values: Any) -> tuple[Any, ...]:
     """A row of `THINGS` or `PLAIN`; what is not given is NULL."""

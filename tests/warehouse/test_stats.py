@@ -79,6 +79,7 @@ def test_a_campaign_becomes_a_row() -> None:
         "bounce_rate": 37.5,
         "unsubscribe_rate": 12.5,
         "observed_at": NOON,
+        "gone_at": None,
     }
 
 
