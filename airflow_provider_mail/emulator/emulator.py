@@ -9,10 +9,11 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_provider_mail.emulator import codec
-from airflow_provider_mail.emulator.answers import Answer, html
+from airflow_provider_mail.emulator.answers import Answer
 from airflow_provider_mail.emulator.control import LocalChannel, find_control
 from airflow_provider_mail.emulator.controls import Controls
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from airflow_provider_mail.emulator.pages import page
 from airflow_provider_mail.emulator.server import CONTROL, Server
 from airflow_provider_mail.emulator.service import OPERATIONS, Request, Service
 from airflow_provider_mail.emulator.settings import EmulatorSettings
@@ -93,9 +94,9 @@ class Emulator(Controls):
         self.stop()
 
     def _control(self, request: Request) -> Answer:
-        """Answer a request of the control interface, and those for the page that says what this is."""
-        if request.path == "/":
-            return html("Emulator", f"<p>{len(OPERATIONS) + 2} operations under /v5. Nothing here sends mail.</p>")
+        """Answer a request of the control interface, and those for pages."""
+        if not request.path.startswith(CONTROL):
+            return page(self, request.path)
         *group_names, name = request.path.removeprefix(CONTROL).strip("/").split("/")
         if not name:
             kinds = {name: {"meaning": kind.meaning, **kind.parameters} for name, kind in FAULT_KINDS.items()}

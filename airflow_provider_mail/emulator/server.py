@@ -21,6 +21,8 @@ from airflow_provider_mail.emulator.pushing import Pusher
 from airflow_provider_mail.emulator.service import Request, Service
 
 CONTROL = "/_emulator"
+#: Below it is a page for each campaign, by its name, guid or id: what a connection's ``campaign_url`` may point to.
+CAMPAIGNS = "/campaigns/"
 _CREDENTIALS = ("apikey", "oauth", "authorization", "cookie")
 
 
@@ -178,7 +180,7 @@ class Connection:
         headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         request = Request(head.method.decode(), url.path, query, headers)
-        if url.path == "/" or url.path.startswith(CONTROL):
+        if url.path == "/" or url.path.startswith((CONTROL, CAMPAIGNS)):
             content = await self._content()
             await self._send(self._control(Request(request.method, url.path, query, headers, content or b"")))
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from airflow_provider_mail.emulator.service import OPERATIONS
@@ -130,6 +132,31 @@ def test_the_rate_limit_answers_429_and_lets_through_what_it_allows(api: Api) ->
     assert [entry["processed"] for entry in api.emulator.journal.entries()] == [True, False, False, False]
     api.emulator.change_settings(requests_per_second=10_000.0)
     assert api.post("webhook/get").status_code == 200
+
+
+@pytest.mark.parametrize("by", ["mailName", "guid", "id"])
+def test_a_campaign_has_a_page(api: Api, by: str) -> None:
+    api.emulator.add_list("L & M", count=3)
+    body = {"senderMail": "news@example.com", "sendListNames": ["L & M"], "content": "<script>alert(1)</script>"}
+    api.ok("campaign/mail/sends", mailName="d/<t>/2026-01-01T00:00:00+00:00", subject="News & more", **body)
+    api.emulator.clock.advance(days=1)
+    (campaign,) = api.emulator.campaigns()
+
+    page = api.stranger.get(f"/campaigns/{quote(str(campaign[by]), safe='')}")
+
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    for text in (
+        "d/&lt;t&gt;/2026",
+        "News &amp; more",
+        "L &amp; M",
+        "done (mailStatus 2)",
+        "sentCount",
+        campaign["guid"],
+    ):
+        assert text in page.text
+    assert "<script>" not in page.text
+    assert api.stranger.get("/campaigns/other").status_code == 404
 
 
 def test_the_date_header_is_the_time_of_the_service(api: Api) -> None:
