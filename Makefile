@@ -35,10 +35,10 @@ help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
 demo: $(INSTALLED)
-	$(RUN) example_dags/demo.py $(ARGS)
+	$(RUN) -m example_dags.demo $(ARGS)
 
 demo-ui: $(INSTALLED)
-	$(RUN) example_dags/demo.py --keep $(ARGS)
+	$(RUN) -m example_dags.demo --keep $(ARGS)
 
 test: $(INSTALLED)
 	$(RUN) -m pytest $(ARGS)

@@ -39,7 +39,7 @@ with DAG(
     tags=["mail", "example"],
 ) as dag:
     # [START howto_preflight]
-    mail_name = "newsletter {{ dag_run.run_after | ds }}"
+    mail_name = "newsletter {{ dag_run.run_after | ts_nodash }}"
     campaign: dict[str, Any] = {
         "sender_mail": "news@example.com",
         "subject": "News of {{ dag_run.run_after.strftime('%B') }}",

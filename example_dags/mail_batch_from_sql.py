@@ -1,6 +1,8 @@
 """Files in, personalized mail out: contacts from a file in a lake, and a reminder for each row of a query.
 
-Needs the connections ``mail_default`` and ``shop`` (a table ``carts``), and a template ``cart_reminder``.
+Needs the connections ``mail_default`` and ``shop`` (a table ``carts``), a template ``cart_reminder``, a file
+``customers.csv.gz``, and where that lies in the variable ``mail_lake``: any path that Airflow reaches, such as
+``s3://aws_default@bucket/export``, ``gs://...``, ``abfss://...`` or ``file:///...``.
 """
 
 from __future__ import annotations
@@ -17,18 +19,16 @@ with DAG(
     schedule="@daily",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
-    # Any path that Airflow reaches: s3://aws_default@bucket/export, gs://..., abfss://..., file:///...
-    params={"lake": "file:///data/export"},
     default_args={"retries": 2},
     tags=["mail", "example"],
 ) as dag:
     # [START howto_object_storage_to_mail_contacts]
     import_contacts = ObjectStorageToMailContactsOperator(
         task_id="import_contacts",
-        path="{{ params.lake }}/customers.csv.gz",
+        path="{{ var.value.mail_lake }}/customers.csv.gz",
         columns={"mail": "email", "full_name": "name"},
         list_name="customers",
-        rejects_path="{{ params.lake }}/rejected.jsonl",
+        rejects_path="{{ var.value.mail_lake }}/rejected.jsonl",
         max_reject_fraction=0.01,
     )
     # [END howto_object_storage_to_mail_contacts]

@@ -20,11 +20,13 @@ with DAG(
     # At midnight in UTC, since the service's days are days in UTC.
     schedule="@daily",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=True,
+    # `airflow backfill create` loads days before the last one.
+    catchup=False,
     max_active_runs=4,
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=5)},
     tags=["mail", "example"],
 ) as dag:
-    MailCampaignStatsToSqlOperator(task_id="campaigns", sql_conn_id="warehouse", lookback_days=7)
+    # The snapshots keep how the counts grew from day to day.
+    MailCampaignStatsToSqlOperator(task_id="campaigns", sql_conn_id="warehouse", lookback_days=7, snapshots=True)
     MailTransactionalStatsToSqlOperator(task_id="transactional", sql_conn_id="warehouse", lookback_days=7)
 # [END howto_daily_statistics]

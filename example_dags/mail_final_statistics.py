@@ -27,6 +27,8 @@ with DAG(
         observations=3,
         apart=timedelta(hours=6),
         age=timedelta(days=14),
+        # How long before this run the campaign may have been sent.
+        lookback_days=30,
         deferrable=True,
         poke_interval=3600,
         timeout=21 * 24 * 3600,
@@ -39,6 +41,7 @@ with DAG(
         task_id="load",
         sql_conn_id="warehouse",
         mail_name="{{ params.mail_name }}",
+        lookback_days=30,
         inlets=[campaign_stats_asset()],
         outlets=[Asset("postgres://db.example.com:5432/dwh/public/mail_campaign_stats")],
     )

@@ -14,7 +14,7 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperato
 
 with DAG(
     dag_id="mail_mapped_import",
-    description="A million contacts in twenty tasks",
+    description="A million contacts in eight tasks",
     schedule=None,
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
@@ -26,7 +26,7 @@ with DAG(
         sql_conn_id="crm",
         sql="SELECT id, email, full_name FROM customers WHERE subscribed = 1",
         key="id",
-        ranges=20,
+        ranges=8,
     )
 
     SqlToMailContactsOperator.partial(
@@ -35,6 +35,7 @@ with DAG(
         columns={"email": "email", "full_name": "name"},
         list_name="newsletter",
         max_in_flight=4,
+        max_reject_fraction=0.01,
         pool="mail",
     ).expand_kwargs(ranges)
     # [END howto_mapped_import]

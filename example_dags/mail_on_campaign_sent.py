@@ -16,7 +16,8 @@ from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 # [START howto_campaign_events]
 gone_out = AssetWatcher(
     name="campaign_gone_out",
-    trigger=MailCampaignEventTrigger(name_prefix="newsletter", mail_status=[2], poke_interval=60),
+    # Campaigns are named after DAG, task and run unless you name them: these are the ones of the DAG mail_campaign.
+    trigger=MailCampaignEventTrigger(name_prefix="mail_campaign/", mail_status=[2], poke_interval=30),
 )
 
 with DAG(

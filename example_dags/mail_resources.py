@@ -63,7 +63,7 @@ with DAG(
     webhook = MailSaveWebhookOperator(
         task_id="webhook",
         trans_event={"bounced": True, "spam_report": True, "opened": False},
-        trans_callback_url="https://events.example.com/mail/{{ var.value.get('mail_webhook_path', 'in') }}",
+        trans_callback_url="{{ var.value.get('mail_webhook_url', 'https://events.example.com/mail/in') }}",
         trans_enable=True,
     )
     # [END howto_webhook]

@@ -1,6 +1,7 @@
 """Every day the statistics as files in a lake, a folder per day: the way into BigQuery, Snowflake, Redshift, Athena.
 
-Needs the connection ``mail_default`` and the extra ``parquet``.
+Needs the connection ``mail_default``, the extra ``parquet``, and the variable ``mail_lake``: any path that Airflow
+reaches, such as ``s3://aws_default@bucket/mail``, ``gs://...``, ``abfss://...`` or ``file:///...``.
 """
 
 from __future__ import annotations
@@ -17,15 +18,14 @@ with DAG(
     # At midnight in UTC, since the service's days are days in UTC.
     schedule="@daily",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=True,
+    # `airflow backfill create` loads days before the last one.
+    catchup=False,
     max_active_runs=4,
-    # Any path that Airflow reaches: s3://aws_default@bucket/mail, gs://..., abfss://..., file:///...
-    params={"lake": "file:///data/mail"},
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=5)},
     tags=["mail", "example"],
 ) as dag:
-    MailStatsToObjectStorageOperator(task_id="campaigns", path="{{ params.lake }}/campaigns", lookback_days=7)
+    MailStatsToObjectStorageOperator(task_id="campaigns", path="{{ var.value.mail_lake }}/campaigns", lookback_days=7)
     MailStatsToObjectStorageOperator(
-        task_id="transactional", kind="transactional", path="{{ params.lake }}/transactional", lookback_days=7
+        task_id="transactional", kind="transactional", path="{{ var.value.mail_lake }}/transactional", lookback_days=7
     )
 # [END howto_statistics_files]

@@ -46,7 +46,7 @@ def airflow(
     }
     dags_folder = tmp_path / "dags"
     dags_folder.mkdir()
-    code, interval = (ROOT / "example_dags" / f"{DAG}.py").read_text(), "poke_interval=60"
+    code, interval = (ROOT / "example_dags" / f"{DAG}.py").read_text(), "poke_interval=30"
     assert interval in code
     (dags_folder / f"{DAG}.py").write_text(code.replace(interval, "poke_interval=2"))
     with (
@@ -77,27 +77,27 @@ def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator
             return dict(connection.execute("SELECT mail_name, sent_count FROM mail_campaign_stats").fetchall())
 
     for number in (1, 2, 3):
-        emulator.add_campaign(f"newsletter-{number}", state="sending", sent=100 * number)
+        emulator.add_campaign(f"mail_campaign/{number}", state="sending", sent=100 * number)
     wait_until(lambda: airflow.api.dag_exists(DAG), what="the DAG", timeout=60)
     airflow.api.unpause(DAG)
     wait_until(lambda: emulator.journal.count("campaign/mail/get"), what="a look", timeout=60)
 
     emulator.add_campaign("sale")
-    emulator.set_campaign_state("newsletter-1", "done")
-    assert told(1) == ["newsletter-1"]
-    assert loaded() == {"newsletter-1": 100}
+    emulator.set_campaign_state("mail_campaign/1", "done")
+    assert told(1) == ["mail_campaign/1"]
+    assert loaded() == {"mail_campaign/1": 100}
 
     # What was reported is remembered some polls later.
     polled = emulator.journal.count("campaign/mail/get")
     wait_until(lambda: emulator.journal.count("campaign/mail/get") >= polled + 8, what="polls", timeout=60)
     airflow.kill("triggerer")
-    emulator.set_campaign_state("newsletter-2", "done")
+    emulator.set_campaign_state("mail_campaign/2", "done")
     airflow.restart("triggerer")
 
     # Before 3.3 nothing is remembered, so what is recent is told again.
-    repeated = [] if AIRFLOW_VERSION >= (3, 3) else ["newsletter-1"]
-    assert sorted(told(2 + len(repeated))) == sorted(["newsletter-1", *repeated, "newsletter-2"])
-    assert loaded() == {"newsletter-1": 100, "newsletter-2": 200}
+    repeated = [] if AIRFLOW_VERSION >= (3, 3) else ["mail_campaign/1"]
+    assert sorted(told(2 + len(repeated))) == sorted(["mail_campaign/1", *repeated, "mail_campaign/2"])
+    assert loaded() == {"mail_campaign/1": 100, "mail_campaign/2": 200}
     assert [path for path, _ in airflow.triggers()] == [
         "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger"
     ]

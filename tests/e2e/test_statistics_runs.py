@@ -83,6 +83,7 @@ def dags(folder: Path) -> Path:
     hurry = {
         "mail_daily_statistics": {
             "pendulum.datetime(2026, 1, 1": f"pendulum.datetime({yesterday:%Y, %-m, %-d}",
+            "catchup=False": "catchup=True",
         },
         "mail_final_statistics": {
             "timedelta(hours=6)": "timedelta(seconds=2)",

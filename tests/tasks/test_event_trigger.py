@@ -448,7 +448,7 @@ def test_what_cannot_be_is_refused_when_the_dag_is_parsed(arguments: dict[str, A
 def test_the_example(run_dag: Callable[..., RunResult], emulator: Emulator) -> None:
     dag = example("mail_on_campaign_sent")
     (watcher,) = dag.schedule.watchers  # type: ignore[union-attr]
-    assert watcher.trigger.serialize()[1]["name_prefix"] == "newsletter"
+    assert watcher.trigger.serialize()[1]["name_prefix"] == "mail_campaign/"
 
     # Started by hand it stands for no event.
     done = run_dag(dag)

@@ -227,5 +227,5 @@ def test_the_example(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
     done = run(example_dag("mail_mapped_import"))
 
     assert done.result.state == "success", done.log
-    assert [done.result.xcom("import_contacts", map_index=index)["accepted"] for index in range(20)] == [5] * 20
+    assert sum([done.result.xcom("import_contacts", map_index=index)["accepted"] for index in range(8)]) == 100
     assert emulator.contact_count("newsletter") == 100

@@ -409,8 +409,13 @@ def test_a_complaint_names_rows_and_columns() -> None:
 
 
 def test_the_example(
-    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path
+    run: Run,
+    emulator: Emulator,
+    make_database: Callable[[str, str], SqlDatabase],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_MAIL_LAKE", f"file://{tmp_path}")
     emulator.add_sender("shop@example.com")
     emulator.add_template("cart_reminder", subject="Your cart", content="Dear {{name}}, {{item}}")
     shop = make_database("sqlite", "shop")
@@ -425,7 +430,7 @@ def test_the_example(
     rows = "".join(f"{address(number)},N{number}\n" for number in range(150))
     (tmp_path / "customers.csv.gz").write_bytes(gzip.compress(f"mail,full_name\n{rows}nobody,\n".encode()))
 
-    done = run(example("mail_batch_from_sql"), conf={"lake": f"file://{tmp_path}"})
+    done = run(example("mail_batch_from_sql"))
 
     assert done.result.state == "success", done.log
     assert emulator.contact_count("customers") == 150

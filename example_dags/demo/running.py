@@ -1,0 +1,236 @@
+"""Airflow's components for the demo: started, asked over the REST API, and ended for certain."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from example_dags.demo import cleanup
+
+T = TypeVar("T")
+DAGS_FOLDER = Path(__file__).resolve().parents[1]
+
+COMPONENTS = {
+    "api-server": ["api-server"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+HEALTHY = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+
+
+class Home:
+    """A temporary folder, and a process that removes it and ends what was started here, even if the demo is killed."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="mail-demo-"))
+        try:
+            self._cleanup = subprocess.Popen(
+                [sys.executable, cleanup.__file__, self.path], stdin=subprocess.PIPE, start_new_session=True
+            )
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+        """Start a process in a session of its own."""
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        self._report(process.pid)
+        return process
+
+    def run(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        """Run a process to its end; what it wrote is the error when it fails."""
+        process = self.start(command, environment, log)
+        if process.wait():
+            raise SystemExit(tail(log))
+        self._report(-process.pid)
+
+    def _report(self, number: int) -> None:
+        assert self._cleanup.stdin is not None
+        self._cleanup.stdin.write(f"{number}\n".encode())
+        self._cleanup.stdin.flush()
+
+    def close(self) -> None:
+        """End all processes and remove the folder."""
+        assert self._cleanup.stdin is not None
+        self._cleanup.stdin.close()
+        self._cleanup.wait()
+        for process in self._started:
+            process.wait()
+
+    def __enter__(self) -> Home:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Airflow:
+    """API server, scheduler, dag-processor and triggerer on SQLite, with a client of the REST API."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = httpx.Client(base_url=url, timeout=30, trust_env=False)
+
+    @classmethod
+    @contextmanager
+    def running(cls, home: Home, **more: str) -> Iterator[Airflow]:
+        """Start the components; all of their processes end afterwards.
+
+        :param more: further environment of the components.
+        """
+        port = free_port()
+        environment = settings(home.path, port) | more
+        airflow = [sys.executable, "-m", "airflow"]
+        home.run([*airflow, "db", "migrate"], environment, home.path / "db-migrate.out")
+        processes = {
+            name: home.start([*airflow, *arguments], environment, home.path / f"{name}.out")
+            for name, arguments in COMPONENTS.items()
+        }
+        self = cls(f"http://127.0.0.1:{port}")
+        try:
+            self._wait_until_up(home.path, processes)
+            yield self
+        finally:
+            self._http.close()
+            home.close()
+
+    def add(self, collection: str, **item: Any) -> None:
+        """Create a connection, a variable or a pool in Airflow's database."""
+        self._call("POST", f"/api/v2/{collection}", item)
+
+    def unpause_all(self) -> None:
+        """Let every DAG be scheduled."""
+        self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})
+
+    def run(self, dag_id: str) -> None:
+        """Trigger a DAG and print the states of its tasks until it has succeeded."""
+        until(lambda: self._http.get(f"/api/v2/dags/{dag_id}").status_code == 200, f"the DAG {dag_id}")
+        self._call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+        run_id = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
+        say(f"DAG {dag_id}:")
+        states: dict[str, str | None] = {}
+        run = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
+        while (state := self._call("GET", run)["state"]) in ("queued", "running"):
+            self._print_changes(run, states)
+            time.sleep(0.5)
+        self._print_changes(run, states)
+        if state != "success":
+            raise SystemExit(f"The run of {dag_id} ended as {state}.")
+
+    def _print_changes(self, run: str, states: dict[str, str | None]) -> None:
+        for task in self._call("GET", f"{run}/taskInstances")["task_instances"]:
+            name, state = task["task_id"], task["state"]
+            if state in (None, "scheduled", "queued") or states.get(name) == state:
+                continue
+            states[name] = state
+            note = ""
+            if state == "deferred":
+                pool = self._call("GET", "/api/v2/pools/default_pool")
+                note = f"waits in the triggerer; worker slots in use: {pool['running_slots']}"
+            elif state == "success":
+                note = self._result(run, name)
+            say(f"    {name:<18} {state:<9} {note}")
+
+    def _result(self, run: str, task_id: str) -> str:
+        response = self._http.get(f"{run}/taskInstances/{task_id}/xcomEntries/return_value")
+        if response.status_code != 200:
+            return ""
+        value = response.json()["value"]
+        value = json.loads(value) if isinstance(value, str) else value
+        return ", ".join(f"{key} {item}" for key, item in value.items() if item is not None)
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        response = self._http.request(method, path, json=body)
+        response.raise_for_status()
+        result: dict[str, Any] = response.json()
+        return result
+
+    def _wait_until_up(self, home: Path, processes: dict[str, subprocess.Popen[bytes]]) -> None:
+        def healthy() -> bool:
+            for name, process in processes.items():
+                if process.poll() is not None:
+                    raise SystemExit(f"Airflow's {name} has ended:\n{tail(home / f'{name}.out')}")
+            try:
+                health = self._http.get("/api/v2/monitor/health").json()
+            except (httpx.HTTPError, ValueError):
+                return False
+            return all((health.get(name) or {}).get("status") == "healthy" for name in HEALTHY)
+
+        until(healthy, "Airflow")
+        token = self._http.get("/auth/token").json()["access_token"]
+        self._http.headers["Authorization"] = f"Bearer {token}"
+
+
+def settings(home: Path, port: int) -> dict[str, str]:
+    """The environment of the components: nothing of the user's own Airflow is used or touched."""
+    url = f"http://127.0.0.1:{port}"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW_"))}
+    return inherited | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS_FOLDER),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__BASE_URL": f"{url}/",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(48),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+
+
+def until(look: Callable[[], T], what: str, seconds: float = 180) -> T:
+    """Poll twice a second until the result is true."""
+    end_time = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > end_time:
+            raise SystemExit(f"{what} did not come up in {seconds:.0f} s.")
+        time.sleep(0.5)
+    return found
+
+
+def tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def say(words: str) -> None:
+    print(words, flush=True)
