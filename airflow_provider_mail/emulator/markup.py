@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_TAG = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
-_ANCHOR = re.compile(r"<a\b[^>]*>", re.IGNORECASE)
+_TAG = re.compile(r"\{\{([^{}]++)\}\}")
+_ANCHOR = re.compile(r"<a\b[^<>]*+>", re.IGNORECASE)
 
 
 def fill(text: str, params: Mapping[str, Any]) -> str:
     """The text with ``{{tag}}`` replaced by its value; a tag without a value stays as it is."""
     if "{{" not in text:
         return text
-    return _TAG.sub(lambda tag: str(params.get(tag[1], tag[0])), text)
+    return _TAG.sub(lambda tag: str(params.get(tag[1].strip(), tag[0])), text)
 
 
 def tracks_clicks(content: str) -> bool:

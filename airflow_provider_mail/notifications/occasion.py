@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 MOST_ERROR_CHARACTERS = 600
 MOST_ERROR_LINES = 12
+MOST_ERROR_READ = 10_000
 
 
 class Kind(Enum):
@@ -170,7 +171,7 @@ def _error(context: Mapping[str, Any]) -> str:
     else:
         text = str(error).replace("_", " ") if error is context.get("reason") else str(error)
     # Secrets are looked for before anything is cut: half a secret would not be found.
-    text = without_addresses(str(redact(text[:100_000]))).strip()
+    text = without_addresses(str(redact(text[:100_000]))[:MOST_ERROR_READ]).strip()
     lines = text.splitlines()
     short = "\n".join(lines[:MOST_ERROR_LINES])[:MOST_ERROR_CHARACTERS].rstrip()
     return short if short == text else f"{short} …"

@@ -14,7 +14,7 @@ from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import Column, TableName, literal, quoted
 
 _CONFLICT = re.compile(
-    r"TransactionContext Error: .*(conflict|Failed to commit)|Constraint Error: .*duplicate key", re.IGNORECASE
+    r"\A(?:TransactionContext Error: .*(?:conflict|Failed to commit)|Constraint Error: .*duplicate key)", re.IGNORECASE
 )
 _MOST_ROWS, _MOST_CHARACTERS = 5000, 1 << 20
 

@@ -102,7 +102,7 @@ _MYSQL_SPEAKING = frozenset(
     )
 )
 _MYSQL_STATEMENT = frozenset((1064, 1065, 1149, 1242))  # these quote it
-_MYSQL_PLACE = re.compile(r"for column (?:[`'].*[`']\.)?[`']?(\w+)[`']? at row (\d+)$")
+_MYSQL_PLACE = re.compile(r"for column (?:[`'].{1,200}[`']\.)?[`']?(\w+)[`']? at row (\d+)$")
 _MYSQL_KEY = re.compile(r"for key '([^']+)'$")
 
 

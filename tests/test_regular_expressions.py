@@ -1,0 +1,175 @@
+"""No regular expression of the package takes longer than in proportion to what it is given.
+
+What they read is written by others: error messages, the service's answers, templates. A pattern that is quadratic holds
+an event loop up for half a minute with one word of a hundred kilobytes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.hooks.errors import without_addresses
+from airflow_provider_mail.notifications import message
+from airflow_provider_mail.notifications.delivery import in_short
+from airflow_provider_mail.notifications.occasion import Occasion
+from tests.support.env import ROOT
+
+PACKAGE = ROOT / "airflow_provider_mail"
+METHODS = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer")
+FIRST, MOST, GROWTH = 250, 16_000, 4
+UNNOTICED, TOO_LONG = 0.02, 3.0
+"""Seconds of CPU: below, nothing can be told; above, no need to go on."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A pattern, and the methods that it is used with."""
+
+    where: str
+    pattern: str | bytes
+    flags: int
+    methods: tuple[str, ...]
+
+
+def uses() -> Iterator[Use]:
+    """Every pattern in the package that is written down there."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        for call in calls:
+            assert isinstance(call.func, ast.Attribute)
+            of_re = isinstance(call.func.value, ast.Name) and call.func.value.id == "re"
+            if not of_re or call.func.attr not in ("compile", *METHODS) or not call.args:
+                continue
+            pattern = _text(call.args[0])
+            if pattern is None:
+                continue
+            where = f"{file.relative_to(PACKAGE)}:{call.lineno}"
+            flags = sum(getattr(re, name.attr) for name in ast.walk(call) if _is_flag(name))  # type: ignore[attr-defined]
+            methods = (call.func.attr,) if call.func.attr != "compile" else _methods_of(tree, call)
+            yield Use(where, pattern, flags, methods or METHODS[:1])
+
+
+def _text(node: ast.expr) -> str | bytes | None:
+    """A pattern; what is only known later is a word."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "encode":
+        text = _text(node.func.value)
+        return text.encode() if isinstance(text, str) else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "word" for part in node.values)
+    return None
+
+
+def _is_flag(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr.isupper() and node.attr in re.RegexFlag.__members__
+
+
+def _methods_of(tree: ast.AST, compiled: ast.Call) -> tuple[str, ...]:
+    names = {
+        target.id if isinstance(target, ast.Name) else target.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and node.value is compiled
+        for target in node.targets
+        if isinstance(target, ast.Name | ast.Attribute)
+    }
+    found = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in METHODS
+        and (getattr(node.value, "id", None) in names or getattr(node.value, "attr", None) in names)
+    }
+    return tuple(sorted(found))
+
+
+USES = list(uses())
+
+
+def hostile(pattern: str) -> list[str]:
+    """What is repeated to make a pattern try long, and in vain."""
+    literals = [re.sub(r"\\(.)", r"\1", found) for found in re.findall(r"(?:[\w ':;,<`]|\\[\[{(.])+", pattern)]
+    texts = [" ", "a", "1", "@", '"', '""', "'", ",", "{", "{{ ", "<a ", "a@", "a,", "a.", "[", "\\", "`a`", "\t\n"]
+    return [*texts, *literals[:8], *(f"{literal} " for literal in literals[:4])]
+
+
+def cpu_seconds(work: Any) -> float:
+    """Of the quickest of some tries."""
+    least = float("inf")
+    for _ in range(3):
+        started = time.thread_time()
+        work()
+        least = min(least, time.thread_time() - started)
+        if least > UNNOTICED * 5:
+            break
+    return least
+
+
+def assert_linear(work: Any, what: str) -> None:
+    """Four times as long a text takes four times as long; sixteen times would be quadratic."""
+    size, before = FIRST, 0.0
+    while size <= MOST:
+        seconds = cpu_seconds(partial(work, size))
+        assert seconds < TOO_LONG, f"{what}: {seconds:.1f} s for {size}"
+        if before > UNNOTICED:
+            assert seconds < before * GROWTH * 2.5, f"{what}: {before:.3f} s, {seconds:.3f} s for {size}"
+        size, before = size * GROWTH, seconds
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.where)
+def test_every_pattern_is_linear(use: Use) -> None:
+    compiled = re.compile(use.pattern, use.flags)
+    text = use.pattern if isinstance(use.pattern, str) else use.pattern.decode("latin-1")
+
+    def work(piece: str, method: str, size: int) -> None:
+        for whole in (piece * size, f"{{{{<a {piece * size}", f"{piece * size}\x01"):
+            given: Any = whole if isinstance(use.pattern, str) else whole.encode("latin-1", "replace")
+            found = (
+                compiled.sub("" if isinstance(given, str) else b"", given)
+                if method == "sub"
+                else getattr(compiled, method)(given)
+            )
+            if method == "finditer":
+                for _ in found:
+                    pass
+
+    for piece in hostile(text):
+        for method in use.methods:
+            assert_linear(partial(work, piece, method), f"{use.where} {method} {piece!r}")
+
+
+def test_all_patterns_were_found() -> None:
+    assert len(USES) > 20
+    assert any(use.where.startswith("hooks/errors.py") for use in USES)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(lambda text: without_addresses(text), id="addresses"),
+        pytest.param(lambda text: message._parts(text), id="parts"),
+        pytest.param(lambda text: list(message._separated(text)), id="separated"),
+        pytest.param(lambda text: message._one_line(f"Airflow alert: dag_id=a task_id=b {text}"), id="subject"),
+        pytest.param(lambda text: in_short(ValueError(text)), id="in_short"),
+    ],
+)
+@pytest.mark.parametrize("piece", ["a", " ", ",", '"', "<", "a@", '",', " <"])
+def test_what_the_notifier_reads_is_read_once(work: Any, piece: str) -> None:
+    assert_linear(lambda size: work(piece * size * 8), repr(piece))
+
+
+def test_an_error_of_one_word_makes_a_notification() -> None:
+    started = time.thread_time()
+    occasion = Occasion.of({"exception": ValueError("w" * 100_000), "dag_run": {"dag_id": "d", "run_id": "r"}})
+    assert occasion.error.startswith("ValueError: ww")
+    assert len(occasion.error) < 1000
+    assert time.thread_time() - started < 10, "it took twenty-five"
