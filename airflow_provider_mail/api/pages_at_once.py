@@ -29,6 +29,7 @@ def pages_at_once(
     :raises MailAnswerError: when the list has no end.
     """
     pager = Pager(request, changes)
+    reading = pager.reading
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
     threads = min(at_once, client.config.max_in_flight)
     asked: dict[int, Future[PageResponse[Item]]] = {}
@@ -45,8 +46,18 @@ def pages_at_once(
                 except MailRejectedError as refusal:
                     pager.refused(refusal)
                     continue
-                if records := pager.feed(page):
+                records = pager.feed(page)
+                if pager.reading != reading:
+                    # What was asked for ahead belongs to the reading before.
+                    reading = pager.reading
+                    _cancel(asked)
+                if records:
                     yield records
         finally:
-            for future in asked.values():
-                future.cancel()
+            _cancel(asked)
+
+
+def _cancel(asked: dict[int, Future[PageResponse[Item]]]) -> None:
+    for future in asked.values():
+        future.cancel()
+    asked.clear()

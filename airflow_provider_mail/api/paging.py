@@ -8,7 +8,10 @@ both numbers.
 What no reader of such pages can see: a record taken out before the place that was reached, and another put in behind
 it, between two pages; and, where the service says no total, a whole page put in before that place, twice in a row.
 Everything else that moves ends in the whole list or in an error. Who needs to know that nothing
-moved at all lets every sign of it be an error (:attr:`Changes.REFUSE`).
+moved at all lets every sign of it be an error (:attr:`Changes.REFUSE`), or allows growth alone
+(:attr:`Changes.ALLOW_GROWTH`): a list that changed is then read a second time, and every record of the first reading
+must be in the second. So nothing was taken out meanwhile, no record has moved towards the beginning of the list, and
+none was missed.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ class Changes(Enum):
 
     PROVE = "prove"
     """It goes on, and must end with as many different records as any page said there are."""
+    ALLOW_GROWTH = "allow growth"
+    """Records may be added. A list that changed is read twice; an error if a record of the first reading is gone."""
     REFUSE = "refuse"
     """It ends in an error at the first sign: another total, or records that come again beside new ones."""
     ACCEPT = "accept"
@@ -58,16 +63,24 @@ class _Seen:
     def __len__(self) -> int:
         return self._count
 
+    def __contains__(self, identity: object) -> bool:
+        shelf, mark = self._place(identity)
+        return mark in self._marks.get(shelf, b"")
+
     def add(self, identity: object) -> bool:
         """Whether it is new."""
-        number = hash(identity)
-        shelf, mark = number & 0xFFFF, (number >> 16).to_bytes(6, "little", signed=True)
+        shelf, mark = self._place(identity)
         marks = self._marks.get(shelf, b"")
         if mark in marks:
             return False
         self._marks[shelf] = marks + mark
         self._count += 1
         return True
+
+    @staticmethod
+    def _place(identity: object) -> tuple[int, bytes]:
+        number = hash(identity)
+        return number & 0xFFFF, (number >> 16).to_bytes(6, "little", signed=True)
 
 
 class Pager(Generic[Item]):
@@ -87,11 +100,20 @@ class Pager(Generic[Item]):
         self._fullest = 0
         self._stale = False
         self._seen = _Seen()
+        self._first_reading: _Seen | None = None
+        self._seen_twice = 0
         self._repeats = 0
         self._stale_repeats = 0
         self._most = MOST_WITHOUT_TOTAL
         self._total: int | None = None
         self._lowest_total: int | None = None
+        self._highest_total: int | None = None
+        self._first_total: int | None = None
+
+    @property
+    def reading(self) -> int:
+        """1, or 2 while the list is read again because it changed."""
+        return 1 if self._first_reading is None else 2
 
     def ahead(self, most: int) -> list[PagedRequest[PageResponse[Item]]]:
         """The requests behind the next one, for who asks for several pages at once: they are fed in order all the same.
@@ -113,7 +135,12 @@ class Pager(Generic[Item]):
         """
         assert self.next_request is not None, "the last page was read already"
         self._note_total(page)
-        fresh = [record for record in page.records if self._seen.add(page.identity(record))]
+        # `new` are those that were not on an earlier page of this reading; `fresh` of them were in no reading before.
+        new = [record for record in page.records if self._seen.add(page.identity(record))]
+        fresh = new
+        if self._first_reading is not None:
+            fresh = [record for record in new if page.identity(record) not in self._first_reading]
+            self._seen_twice += len(new) - len(fresh)
         if len(self._seen) > self._most:
             raise MailAnswerError(
                 f"{self._operation}: the list has no end: {len(self._seen)} different records came, the service says "
@@ -121,16 +148,14 @@ class Pager(Generic[Item]):
                 operation=self._operation,
             )
         # One page of repeats may mean that as many records were put in before the place that was reached.
-        ended = not fresh and (self._stale or not page.records)
-        self._stale = not fresh
-        self._note_repeats(len(page.records) - len(fresh))
+        ended = not new and (self._stale or not page.records)
+        self._stale = not new
+        self._note_repeats(len(page.records) - len(new))
         if not ended:
             self._fullest = max(self._fullest, len(page.records))
-            self._index += 1
-            self.next_request = self.next_request.model_copy(update={"page_index": self._index})
+            self._go_to(self._index + 1)
         else:
-            self.next_request = None
-            self._prove()
+            self._end()
         if self._changes is Changes.REFUSE:
             self._refuse_changes()
         return fresh
@@ -144,8 +169,8 @@ class Pager(Generic[Item]):
         if self._index == 1 and self.next_request.page_size is not None:
             # The largest page is mostly not shown in the document: the one that the service gives by itself will do.
             self.next_request = self.next_request.model_copy(update={"page_size": None})
-        elif self._index > 1 and self._total is not None and len(self._seen) >= self._total:
-            self.next_request = None
+        elif self._index > 1 and self._expected is not None and len(self._seen) >= self._expected:
+            self._end()
         else:
             raise error
 
@@ -154,6 +179,7 @@ class Pager(Generic[Item]):
         if total is None:
             return
         if self._total is None:
+            self._first_total = total
             self._most = 2 * total + GROWTH
         # The highest that was said: a record deleted meanwhile has moved those behind it, perhaps past the reader.
         self._total = max(total, self._total or 0)
@@ -161,6 +187,7 @@ class Pager(Generic[Item]):
         if page.records or self._lowest_total is None:
             lowest = self._total if self._lowest_total is None else self._lowest_total
             self._lowest_total = min(max(total, 0), lowest)
+            self._highest_total = max(total, self._highest_total or 0)
 
     def _note_repeats(self, repeats: int) -> None:
         # Pages behind the last one may be the last or the first again: only what comes before new records has moved.
@@ -182,10 +209,43 @@ class Pager(Generic[Item]):
             operation=self._operation,
         )
 
-    def _prove(self) -> None:
-        got, expected = len(self._seen), self._total
+    def _go_to(self, index: int) -> None:
+        assert self.next_request is not None
+        self._index = index
+        self.next_request = self.next_request.model_copy(update={"page_index": index})
+
+    def _end(self) -> None:
+        """The end of the list: prove that it is whole, or read it again where growth has to be proven."""
+        self._prove()
+        if self._changes is not Changes.ALLOW_GROWTH or not self._changed():
+            self.next_request = None
+        elif self._first_reading is None:
+            self._first_reading, self._seen, self._stale = self._seen, _Seen(), False
+            self._go_to(1)
+        elif gone := len(self._first_reading) - self._seen_twice:
+            raise MailIncompleteError(
+                f"{self._operation}: the list changed while it was read: of {len(self._first_reading)} records {gone} "
+                "were not there any more when it was read again",
+                got=self._seen_twice,
+                expected=len(self._first_reading),
+                operation=self._operation,
+            )
+        else:
+            self.next_request = None
+
+    def _changed(self) -> bool:
+        return bool(self._repeats) or self._lowest_total != self._highest_total
+
+    @property
+    def _expected(self) -> int | None:
+        """How many different records there must be at least."""
         if self._changes is Changes.ACCEPT:
-            expected = self._lowest_total
+            return self._lowest_total
+        # At its end a growing list says more than there was to read when its pages were read.
+        return self._first_total if self._changes is Changes.ALLOW_GROWTH else self._total
+
+    def _prove(self) -> None:
+        got, expected = len(self._seen), self._expected
         if expected is not None and got < expected:
             raise MailIncompleteError(
                 f"{self._operation}: {got} different records came, the service says there are {expected}",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.base import PagedRequest
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 READINGS = 3
@@ -167,13 +167,14 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
     """What the loads of whole lists share: reading page by page, complete although the list may change meanwhile.
 
     Pages stream into the table in flat memory. A sign that the list changed while it was read (another total, records
-    that come again) is never passed over in silence.
+    that come again) is never ignored.
 
     :param page_size: records in a page, at most 1,000; a service that gives fewer is read all the same.
     :param max_in_flight: pages asked for at once; no more than the connection's own limit.
-    :param on_change: what to do when the list changes while it is read. ``retry`` (default): read it again from the
-        beginning, up to three times in all, then fail; ``fail``: fail at once; ``accept``: take what came if it is at
-        least as many different records as the lowest total that the service said, otherwise read it again.
+    :param on_change: what to do when the list changes while it is read. ``retry`` (default): a list that only grows is
+        read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then fail;
+        ``fail``: fail at once; ``accept``: take what came if it is at least as many different records as the lowest
+        total that the service said, otherwise read it again.
     """
 
     def __init__(
@@ -216,21 +217,37 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
     def check_empty(self) -> None:
         """Called when the list has no record, before that is believed."""
 
+    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
+        """How far the number of rows may fall.
+
+        :param confirmed: whether the list has been read a second time because of such a fall.
+        """
+        return None
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the list and load it."""
         from airflow_provider_mail.api.errors import MailIncompleteError
+        from airflow_provider_mail.warehouse.errors import FallError
 
         tables = self.checked_table_names()
+        fallen = False
         with self.mail_errors():
             for reading in range(1, READINGS + 1):
                 try:
-                    loaded = self._load()
+                    loaded = self._load(self.fall_limit(confirmed=fallen))
                     break
                 except MailIncompleteError as error:
                     if self.on_change == "fail" or reading == READINGS:
                         error.add_note("on_change says what to do with a list that changes while it is read")
                         raise
                     self.log.warning("%s; it is read again (%s of %s)", error, reading + 1, READINGS)
+                except FallError as error:
+                    if fallen or reading == READINGS:
+                        permission = "max_removed_fraction" if error.after else "allow_empty=True"
+                        error.args = (f"{error}. Nothing was changed; {permission} allows it",)
+                        raise
+                    fallen = True
+                    self.log.warning("%s; the list is read a second time before that is believed", error)
         self.note_lineage(loaded.rows)
         counts = _counts(loaded)
         if loaded.deleted is not None and self.replace_where():
@@ -238,12 +255,12 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
         return {**tables, "records": loaded.rows, "readings": reading, **counts}
 
-    def _load(self) -> LoadResult:
+    def _load(self, fall_limit: FallLimit | None) -> LoadResult:
         from airflow_provider_mail.api.pages_at_once import pages_at_once
         from airflow_provider_mail.api.paging import Changes
         from airflow_provider_mail.warehouse.load import load
 
-        changes = Changes.ACCEPT if self.on_change == "accept" else Changes.REFUSE
+        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         asked_at = datetime.now(UTC)
         pages = pages_at_once(self.hook.get_conn(), self.request(), self.max_in_flight, changes)
         with closing(pages):
@@ -255,6 +272,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
                 replace_where=self.replace_where(),
                 covers=self.covers(asked_at),
                 mark_gone=self.mark_gone(asked_at),
+                fall_limit=fall_limit,
             )
 
     def _streamed(self, pages: Iterator[list[Any]], asked_at: datetime) -> Iterator[tuple[Any, ...]]:

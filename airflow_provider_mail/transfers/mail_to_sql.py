@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.hooks.task import check_flags
+from airflow_provider_mail.hooks.task import check_flags, check_number
 from airflow_provider_mail.transfers.loading import (
     BaseListToSqlOperator,
     BaseMailToSqlOperator,
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.base import PagedRequest
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
+
+MAX_REMOVED_FRACTION = 0.5
+"""A list that loses more of its contacts between two loads is read a second time."""
 
 
 class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
@@ -208,6 +211,12 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     :param mode: ``replace`` (default): rows of this list that are not in it any more are deleted, in the transaction
         that brings the others; ``upsert``: they stay, with the ``observed_at`` at which they were last seen.
     :param team_name: the team that the list belongs to. Default: the current one; others need a permission.
+    :param allow_empty: with ``mode="replace"``, whether a list that has become empty may empty its rows in the table.
+        Default: no; the task fails, and the rows stay. A list of another team (``team_name``), whose name cannot be
+        looked up, may only be empty with it.
+    :param max_removed_fraction: with ``mode="replace"``, the largest part of the list's rows, from 0 to 1, that one
+        load may remove on balance; not applied below ten rows. Default: 0.5. A load that would remove more, or that
+        finds the list empty, reads the list a second time before it fails or goes ahead.
     """
 
     template_fields: Sequence[str] = (*BaseMailToSqlOperator.template_fields, "list_name", "team_name")
@@ -219,16 +228,22 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         table: str = "mail_contacts",
         mode: Literal["replace", "upsert"] = "replace",
         team_name: str | None = None,
+        allow_empty: bool = False,
+        max_removed_fraction: float = MAX_REMOVED_FRACTION,
         page_size: int = 1000,
         max_in_flight: int = 8,
         **kwargs: Any,
     ) -> None:
         super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
+        check_flags(allow_empty=allow_empty)
+        check_number("max_removed_fraction", max_removed_fraction, most=1)
         if mode not in ("replace", "upsert"):
             raise ValueError(f"mode: {mode!r} is none of replace, upsert")
         self.list_name = list_name
         self.mode = mode
         self.team_name = team_name
+        self.allow_empty = allow_empty
+        self.max_removed_fraction = max_removed_fraction
 
     @property
     def resource(self) -> str:
@@ -272,11 +287,25 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         part = list_part(self._list["team"], self.list_name)
         return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
 
+    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
+        """What the arguments allow; until the list was read a second time, what is usual."""
+        from airflow_provider_mail.warehouse.load import FallLimit
+
+        if confirmed:
+            return FallLimit(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction)
+        return FallLimit(allow_empty=False, max_fraction=min(self.max_removed_fraction, MAX_REMOVED_FRACTION))
+
     def check_empty(self) -> None:
-        """Make sure that there is such a list, where that can be looked up: some service may shrug at a wrong name."""
+        """Make sure that there is such a list: a service may answer a wrong name with no contacts."""
         from airflow_provider_mail.api.lists import find_list
 
-        if not self.team_name and self.hook.run(find_list(self.list_name)) is None:
+        if self.team_name:
+            if not self.allow_empty:
+                raise AirflowFailException(
+                    f"list_name, team_name: no contacts came of list {self.list_name!r} of team {self.team_name!r}, "
+                    "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
+                )
+        elif self.hook.run(find_list(self.list_name)) is None:
             raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.errors import WarehouseError, connect_words
+from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, connect_words
 from airflow_provider_mail.warehouse.rows import Source, fits
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
@@ -58,6 +58,30 @@ class LoadResult:
     gone: int | None = None
 
 
+FEWEST_ROWS_TO_COMPARE = 10
+"""Below so many rows a fraction says nothing; only an empty result is checked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FallLimit:
+    """How far the number of rows in `replace_where` may fall in one load.
+
+    :param allow_empty: whether none may be left where there were some.
+    :param max_fraction: the largest part of the rows, from 0 to 1, that may be removed on balance.
+    """
+
+    allow_empty: bool
+    max_fraction: float
+
+    def exceeded(self, before: int, after: int) -> bool:
+        """Whether a load that found `before` rows may not leave `after`."""
+        if not before:
+            return False
+        if not after:
+            return not self.allow_empty
+        return before >= FEWEST_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
+
+
 @dataclass(frozen=True)
 class Job:
     """One load: these rows into this table."""
@@ -68,6 +92,7 @@ class Job:
     replace_where: Where | None = None
     covers: Coverage | None = None
     mark_gone: MarkGone | None = None
+    fall_limit: FallLimit | None = None
 
 
 class Dialect(ABC):
@@ -135,6 +160,25 @@ class Dialect(ABC):
         """The condition of `replace_where`, with its parameters."""
         return self.condition("replace_where", self.job.replace_where or {}, alias)
 
+    def window_rows(self, cursor: Any) -> int:
+        """How many rows are in `replace_where`, where their number may not fall too far; else 0."""
+        if not self.job.fall_limit or not self.job.replace_where:
+            return 0
+        condition, values = self.window()
+        cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
+        return int(cursor.fetchone()[0])
+
+    def check_fall(self, cursor: Any, before: int) -> None:
+        """Compare with what is left, before it is committed.
+
+        :raises FallError: when too few rows are left.
+        """
+        if not before:
+            return
+        after = self.window_rows(cursor)
+        if self.job.fall_limit and self.job.fall_limit.exceeded(before, after):
+            raise FallError(f"{self.prefix}{before} rows would become {after}", before=before, after=after)
+
     def condition(self, argument: str, where: Where, alias: str = "") -> tuple[str, list[Any]]:
         """A condition, with its parameters.
 
@@ -185,7 +229,12 @@ class Dialect(ABC):
 
     def error(self, what: str) -> WarehouseError:
         """An error about the user's table."""
-        return WarehouseError(f"table {self.job.name} on connection {self.hook.get_conn_id()!r}: {what}")
+        return WarehouseError(f"{self.prefix}{what}")
+
+    @property
+    def prefix(self) -> str:
+        """What errors begin with."""
+        return f"table {self.job.name} on connection {self.hook.get_conn_id()!r}: "
 
 
 def database(hook: DbApiHook) -> str:

@@ -110,6 +110,19 @@ class WarehouseError(Exception):
     """A table could not be read or loaded; nothing of the load is in the database. Holds no row values."""
 
 
+class FallError(WarehouseError):
+    """A load would have left far fewer rows than there were; nothing of it is in the database.
+
+    :param before: rows that were there.
+    :param after: rows that would have been left.
+    """
+
+    def __init__(self, text: str, *, before: int, after: int) -> None:
+        super().__init__(text)
+        self.before = before
+        self.after = after
+
+
 def words(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
     """Say what a driver's exception says, without the values of rows and parameters.
 

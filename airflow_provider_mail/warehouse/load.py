@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult, connected, database
+from airflow_provider_mail.warehouse.dialect import Dialect, FallLimit, Job, LoadResult, connected, database
 from airflow_provider_mail.warehouse.duckdb import DuckDb
 from airflow_provider_mail.warehouse.errors import WarehouseError, words
 from airflow_provider_mail.warehouse.mysql import MySql
@@ -22,7 +22,7 @@ from airflow_provider_mail.warehouse.table import Table, TableName
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-__all__ = ["DIALECTS", "Between", "Coverage", "LoadResult", "MarkGone", "load"]
+__all__ = ["DIALECTS", "Between", "Coverage", "FallLimit", "LoadResult", "MarkGone", "load"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ def load(
     replace_where: Mapping[str, Any] | None = None,
     covers: Coverage | None = None,
     mark_gone: MarkGone | None = None,
+    fall_limit: FallLimit | None = None,
 ) -> LoadResult:
     """Insert rows or update those that have their keys, in one transaction on one connection.
 
@@ -61,6 +62,8 @@ def load(
         and rows of theirs that did not change are not written again; without it they get a new time of observation.
     :param mark_gone: windows that these rows are the whole of: other rows in them are marked as gone. Default: no row
         is marked. A row that is given and was marked is cleared in any case.
+    :param fall_limit: how far the number of rows in `replace_where` may fall.
+    :raises FallError: when it would fall further.
     :raises WarehouseError: naming table and connection, and row or column where it is known. No values.
     """
     if replace_where is not None and not replace_where:
@@ -70,7 +73,7 @@ def load(
     if mark_gone and not table.gone:
         raise ValueError("`mark_gone` needs a table that says which rows are gone")
     covers = covers if covers and covers.parts else None
-    job = Job(table, TableName.parse(name), Source(rows), replace_where, covers, mark_gone)
+    job = Job(table, TableName.parse(name), Source(rows), replace_where, covers, mark_gone, fall_limit)
     kind = database(hook)
     if kind not in DIALECTS:
         _log.info("Database %s has no way of its own: %s is loaded by deleting the keys and inserting", kind, job.name)

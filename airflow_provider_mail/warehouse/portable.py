@@ -90,6 +90,7 @@ class Portable(Dialect):
         return LoadResult(rows=self.job.source.read)
 
     def _replace(self, cursor: Any, spool: _Spool) -> None:
+        before = self.window_rows(cursor)
         if self.job.replace_where:
             condition, values = self.window()
             if (earliest := self._earliest(spool)) is not None:
@@ -108,6 +109,7 @@ class Portable(Dialect):
                 cursor.executemany(insert, given)
         if self.job.mark_gone:
             self._mark_gone(cursor, self.job.mark_gone)
+        self.check_fall(cursor, before)
 
     def _mark_gone(self, cursor: Any, job: MarkGone) -> None:
         gone, mark = str(self.table.gone), self.hook.placeholder

@@ -180,11 +180,13 @@ class Staged(Dialect):
 
     def merge(self, cursor: Any) -> LoadResult:
         """Take over what is new."""
+        before = self.window_rows(cursor)
         late = self._late_parts(cursor)
         dropped = sum(self._drop(cursor, part) for part in late)
         deleted = self._delete_stale(cursor, late)
         gone = self._mark_gone(cursor, late)
         counts = self.take_over(cursor)
+        self.check_fall(cursor, before)
         if self.loads:
             self.loads.take_over(cursor)
         return LoadResult(

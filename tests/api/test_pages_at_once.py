@@ -122,6 +122,54 @@ def test_one_taken_out_and_one_put_in_is_noticed_when_a_page_comes_between() -> 
         read(listing, at_once=1)
 
 
+# More than a page of 10 put in twice in a row looks like the end of the list; fewer do not.
+GROWTH = st.lists(
+    st.lists(st.integers(0, 100), max_size=4).map(lambda places: [(place, f"new-{place}") for place in places]),
+    max_size=20,
+)
+ONE_BY_ONE = st.lists(st.lists(st.tuples(st.integers(0, 100), st.sampled_from([None, "new"])), max_size=1), max_size=20)
+
+
+@SOME
+@given(st.integers(1, 60), AT_ONCE, GROWTH)
+def test_a_list_that_grows_is_read_whole(count: int, at_once: int, moves: list[list[tuple[int, str | None]]]) -> None:
+    listing = Listing(names(count), moves=unique(moves))
+    result = read(listing, Changes.ALLOW_GROWTH, at_once)
+    assert len(result) == len(set(result))
+    assert set(names(count)) <= set(result) <= set(listing.names)
+
+
+@SOME
+@given(st.integers(1, 60), AT_ONCE, ONE_BY_ONE)
+def test_growth_hides_no_removal(count: int, at_once: int, moves: list[list[tuple[int, str | None]]]) -> None:
+    """Sign-ups and removals, a page between any two of them: nobody who was there all the time is missed."""
+    listing = Listing(names(count), moves=unique(moves))
+    try:
+        result = read(listing, Changes.ALLOW_GROWTH, at_once)
+    except MailIncompleteError:
+        return
+    assert len(result) == len(set(result))
+    assert set(names(count)) - listing.removed <= set(result)
+
+
+def test_a_list_that_only_grew_after_its_last_page_is_read_once() -> None:
+    listing = Listing(names(25), moves=[[], [], [(99, "new")]])
+    assert read(listing, Changes.ALLOW_GROWTH, at_once=1) == names(25)
+    assert listing.asked == 4
+
+
+def test_a_removal_while_the_list_grows_is_named() -> None:
+    listing = Listing(names(50), moves=[[(99, "new")], [(4, None)]])
+    with pytest.raises(MailIncompleteError, match="of 50 records 1 were not there any more when it was read again"):
+        read(listing, Changes.ALLOW_GROWTH, at_once=1)
+
+
+def test_growth_does_not_excuse_a_short_list() -> None:
+    listing = Listing(names(25), says=lambda n: 30 if n == 25 else 31, moves=[[(99, "new")]])
+    with pytest.raises(MailIncompleteError, match="26 different records came, the service says there are 30"):
+        read(listing, Changes.ALLOW_GROWTH, at_once=1)
+
+
 def test_pages_behind_the_last_say_nothing_of_the_list() -> None:
     listing = Listing(names(25))
 
