@@ -138,6 +138,8 @@ def _drop_records(answer: Answer, params: Params) -> Answer:
 
 def _empty_page(answer: Answer, params: Params) -> Answer:
     _records(answer).clear()
+    if params["total"] is not None:
+        answer.payload["totalRecords"] = params["total"]
     return answer
 
 
@@ -225,7 +227,7 @@ _TABLE = (
     FaultKind("shifted_pages", "records have moved between pages", "incomplete", True,
               _sets(page_shift="$by"), {"by": 1}, _PAGED),
     FaultKind("empty_page", "a page without records although there are some", "incomplete", True,
-              _rewrites(_empty_page), {}, _PAGED),
+              _rewrites(_empty_page), {"total": None}, _PAGED),
     FaultKind("wrong_total", "totalRecords is off", "incomplete", True,
               _rewrites(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
     FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,

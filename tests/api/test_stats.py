@@ -165,6 +165,20 @@ def test_days_that_are_left_out_are_missing_only_when_they_are_not_told(told: se
     assert len(asked) <= 2 * 31
 
 
+@pytest.mark.parametrize("empty", [1, 2])
+def test_a_response_without_any_day_is_asked_for_a_second_time(empty: int) -> None:
+    asked = []
+
+    def play(request: GetTransactionalStats) -> Any:
+        asked.append((request.start_date, request.end_date))
+        records = [] if len(asked) <= empty else [{**DAY_COUNTS, "statsDate": FIRST, "sentCount": 1}]
+        return request.response.model_validate({"mailStatsList": records})
+
+    records = Rehearsal(play).run(transactional_stats(GetTransactionalStats(start_date=FIRST, end_date=FIRST)))
+    assert len(records) == 2 - empty
+    assert asked == [(FIRST, FIRST)] * 2
+
+
 DAY_COUNTS = {"openCount": 0, "clickCount": 0, "bounceCount": 0, "unsentCount": 0, "unsubscribeCount": 0}
 
 
