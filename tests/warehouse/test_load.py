@@ -152,22 +152,56 @@ def test_a_row_of_the_wrong_length(warehouse: Warehouse) -> None:
         warehouse.load(THINGS, [thing(THINGS, 1), ("a", 2, "x")])
 
 
-def test_garbage_is_collected_as_before(make_warehouse: Callable[..., Warehouse]) -> None:
-    """A load keeps the collector away from what is there already, as long as it takes."""
-    sqlite, during = make_warehouse("sqlite"), []
+def test_the_garbage_collector_is_left_as_it_was(make_warehouse: Callable[..., Warehouse]) -> None:
+    """Less often while a load lasts; what the process has frozen stays frozen, and its threshold comes back."""
+    sqlite, before, during = make_warehouse("sqlite"), gc.get_threshold(), []
 
     def rows(error: Exception | None = None) -> Iterator[tuple[Any, ...]]:
-        during.append(gc.get_freeze_count())
+        during.append(gc.get_threshold())
         yield thing(THINGS, 1)
         if error:
             raise error
 
-    sqlite.load(THINGS, rows())
-    assert not gc.get_freeze_count()
-    with pytest.raises(RuntimeError):
-        sqlite.load(THINGS, rows(RuntimeError()))
-    assert not gc.get_freeze_count()
-    assert min(during) > 10_000
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        sqlite.load(THINGS, rows())
+        assert gc.get_threshold() == before
+        with pytest.raises(RuntimeError):
+            sqlite.load(THINGS, rows(RuntimeError()))
+        assert gc.get_threshold() == before
+        assert gc.get_freeze_count() >= frozen * 0.99  # what is frozen may still be freed
+    finally:
+        gc.unfreeze()
+    assert during == [(10_000, *before[1:])] * 2
+
+
+def test_two_loads_at_once_give_the_threshold_back_once(make_warehouse: Callable[..., Warehouse]) -> None:
+    sqlite, before = make_warehouse("sqlite"), gc.get_threshold()
+
+    def outer() -> Iterator[tuple[Any, ...]]:
+        make_warehouse("portable_sqlite").load(THINGS, [], "others")
+        assert gc.get_threshold() != before
+        yield thing(THINGS, 1)
+
+    sqlite.load(THINGS, outer())
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("threshold", [0, 50_000])
+def test_a_threshold_of_the_process_is_respected(make_warehouse: Callable[..., Warehouse], threshold: int) -> None:
+    before, during = gc.get_threshold(), []
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        during.append(gc.get_threshold()[0])
+        yield thing(THINGS, 1)
+
+    gc.set_threshold(threshold)
+    try:
+        make_warehouse("sqlite").load(THINGS, rows())
+        assert (during, gc.get_threshold()[0]) == ([threshold], threshold)
+    finally:
+        gc.set_threshold(*before)
 
 
 # Replacing a window
