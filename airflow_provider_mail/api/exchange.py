@@ -199,9 +199,12 @@ def _secrets(request: MailRequest[Any]) -> list[str]:
     return [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
 
 
+NOT_REPEATED = " It is not sent again, since it may have been carried out all the same."
+
+
 def _ambiguous(error: MailError) -> MailAmbiguousSendError:
     return MailAmbiguousSendError(
-        f"{_sentence(error)} It is not sent again, since it may have been carried out all the same.",
+        _sentence(error) + NOT_REPEATED,
         operation=error.operation,
         status=error.status,
         code=error.code,

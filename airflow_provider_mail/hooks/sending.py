@@ -7,19 +7,33 @@ holds how many requests were accepted, a digest of what they said, and one of wh
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
+from logging import getLogger
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailAnswerLostError, MailConflictError, MailError
+from airflow_provider_mail.api.errors import (
+    MailAmbiguousSendError,
+    MailAnswerLostError,
+    MailConflictError,
+    MailError,
+    MailRejectedError,
+)
+from airflow_provider_mail.api.exchange import NOT_REPEATED
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.batches import Chunk
     from airflow_provider_mail.hooks.ledger import Ledger
     from airflow_provider_mail.hooks.mail import MailHook
 
+log = getLogger(__name__)
+
 ON_AMBIGUOUS = ("fail", "resend", "skip")
+
+_USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
+"""What a service may say of an id that it has seen. The document shows no words for it, nor whether it minds."""
 
 
 class Sent(BaseModel):
@@ -83,17 +97,29 @@ class Mailing:
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
     :param argument: of the operator, that says what is sent.
     :param things: that it consists of.
+    :param own_ids: whether the ids of the requests are made here, so that no other mailing can have used them.
+    :param forgotten: whether earlier tries may have sent requests that the ledger knows nothing of.
     :raises MailConflictError: when the record of earlier tries is not understood.
     """
 
     def __init__(
-        self, hook: MailHook, ledger: Ledger, on_ambiguous: str, *, argument: str = "messages", things: str = "messages"
+        self,
+        hook: MailHook,
+        ledger: Ledger,
+        on_ambiguous: str,
+        *,
+        argument: str = "messages",
+        things: str = "messages",
+        own_ids: bool = True,
+        forgotten: bool = False,
     ) -> None:
         self._hook = hook
         self._ledger = ledger
         self._on_ambiguous = on_ambiguous
         self._argument = argument
         self._things = things
+        self._own_ids = own_ids
+        self._forgotten = forgotten
         self.sent = Sent.read(ledger.read())
 
     def send(self, chunks: Iterable[Chunk]) -> Sent:
@@ -147,17 +173,31 @@ class Mailing:
             if error.may_have_taken_effect:
                 self._unknown(chunk, "got no clear answer", error)
                 return
-            # It provably was not carried out, so the next try may send it: unless an earlier one is in doubt still.
-            self._write(under_way=digest if in_doubt else None)
-            raise
+            if not (in_doubt or self._forgotten) or not self._was_sent_before(chunk, error):
+                # It provably was not carried out, so the next try may send it: unless an earlier one is in doubt still.
+                self._write(under_way=digest if in_doubt else None)
+                raise
+            log.warning(
+                "Request %s (%s recipients) was refused because its uniqueMsgID %s is known: an earlier try had it accepted. "
+                "Continuing with the next request.",
+                *(chunk.index, chunk.recipients, chunk.request.unique_msg_id),
+            )
         self.sent.requests += 1
         self.sent.recipients += chunk.recipients
         self.sent.digest = digest
 
+    def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
+        """Whether a refusal proves that the service has accepted this request of an earlier try: it knows the id."""
+        if not self._own_ids or not isinstance(error, MailRejectedError):
+            return False
+        said, own_id = error.service_message or "", chunk.request.unique_msg_id or ""
+        about_id = own_id in said or re.search(r"(?i)unique[ _-]?msg[ _-]?id", said) is not None
+        return bool(own_id) and about_id and _USED_BEFORE.search(said.replace(own_id, "")) is not None
+
     def _unknown(self, chunk: Chunk, what: str, error: MailError | None = None) -> None:
         """Deal with a request that may have gone out, as the user wants it."""
         which = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
-        why = f" ({error})" if error else ""
+        why = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
         told = f"{which} {what}{why} and may have gone out; apart from it {self.sent}."
         if self._on_ambiguous == "fail":
             raise MailAmbiguousSendError(
@@ -166,7 +206,8 @@ class Mailing:
                 operation=chunk.request.path,
             )
         if self._on_ambiguous == "resend":
-            raise MailAnswerLostError(f"{told} The next try sends it again", operation=chunk.request.path)
+            again = "it" if self._ledger.durable else "everything"
+            raise MailAnswerLostError(f"{told} The next try sends {again} again", operation=chunk.request.path)
         self.sent.unknown_requests += 1
         self.sent.unknown_recipients += chunk.recipients
         self.sent.digest = _digest(self.sent.digest, chunk)

@@ -78,6 +78,8 @@ class BaseSendOperator(MailTask, BaseOperator):
     argument: ClassVar[str] = "messages"
     things: ClassVar[str] = "messages"
     """What says what is sent, and what that consists of: for errors."""
+    own_ids = True
+    """Whether the ids of the requests are made here, of the task instance's, and not given."""
 
     def __init__(
         self,
@@ -144,7 +146,15 @@ class BaseSendOperator(MailTask, BaseOperator):
             forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
             if forgetful:
                 self._without_memory(context["ti"].try_number)
-            mailing = Mailing(self.hook, ledger, self.on_ambiguous, argument=self.argument, things=self.things)
+            mailing = Mailing(
+                self.hook,
+                ledger,
+                self.on_ambiguous,
+                argument=self.argument,
+                things=self.things,
+                own_ids=self.own_ids,
+                forgotten=not (sandbox or ledger.durable) and context["ti"].try_number > 1,
+            )
             if mailing.sent.done:
                 self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
             try:
@@ -198,6 +208,11 @@ class MailSendOperator(BaseSendOperator):
         super().__init__(**kwargs)
         self.to = to
         self.unique_msg_id = unique_msg_id
+
+    @property
+    def own_ids(self) -> bool:  # type: ignore[override]
+        """Whether no other message can have this one's id."""
+        return not self.unique_msg_id
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """The one request."""

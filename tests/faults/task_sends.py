@@ -114,6 +114,23 @@ class Send(TaskWorkload):
             yield Wrong.UNTRUE, f"{self.on_ambiguous} leaves nobody unknown"
 
 
+class SendWhereIdsCount(Send):
+    """To a service that takes no ``uniqueMsgID`` twice: then nobody is mailed twice, whatever is sent again."""
+
+    def __init__(self) -> None:
+        super().__init__("resend")
+        self.name = "task: send a batch, resend, ids count"  # type: ignore[misc]
+
+    def arrange(self, service: Emulator) -> None:
+        service.change_settings(duplicate_unique_msg_id_code=400)
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        yield from super().held(service, said)
+        twice = sorted(address for address, count in mailed(service).items() if count > 1)
+        if twice:
+            yield Wrong.MAIL_TWICE, str(twice)
+
+
 class SendRows(Send):
     """A message for each row of a table, personalized."""
 
@@ -159,6 +176,7 @@ SENDS = (
     CreateCampaign("cancelling what is kept", on_incomplete="cancel"),
     CreateCampaign("keeping what is kept", on_incomplete="keep", **WAIT),
     *(Send(choice) for choice in CHOICES),
+    SendWhereIdsCount(),
     *(Send(choice, single=True) for choice in CHOICES),
 )
 

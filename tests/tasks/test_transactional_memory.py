@@ -149,6 +149,18 @@ def test_without_a_state_store_resend_sends_everything(run: Run, emulator: Emula
     assert mailed(emulator) == everybody(range(25), range(10))
 
 
+def test_without_a_state_store_resend_goes_on_behind_what_the_service_has(run: Run, emulator: Emulator) -> None:
+    emulator.change_settings(duplicate_unique_msg_id_code=400)
+    emulator.faults.add("close_after", SENDS, skip=1)
+
+    done = run(lambda: meddled(lambda context: context.pop("task_state_store", None), on_ambiguous="resend"))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert mailed(emulator) == everybody(range(25))
+    assert done.returned == told(3, 25)
+    assert "The next try sends everything again" in done.log
+
+
 def away() -> Exception:
     """What the task gets when the API server does not answer it."""
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType

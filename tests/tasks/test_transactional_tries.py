@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_mail.api.transactional import SendMail
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import MailSendOperator
 from tests.support.processes import free_port
 from tests.tasks.conftest import TASK, Connect, Run
@@ -185,6 +187,59 @@ def test_a_request_that_was_under_way_when_the_task_was_ended(run: Run, emulator
         twice = [range(20, 30)] if choice == "resend" else []
         assert mailed(emulator) == everybody(range(35), *twice)
         assert done.returned == (told(4, 35) if choice == "resend" else told(3, 25, 1, 10))
+
+
+@remembers
+@pytest.mark.parametrize("code", [400, 409])
+def test_a_refusal_that_proves_the_delivery_lets_the_rest_go_on(
+    run: Run, emulator: Emulator, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    emulator.change_settings(duplicate_unique_msg_id_code=code)
+    emulator.faults.add("close_after", SENDS, skip=1)
+
+    done = run(lambda: batch(messages=letters(35), on_ambiguous="resend", **AT_ONCE))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert mailed(emulator) == everybody(range(35))
+    assert done.returned == told(4, 35)
+    assert "an earlier try had it accepted" in caplog.text
+
+
+@remembers
+def test_an_id_of_somebody_else_s_proves_nothing(run: Run, emulator: Emulator) -> None:
+    emulator.change_settings(duplicate_unique_msg_id_code=400)
+    emulator.faults.add("close_before", SENDS, skip=1)
+    taken = {"subject": "x", "content": "x", "to": {"email": "x@example.com"}, "unique_msg_id": "mine"}
+    MailHook().send(SendMail(sender_mail="news@example.com", **taken))
+    given = {**HELLO, "to": "ada@example.com", "unique_msg_id": "mine", "on_ambiguous": "resend"}
+
+    done = run(lambda: MailSendOperator(task_id=TASK, **given, **AT_ONCE))
+
+    assert done.state == "failed"
+    assert "was used before" in done.log
+    assert mailed(emulator) == Counter(["x@example.com"])
+
+
+@remembers
+@pytest.mark.parametrize("words", ["uniqueMsgID is malformed", "recipient exists already", ""])
+def test_another_refusal_proves_nothing(run: Run, emulator: Emulator, words: str) -> None:
+    emulator.faults.add("close_before", SENDS, skip=1)
+    emulator.faults.add("code_before", SENDS, skip=1, code=400, message=words)
+
+    done = run(lambda: batch(messages=letters(35), on_ambiguous="resend", **AT_ONCE))
+
+    assert (done.state, done.tries) == ("failed", 2)
+    assert mailed(emulator) == everybody(range(10))
+
+
+@remembers
+def test_what_is_going_to_be_sent_again_is_not_said_not_to_be(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("close_after", SENDS)
+
+    done = run(lambda: batch(messages=letters(5), on_ambiguous="resend", **AT_ONCE))
+
+    assert "The next try sends it again" in done.log
+    assert "not sent again" not in done.log
 
 
 @remembers
