@@ -178,8 +178,8 @@ class Mailing:
                 self._write(under_way=digest if in_doubt else None)
                 raise
             log.warning(
-                "Request %s (%s recipients) was refused because its uniqueMsgID %s is known: an earlier try had it accepted. "
-                "Continuing with the next request.",
+                "Request %s (%s recipients) was refused because its uniqueMsgID %s is known: an earlier try had it "
+                "accepted. Continuing with the next request.",
                 *(chunk.index, chunk.recipients, chunk.request.unique_msg_id),
             )
         self.sent.requests += 1

@@ -202,7 +202,7 @@ def test_a_refusal_that_proves_the_delivery_lets_the_rest_go_on(
     assert (done.state, done.tries) == ("success", 2)
     assert mailed(emulator) == everybody(range(35))
     assert done.returned == told(4, 35)
-    assert "an earlier try had it accepted" in caplog.text
+    assert "is known: an earlier try had it accepted" in caplog.text
 
 
 @remembers
