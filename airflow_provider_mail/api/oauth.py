@@ -21,7 +21,7 @@ def authorize_url(base_url: str, *, client_id: str, redirect_uri: str, state: st
     :param client_id: the OAuth application's id.
     :param redirect_uri: exactly as registered on the platform.
     :param state: RFC 6749's protection against forged redirects; the document does not mention it, so whether it
-        comes back is the service's choice.
+        comes back is the service's choice. PKCE is not offered: the document lists all parameters of both requests.
     """
     query = {"client_id": client_id, "response_type": "code", "redirect_uri": redirect_uri, "scope": "All"}
     if state is not None:

@@ -46,8 +46,11 @@ def command(function: Command) -> Command:
 
 
 def fail(sentence: str) -> None:
-    """Say why and end with 1."""
-    print(sentence, file=sys.stderr)
+    """Say why and end with 1.
+
+    :param sentence: may hold what others wrote: whatever would steer the terminal is left out.
+    """
+    print("".join(each if each.isprintable() or each == "\n" else " " for each in sentence), file=sys.stderr)
     raise SystemExit(1)
 
 

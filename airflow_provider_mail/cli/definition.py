@@ -28,6 +28,12 @@ PASTE = Arg(
     action="store_true",
 )
 WAIT = Arg(("--wait",), help="seconds to wait for the redirect (300)", type=float, default=300.0)
+MISSING_STATE = Arg(
+    ("--allow-missing-state",),
+    help="accept a redirect without the state, from a service that never returns it: then any page that is open in "
+    "the browser could send a code of its own",
+    action="store_true",
+)
 TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file, not in the connection")
 
 
@@ -64,7 +70,7 @@ def get_cli_commands() -> list[CLICommand]:
                             name="login",
                             help="Obtain an access token and store it in the connection",
                             func=lazy_load_command(f"{OAUTH}.login"),
-                            args=(CONN_ID, PASTE, WAIT, TOKEN_FILE),
+                            args=(CONN_ID, PASTE, WAIT, TOKEN_FILE, MISSING_STATE),
                         ),
                         ActionCommand(
                             name="status",

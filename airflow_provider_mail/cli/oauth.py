@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -30,6 +32,8 @@ PAGE = """<!doctype html>
 <body style="font: 1.1rem/1.5 sans-serif; max-width: 34rem; margin: 4rem auto; padding: 0 1rem">
 <h1>{title}</h1><p>You can close this page and go back to the terminal.</p></body></html>
 """
+
+MOST_ERROR_CHARACTERS = 200
 
 ALERTNESS = 0.2
 """Seconds from one look to the next whether the browser has come."""
@@ -62,7 +66,7 @@ def login(args: Namespace) -> None:
     target = urlsplit(fields["redirect_uri"])
     here = target.scheme == "http" and target.hostname in LOOPBACK
     redirect = _pasted() if args.paste or not here else _received(target, args.wait)
-    code = _code(redirect, state)
+    code = _code(redirect, state, missing_allowed=args.allow_missing_state)
 
     request = GetToken(client_id=fields["client_id"], client_secret=fields["client_secret"], code=SecretStr(code))
     with MailClient(config) as client:
@@ -134,8 +138,11 @@ def _entries(token: TokenResponse) -> dict[str, str]:
     }
 
 
-def _code(redirect: Redirect, state: str) -> str:
+def _code(redirect: Redirect, state: str, *, missing_allowed: bool) -> str:
     """The authorization code that the browser brought.
+
+    Without the state any page that is open in the browser could send it here with a code of its own, and mail would
+    go out over somebody else's account. The document does not show whether the service returns it.
 
     :raises MailConfigError: when access was denied, or the redirect is not an answer to our request.
     """
@@ -144,11 +151,21 @@ def _code(redirect: Redirect, state: str) -> str:
             "state: the browser did not come from the page that was opened, so what it brought is not used. Start anew"
         )
     if "error" in redirect:
-        raise MailConfigError(f"access was not granted ({redirect['error']})")
+        raise MailConfigError(f"access was not granted ({redirect['error'][:MOST_ERROR_CHARACTERS]})")
     if not redirect.get("code"):
         raise MailConfigError("access was not granted: the browser came back without a code")
     if "state" not in redirect:
-        print("The service did not return the state, so it cannot be checked who opened the page.", flush=True)
+        if not missing_allowed:
+            raise MailConfigError(
+                "state: the browser came back without it, so it cannot be told whether it came from the page that was "
+                "opened, and what it brought is not used. If this service never returns the state, give "
+                "--allow-missing-state, and keep other pages closed until the login has ended"
+            )
+        print(
+            "Warning: the service did not return the state, so it cannot be checked who opened the page.",
+            file=sys.stderr,
+            flush=True,
+        )
     return redirect["code"]
 
 
@@ -169,11 +186,13 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            ours = urlsplit(self.path).path == (target.path or "/")
+            # Under another name this is what a page of elsewhere, whose name leads here, asks for.
+            ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
             query = _query(self.path)
             title = "The answer has arrived" if query.get("code") else "Access was not granted"
             page = PAGE.format(title=title).encode() if ours else b""
             self.send_response(200 if ours else 404)
+            self.send_header("Cache-Control", "no-store")
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(page)))
             self.send_header("Referrer-Policy", "no-referrer")
@@ -187,7 +206,7 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
 
     try:
         # Browsers open connections that they do not use; none of them may keep the others waiting.
-        server = ThreadingHTTPServer((target.hostname or LOOPBACK[0], target.port or 80), Handler)
+        server = _Server((target.hostname or LOOPBACK[0], target.port or 80), Handler)
     except OSError as error:
         raise MailConfigError(
             f"redirect_uri: cannot listen at {target.netloc} ({error.strerror}): end what does, or give --paste"
@@ -201,6 +220,21 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
     if not came:
         raise MailConfigError(f"the browser did not come back within {seconds:.0f} s; start anew, or give --paste")
     return came[0]
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+
+def _is_host(target: SplitResult, host: str) -> bool:
+    """Whether a browser that was sent to ``target`` says this of where it goes."""
+    try:
+        said = urlsplit(f"//{host}")
+        return (said.hostname, said.port or 80) == (target.hostname, target.port or 80)
+    except ValueError:
+        return False
 
 
 def _life(left: float | None) -> str:

@@ -158,8 +158,82 @@ def test_a_service_that_returns_no_state(
 ) -> None:
     emulator.change_settings(oauth_echo_state=False)
     said = login(approving)
+    assert said.status == 1
+    assert "state: the browser came back without it" in said.err
+    assert "--allow-missing-state" in said.err
+    assert emulator.journal.count(TOKEN) == 0
+    assert "access_token" not in extra()
+
+    said = login(approving, "--allow-missing-state")
     assert said.status == 0
-    assert "did not return the state" in said.out
+    assert "did not return the state" in said.err
+    assert extra()["access_token"]
+
+
+def test_an_allowed_absence_is_no_licence_for_another_state(
+    stored: Callable[..., None], login: Callable[..., Said]
+) -> None:
+    said = login(forged, "--allow-missing-state")
+    assert said.status == 1
+    assert "access_token" not in extra()
+
+
+def test_a_name_that_leads_here_is_not_answered(
+    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
+) -> None:
+    answers: list[httpx.Response] = []
+
+    def rebound(url: str) -> str:
+        address = approving(url)
+        target = httpx.URL(address)
+        end = time.monotonic() + 20
+        while not answers and time.monotonic() < end:
+            try:
+                headers = {"Host": f"evil.example.com:{target.port}"}
+                answers.append(httpx.get(f"{address}x", headers=headers, trust_env=False))
+            except httpx.ConnectError:
+                time.sleep(0.02)  # it listens in a moment
+        answers.append(httpx.get(address, trust_env=False))
+        return address
+
+    said = login(rebound)
+    assert said.status == 0, said.err
+    foreign, ours = answers
+    assert (foreign.status_code, foreign.content) == (404, b"")
+    assert ours.status_code == 200
+    assert foreign.headers["cache-control"] == ours.headers["cache-control"] == "no-store"
+
+
+def test_what_the_redirect_says_does_not_steer_the_terminal(
+    stored: Callable[..., None], login: Callable[..., Said]
+) -> None:
+    def forged_denial(url: str) -> str:
+        address = deciding(url, "deny").replace(
+            "error=access_denied", "error=%1b%5b2Jno%0d%9b31m%e2%80%ae" + "x" * 9000
+        )
+        assert "%1b" in address
+        return address
+
+    said = login(forged_denial)
+    assert said.status == 1
+    assert "access was not granted ( [2Jno" in said.err
+    assert said.err.strip().isprintable()
+    assert len(said.err) < 400
+
+
+def test_a_redirect_to_the_newer_loopback_address(
+    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
+) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+            port = listener.getsockname()[1]
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    emulator.change_settings(oauth_redirect_uri=f"http://[::1]:{port}/callback")
+    stored(redirect_uri=f"http://[::1]:{port}/callback")
+    said = login(approving)
+    assert said.status == 0, said.err
+    assert extra()["access_token"]
 
 
 def test_a_code_works_once(stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator) -> None:
