@@ -6,6 +6,7 @@ the field ``sandbox_mode`` that it takes ``sandboxMode`` (document, "Conventions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +17,8 @@ from pydantic.alias_generators import to_camel
 
 from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError
 from airflow_provider_mail.api.types import FORMS, WholeNumber
+
+log = logging.getLogger(__name__)
 
 
 class Effect(Enum):
@@ -148,11 +151,15 @@ class MailRequest(Part, Generic[R_co]):
         :raises MailAnswerError: naming the fields that are missing or of the wrong type.
         """
         try:
-            return cast(R_co, self.response.model_validate(answer))
+            response = cast(R_co, self.response.model_validate(answer))
         except ValidationError as error:
             raise MailAnswerError(
                 f"{self.path}: the answer does not have the documented form: {describe(error)}", operation=self.path
             ) from None
+        if response.message and self.effect is not Effect.READ:
+            # The document has a message for errors only; there may be rows that were left out without one.
+            log.warning("%s: the service reports success with a message: %s", self.path, response.message)
+        return response
 
 
 class Sandboxed(Part):

@@ -23,9 +23,10 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row, RowChecker
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
 from airflow_provider_mail.api.errors import MailError, MailRejectedError, MailValidationError
+from airflow_provider_mail.api.import_probe import about_the_account, new_contact
 
 MOST_REFUSED_ALONE = 50
-"""So many refused rows in one chunk mean that the rows are not the reason: the refusal is passed on."""
+"""So many refused rows in one chunk may mean that the rows are not the reason: then it is found out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class Progress:
     :param accepted_earlier: those among them that were not sent, because an earlier try had them accepted.
     :param rejected: rows set aside.
     :param requests: import requests that were answered.
+    :param remarks: those among them that were accepted with a message, which the document has for errors only.
     :param seconds: since the import began.
     """
 
@@ -94,6 +96,7 @@ class Progress:
     accepted_earlier: int = 0
     rejected: int = 0
     requests: int = 0
+    remarks: int = 0
     seconds: float = 0.0
 
 
@@ -193,6 +196,7 @@ def import_contacts(
     def take_in(sent: _Sent, chunk: int) -> None:
         progress.accepted += sent.accepted
         progress.requests += sent.requests
+        progress.remarks += sent.remarks
         progress.seconds = time.monotonic() - started
         set_aside(sent.rejects)
         if sent.complete:
@@ -252,6 +256,7 @@ class _Sent:
     earlier: int = 0
     accepted: int = 0
     requests: int = 0
+    remarks: int = 0
     rejects: list[Reject] = field(default_factory=list)
     error: MailError | None = None
 
@@ -291,6 +296,8 @@ class _Courier:
         if client.config.sandbox:
             template = template.model_copy(update={"sandbox_mode": True})
         self._template = template
+        self._plan = plan
+        self._accepted_body: bytes | None = None
         self._stopped = threading.Event()
 
     def body(self, encoded: bytes) -> bytes:
@@ -325,14 +332,17 @@ class _Courier:
     def _halve(self, rows: list[Row], numbers: Sequence[int], refusal: MailRejectedError, sent: _Sent) -> None:
         """Halve what was refused until the rows that the service does not want stand alone."""
         refused = [(rows, numbers, refusal)]
+        alone: list[Reject] = []
         while refused and not self._stopped.is_set():
             rows, numbers, refusal = refused.pop()
             if len(rows) == 1:
-                if len(sent.rejects) == MOST_REFUSED_ALONE and not sent.some_wanted:
-                    raise refusal
+                if len(alone) == MOST_REFUSED_ALONE:
+                    if not sent.some_wanted:
+                        raise refusal
+                    self._set_aside(alone, refusal, sent)
                 said = refusal.service_message or "no message"
                 reason = f"refused by the service (code {refusal.code}): {said}"
-                sent.rejects.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
+                alone.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
                 continue
             middle = len(rows) // 2
             # The second half is popped first, so the first one is put behind it. Both are sent before either is cut
@@ -341,12 +351,36 @@ class _Courier:
                 refusal_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), sent)
                 if refusal_of_half is not None:
                     refused.append((rows[half], numbers[half], refusal_of_half))
+        if alone and not self._stopped.is_set():
+            self._set_aside(alone, refusal, sent)
+
+    def _set_aside(self, alone: list[Reject], refusal: MailRejectedError, sent: _Sent) -> None:
+        """Set aside what was refused alone, unless the service would refuse any contact now, with the same code.
+
+        :param alone: is emptied.
+        :param refusal: the last one.
+        """
+        like = None
+        if self._accepted_body is not None:
+            like = msgspec.json.decode(self._accepted_body)["contactData"][0]
+        row = new_contact(self._plan.properties, like, self._plan.null_value)
+        template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [row]})
+        sent.requests += 1
+        try:
+            self._client.send(_EncodedImport(body=template.payload()))
+        except MailRejectedError as refusal_of_any:
+            if refusal_of_any.code == refusal.code:
+                raise about_the_account(refusal, sent.accepted) from None
+        sent.rejects.extend(alone)
+        alone.clear()
 
     def _post(self, body: bytes, rows: int, sent: _Sent) -> MailRejectedError | None:
         sent.requests += 1
         try:
-            self._client.send(_EncodedImport(body=body))
+            response = self._client.send(_EncodedImport(body=body))
         except MailRejectedError as refusal:
             return refusal
         sent.accepted += rows
+        sent.remarks += bool(response.message)
+        self._accepted_body = body
         return None

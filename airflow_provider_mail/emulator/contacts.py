@@ -154,6 +154,10 @@ def save(
         f"{source}, {now}, {now}, {context.settings.user_id}{closing} ON CONFLICT (key) DO {conflict}",
         contacts,
     )
+    quota = context.settings.contact_quota
+    grown = quota is not None and (store.value("SELECT max(id) FROM contacts") or 0) > newest
+    if grown and store.value("SELECT count(*) FROM contacts") > quota:
+        raise ServiceError(403, "contact quota exceeded")
     if list_id is None:
         return
     # New contacts have the highest ids, so no key need be looked up for them: the common case of a first import.

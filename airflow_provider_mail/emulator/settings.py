@@ -36,6 +36,8 @@ class EmulatorSettings:
     cross_team_permission: bool = setting(False, "Whether allTeam and the teamName of another team are permitted.")
     email_credits: int | None = setting(None, "Transactional recipients that may still be mailed; null is unlimited.")
 
+    contact_quota: int | None = setting(None, "Contacts that there may be (code 403 for one more); null is unlimited.")
+
     # OAuth
     oauth_client_id: str = setting("emulator-client", "client_id of the registered OAuth application.")
     oauth_client_secret: str = setting("emulator-client-secret", "client_secret of the registered OAuth application.")

@@ -48,8 +48,8 @@ class BaseContactImportOperator(MailTask, BaseOperator):
     retried task reads all rows again and sends only those that earlier tries did not get accepted.
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``sandbox`` and where the rejected rows are; never rows or
-    addresses.
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service
+    commented on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     :param mail_conn_id: the connection.
     :param list_name: the list that the contacts are added to; made when missing. Default: none.
@@ -266,6 +266,11 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             *(progress.read, progress.accepted, earlier, progress.rejected, progress.requests, progress.seconds),
             "; sandbox: nothing was changed" if sandbox else "",
         )
+        if progress.remarks:
+            self.log.warning(
+                "The service accepted %s of the requests with a message (logged above): it may have left out rows.",
+                progress.remarks,
+            )
         if not progress.rejected:
             return
         kept = ", ".join(self.reject_places().values())
@@ -287,6 +292,7 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             "accepted_earlier": progress.accepted_earlier,
             "rejected": progress.rejected,
             "requests": progress.requests,
+            "remarks": progress.remarks,
             "sandbox": sandbox,
             **(self.reject_places() if progress.rejected else {}),
         }

@@ -246,6 +246,62 @@ def test_a_refusal_that_is_not_about_rows_ends_the_import_soon(job: Import, emul
     assert emulator.journal.count() <= 4 * (2 * 13 + 2 * MOST_REFUSED_ALONE)
 
 
+@pytest.mark.parametrize(
+    ("quota", "chunk_size"),
+    [(990, 1000), (990, 100), (0, 30), (1, 10), (500, 5000), (100 - MOST_REFUSED_ALONE, 100), (998, 10)],
+)
+def test_rows_are_not_wrong_because_the_account_is_full(
+    job: Import, emulator: Emulator, quota: int, chunk_size: int
+) -> None:
+    emulator.change_settings(contact_quota=quota)
+    with pytest.raises(MailRejectedError, match="contact quota exceeded"):
+        job.run(people(1000), chunk_size=chunk_size)
+
+    assert job.rejects == []
+    assert job.progress.rejected == 0
+    assert job.progress.accepted == emulator.contact_count() <= quota
+    # What was sought in the chunks under way, of which there are four.
+    assert emulator.journal.count() <= 1000 / chunk_size + 4 * (2 * 13 + 2 * MOST_REFUSED_ALONE)
+
+
+def test_refused_rows_that_were_found_before_the_account_was_full_stay_known(job: Import, emulator: Emulator) -> None:
+    emulator.change_settings(contact_quota=150, refused_addresses=(address(3), address(77)))
+    with pytest.raises(MailRejectedError, match="the rows are not the reason"):
+        job.run(people(200), chunk_size=100, max_in_flight=1)
+
+    assert [reject.row_number for reject in job.rejects] == [3, 77]
+    assert emulator.contact_count() == job.progress.accepted == 150
+
+
+@pytest.mark.parametrize("properties", [("phoneNumber",), ("email", "phoneNumber"), ("name", "phoneNumber", "email")])
+def test_what_is_asked_about_the_account_changes_nothing(
+    job: Import, emulator: Emulator, properties: tuple[str, ...]
+) -> None:
+    whole = {"email": address, "phoneNumber": lambda n: f"+49 30 {n}", "name": lambda n: f"N{n}"}
+    rows = [tuple(whole[name](number) for name in properties) for number in range(1, 41)]
+    emulator.change_settings(contact_quota=35)
+    with pytest.raises(MailRejectedError, match="the rows are not the reason"):
+        job.run(rows, chunk_size=40, properties=properties)
+
+    (asked,) = [entry["body"] for entry in emulator.journal.entries(IMPORTS) if entry["body"].get("sandboxMode")]
+    assert len(asked["contactData"]) == 1
+    assert list(asked["contactData"][0]) not in [list(row) for row in rows]
+    assert emulator.contact_count() == 35
+
+
+def test_what_the_service_says_beside_success_is_counted_and_logged(
+    job: Import, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = f"12 rows were ignored, {address(3)} among them"
+    emulator.faults.add("code_after", IMPORTS, skip=1, count=2, code=200, message=words)
+    done = job.run(people(50))
+
+    assert job.counts == (50, 50, 0)
+    assert done.remarks == 2
+    assert caplog.text.count("12 rows were ignored") == 2
+    assert address(3) not in caplog.text
+
+
 # --- how an import ends early ---
 
 
@@ -316,15 +372,17 @@ def test_a_lasting_fault_ends_the_import_with_true_counts(
     assert job.progress.read <= 200 + 11 * 10
 
 
-def test_a_fault_while_refused_rows_are_sought_keeps_what_is_known(job: Import, emulator: Emulator) -> None:
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_fault_while_refused_rows_are_sought_keeps_what_is_known(job: Import, emulator: Emulator, known: int) -> None:
     emulator.change_settings(refused_addresses=(address(1),))
-    # 32 rows, refused down to the first one: all halves beside it are accepted, and then the connection fails.
-    emulator.faults.add("close_before", IMPORTS, skip=1 + 2 * 5, count=None)
+    # 32 rows, refused down to the first one: all halves beside it are accepted. Then the connection fails before or
+    # after it is found out that the row was the reason.
+    emulator.faults.add("close_before", IMPORTS, skip=1 + 2 * 5 + known, count=None)
     with pytest.raises(MailAnswerLostError):
         job.run(people(64), chunk_size=32, max_in_flight=1)
 
-    assert job.counts == (64, 31, 1)
-    assert [reject.row_number for reject in job.rejects] == [1]
+    assert job.counts == (64, 31, known)
+    assert [reject.row_number for reject in job.rejects] == [1][:known]
     assert emulator.contact_count() == 31
 
 
@@ -531,7 +589,8 @@ def test_what_is_recalled_is_not_sent_but_for_refused_rows(job: Import, emulator
     notes = Notes(chunk0=[], chunk1=[12, 14], chunk3=[])
     done = job.run(rows, memory=notes)
 
-    sent = [row[0] for entry in emulator.journal.entries(IMPORTS) for row in entry["body"]["contactData"]]
+    bodies = [entry["body"] for entry in emulator.journal.entries(IMPORTS)]
+    sent = [row[0] for body in bodies if "sandboxMode" not in body for row in body["contactData"]]
     assert set(sent) == {address(number) for number in (12, 14, *range(21, 31), *range(41, 51))}
     assert [(reject.row_number, list(reject.row)) for reject in job.rejects] == [
         (5, list(rows[4])),

@@ -118,6 +118,7 @@ def test_text_files(
         "accepted_earlier": 0,
         "rejected": 0,
         "requests": 1,
+        "remarks": 0,
         "sandbox": False,
     }
 

@@ -61,6 +61,7 @@ def test_columns_called_like_properties_need_no_mapping(run: Run, emulator: Emul
         "accepted_earlier": 0,
         "rejected": 0,
         "requests": 1,
+        "remarks": 0,
         "sandbox": False,
     }
 
