@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         MailIncompleteCampaignError,
         MailIncompleteError,
         MailMissingError,
+        MailPendingCampaignError,
         MailRateLimitError,
         MailRejectedError,
         MailSandboxError,
@@ -108,7 +109,8 @@ _NAMES = {
     "errors": (
         "MailAmbiguousSendError MailAnswerError MailAnswerLostError MailAuthError MailConfigError MailConflictError "
         "MailConnectError MailError MailIncompleteCampaignError MailIncompleteError MailMissingError "
-        "MailRateLimitError MailRejectedError MailSandboxError MailServerError MailServiceError MailValidationError"
+        "MailPendingCampaignError MailRateLimitError MailRejectedError MailSandboxError MailServerError "
+        "MailServiceError MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
     "lists": "AddList ContactList DeleteList GetLists find_list",
@@ -168,6 +170,7 @@ __all__ = [
     "MailIncompleteCampaignError",
     "MailIncompleteError",
     "MailMissingError",
+    "MailPendingCampaignError",
     "MailRateLimitError",
     "MailRejectedError",
     "MailRequest",

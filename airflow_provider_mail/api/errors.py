@@ -172,6 +172,13 @@ class MailIncompleteCampaignError(MailError):
     may_have_taken_effect = True
 
 
+class MailPendingCampaignError(MailError):
+    """An attempt to create a campaign may have succeeded, and the service does not show its outcome yet."""
+
+    temporary = True
+    may_have_taken_effect = True
+
+
 def chain_of(error: BaseException) -> Iterator[BaseException]:
     """An error and all that led to it, shown or not."""
     known: dict[int, BaseException] = {}

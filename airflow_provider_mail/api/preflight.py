@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from airflow_provider_mail.api.adoption import COMPARED, differences
 from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
-from airflow_provider_mail.api.creation import COMPARED, differences
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.paging import Pager, next_page

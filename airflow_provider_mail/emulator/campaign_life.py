@@ -12,11 +12,13 @@ from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 
 DRAFT, SCHEDULED, SENDING, DONE, FAILED = "draft", "scheduled", "sending", "done", "failed"
+CANCELLED = "cancelled"
 
 
 def mail_status(state: str, settings: EmulatorSettings) -> int:
     """The document's mailStatus of a state."""
-    return {DRAFT: -1, SCHEDULED: settings.scheduled_status, SENDING: 1, DONE: 2, FAILED: 4}[state]
+    scheduled = settings.scheduled_status
+    return {DRAFT: -1, SCHEDULED: scheduled, CANCELLED: scheduled, SENDING: 1, DONE: 2, FAILED: 4}[state]
 
 
 def settle(context: Context) -> None:

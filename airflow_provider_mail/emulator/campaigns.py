@@ -10,6 +10,7 @@ from typing import Any
 from airflow_provider_mail.emulator import codec, lists, senders
 from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.campaign_life import (
+    CANCELLED,
     DONE,
     DRAFT,
     FAILED,
@@ -39,7 +40,7 @@ from airflow_provider_mail.emulator.fields import (
 from airflow_provider_mail.emulator.operations import Context, Operation
 from airflow_provider_mail.emulator.store import Row
 
-STATES = (DRAFT, SCHEDULED, SENDING, DONE, FAILED)
+STATES = (DRAFT, SCHEDULED, SENDING, DONE, FAILED, CANCELLED)
 _DAY = 86_400_000
 
 
@@ -133,7 +134,7 @@ def cancel(context: Context, body: Body) -> None:
         "UPDATE campaigns SET cancelled_at = ?, deleted_at = ?, state = ? WHERE id = ?",
         context.now,
         context.now if after == "removed" else None,
-        FAILED if after == "failed" else DRAFT,
+        after if after in (FAILED, CANCELLED) else DRAFT,
         row["id"],
     )
 
@@ -179,6 +180,9 @@ def get(context: Context, body: Body) -> dict[str, Any]:
 def shown(context: Context, row: Row) -> dict[str, Any]:
     """A task as the document's section "Campaign send task" has it."""
     request = codec.decode(row["request"])
+    seconds = context.settings.draft_at_first_seconds
+    is_new = seconds > 0 and context.now < row["created"] + int(seconds * 1000)
+    state = DRAFT if is_new else row["state"]
     task = {
         "mailName": row["name"],
         "subject": row["subject"],
@@ -192,13 +196,13 @@ def shown(context: Context, row: Row) -> dict[str, Any]:
         "repelListNames": request["repelListNames"] or [],
         "sendByDateTime": row["send_at"],
         "taskType": row["type"],
-        "mailStatus": mail_status(row["state"], context.settings),
+        "mailStatus": mail_status(state, context.settings),
         "guid": row["guid"],
         "teamName": row["team"],
         **{name: request[name] for name in ("languageCode", "marketName", "subscriptName", "projectCode")},
         "reviewerName": None,
     }
-    if row["state"] == DONE:
+    if state == DONE:
         task["mailStats"] = counts(row, context.now, context.settings)
     return task
 

@@ -126,12 +126,15 @@ class EmulatorSettings:
     sending_seconds: float = setting(5.0, "Virtual seconds from the start of sending to its end.")
     sending_looks: int | None = setting(None, "Answers of campaign get that show a task sending; replaces the seconds.")
     campaign_outcome: Literal["done", "failed"] = setting("done", "How sending ends: mailStatus 2 or 4.")
-    state_after_cancel: Literal["draft", "removed", "failed"] = setting("draft", "What cancelling makes of a task.")
+    state_after_cancel: Literal["draft", "removed", "failed", "cancelled"] = setting(
+        "draft", "What cancelling makes of a task; cancelled goes on showing the mailStatus of a scheduled one."
+    )
     deletable_states: tuple[str, ...] = setting(
-        ("draft", "scheduled", "sending", "done", "failed"), "States in which a campaign may be deleted."
+        ("draft", "scheduled", "sending", "done", "failed", "cancelled"), "States in which a campaign may be deleted."
     )
     visible_after_seconds: float = setting(0.0, "Virtual seconds until a created task appears in campaign get.")
     visible_after_looks: int = setting(0, "Calls of campaign get that do not yet see a created task.")
+    draft_at_first_seconds: float = setting(0.0, "Virtual seconds for which every created task shows as a draft (-1).")
     kept_task_state: Literal["draft", "scheduled"] = setting(
         "draft", "State of a task kept after code 500; scheduled means that it goes out all the same."
     )

@@ -1,4 +1,4 @@
-"""What a task remembers of a campaign that the service kept although creating it failed."""
+"""What a task remembers of its attempts to create a campaign."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LEDGER_KEY = "airflow_provider_mail.campaign"
 
-VERSION = 1
+VERSION = 2
 
 NO_MEMORY = (
     "This Airflow has no task state store (3.3 has), so another try cannot know that what it finds may be incomplete"
@@ -23,10 +23,11 @@ log = logging.getLogger(__name__)
 
 
 class CampaignMemory(Memory):
-    """In the task's ledger: a try that follows a crash must not take an incomplete campaign for a whole one.
+    """In the task's ledger, so that a try that follows a crash knows what the earlier ones have done.
 
-    It is written when code 500 comes and when a whole campaign is created after all, so as a rule never. A failure to
-    write does not keep this try from dealing with the campaign; only a later one may be misled, and the log says so.
+    It must not take an incomplete campaign for a whole one, and may take for its own what an earlier try has created.
+    Written before each attempt. A failure to write does not keep this try from going on; only a later one may be
+    misled, and the log says so.
 
     :param mail_name: the campaign's; what is remembered of another name does not count.
     """
@@ -34,42 +35,58 @@ class CampaignMemory(Memory):
     def __init__(self, ledger: Ledger, mail_name: str) -> None:
         self._ledger = ledger
         self._mail_name = mail_name
-        record = ledger.read()
-        self._written = record is not None
-        self.incomplete = self._written and _incomplete_name(record) in (mail_name, _UNKNOWN)
+        self.incomplete, self.attempted_at = _read(ledger.read(), mail_name)
 
     @property
     def durable(self) -> bool:
         """Whether a later try will know."""
         return self._ledger.durable
 
+    def attempt(self) -> None:
+        """Write down that the campaign may exist from now on."""
+        super().attempt()
+        self._write("not know that this one may have created campaign %r")
+
+    def withdraw(self) -> None:
+        """Write down that it does not, by this task."""
+        super().withdraw()
+        self._write("take campaign %r for its own, if there is one")
+
     def remember(self) -> None:
-        """Write the name down."""
-        if not self.incomplete:
-            super().remember()
-            self._write(self._mail_name)
+        """Write down that it may be incomplete."""
+        if self.incomplete:
+            return
+        super().remember()
+        if not self.durable:
+            log.warning("Creating campaign %r was answered with code 500. %s.", self._mail_name, NO_MEMORY)
+        self._write("take campaign %r for whole")
 
     def forget(self) -> None:
-        """Strike the name out."""
-        super().forget()
-        if self._written:
-            self._write(None)
+        """Write down that it is whole, if something else is written there."""
+        if self.incomplete:
+            super().forget()
+            self._write("take campaign %r for incomplete")
 
-    def _write(self, incomplete: str | None) -> None:
-        self._written = True
-        if not self._ledger.durable:
-            log.warning("Creating campaign %r was answered with code 500. %s.", self._mail_name, NO_MEMORY)
+    def _write(self, otherwise: str) -> None:
+        """Replace the record.
+
+        :param otherwise: what a later try will do if that does not work.
+        """
+        if not self.durable:
             return
         from airflow.sdk.exceptions import AirflowRuntimeError
 
+        record = {
+            "version": VERSION,
+            "mail_name": self._mail_name,
+            "incomplete": self.incomplete,
+            "attempted_at": self.attempted_at,
+        }
         try:
-            self._ledger.write({"version": VERSION, "incomplete": incomplete})
+            self._ledger.write(record)
         except AirflowRuntimeError as error:
             log.error(
-                "The task state could not be written (%s): a later try will take campaign %r for %s.",
-                error,
-                self._mail_name,
-                "whole" if incomplete else "incomplete",
+                f"The task state could not be written (%s): a later try will {otherwise}.", error, self._mail_name
             )
 
 
@@ -78,12 +95,17 @@ def task_memory(context: Context, mail_name: str) -> CampaignMemory:
     return CampaignMemory(task_ledger(context, LEDGER_KEY), mail_name)
 
 
-_UNKNOWN = object()
+def _read(record: object, mail_name: str) -> tuple[bool, float | None]:
+    """Whether the campaign of that name may be incomplete, and when its creation was last attempted.
 
-
-def _incomplete_name(record: object) -> object:
-    """The name of a campaign that is incomplete, if one is; what is not understood may mean any."""
-    understood = isinstance(record, dict) and record.keys() == {"version", "incomplete"}
-    if not understood or record["version"] != VERSION:  # type: ignore[index]
-        return _UNKNOWN
-    return record["incomplete"]  # type: ignore[index]
+    A record that is not understood may mean that any is incomplete.
+    """
+    if record is None:
+        return False, None
+    match record:
+        case {"version": 1, "incomplete": str() | None as name, **rest} if not rest:
+            return name == mail_name, None
+        case {"version": 2, "mail_name": str() as name, "incomplete": bool() as incomplete,
+              "attempted_at": float() | int() | None as attempted_at, **rest} if not rest:  # fmt: skip
+            return (incomplete, attempted_at) if name == mail_name else (False, None)
+    return True, None

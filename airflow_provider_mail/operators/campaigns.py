@@ -18,9 +18,10 @@ from airflow_provider_mail.operators.named import BaseDeleteOperator, BaseRemove
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider_mail.api.adoption import Creation
     from airflow_provider_mail.api.base import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
-    from airflow_provider_mail.api.creation import Creation, OnIncomplete
+    from airflow_provider_mail.api.creation import OnIncomplete
 
 ON_INCOMPLETE = ("cancel", "keep", "fail")
 

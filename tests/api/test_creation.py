@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign
+from airflow_provider_mail.api.adoption import COMPARED, Creation, adopt, differences
+from airflow_provider_mail.api.campaigns import Attachment, Campaign, CancelCampaign, CreateCampaign
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.creation import COMPARED, Creation, adopt, create_campaign, differences
+from airflow_provider_mail.api.creation import Memory, create_campaign
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -30,6 +32,7 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailIncompleteCampaignError,
     MailIncompleteError,
+    MailPendingCampaignError,
     MailRateLimitError,
     MailRejectedError,
     MailServerError,
@@ -64,7 +67,7 @@ def service(emulator: Emulator) -> Emulator:
 
 
 def create(client: Driver, request: CreateCampaign = REQUEST, **options: Any) -> Creation:
-    return client.run(create_campaign(request, **{"pause": 0.01, **options}))
+    return client.run(create_campaign(request, **{"patience": 0.1, **options}))
 
 
 def there(service: Emulator) -> int:
@@ -341,6 +344,82 @@ def test_a_name_that_is_taken_by_an_earlier_try_that_nobody_sees_yet(
     assert there(service) == 1
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_name_that_is_taken_after_an_own_lost_answer_is_tried_again(
+    earlier: bool, service: Emulator, client: Driver
+) -> None:
+    """The campaign shows later than this try is patient, and another attempt is refused because of its name."""
+    service.settings.visible_after_seconds = 600
+    service.faults.add("close_after", SENDS)
+    memory = Memory()
+    if earlier:
+        memory.attempt()
+        with pytest.raises(MailError):
+            client.send(REQUEST)
+    with pytest.raises(MailPendingCampaignError, match=r"exists.* The next try looks for it again") as raised:
+        create(client, memory=memory)
+    assert (raised.value.temporary, raised.value.may_have_taken_effect) == (True, True)
+    service.clock.advance(600)
+    assert create(client, memory=memory).adopted
+    assert (there(service), service.journal.count(SENDS)) == (1, 2)
+
+
+def test_what_was_refused_is_no_attempt(service: Emulator, client: Driver) -> None:
+    """A refusal that nothing leads up to is final, also when the task is tried again."""
+    memory = Memory()
+    for _ in range(2):
+        with pytest.raises(MailRejectedError, match="nobody"):
+            create(client, REQUEST.model_copy(update={"send_list_names": ["nobody"]}), memory=memory)
+        assert memory.attempted_at is None
+    create(client, memory=memory)
+    assert memory.attempted_at is not None
+
+
+@pytest.mark.parametrize("state", ["scheduled", "cancelled"])
+@pytest.mark.parametrize("scheduled", [-1, 1])
+def test_a_cancelled_campaign_that_shows_as_a_scheduled_one_is_not_adopted(
+    scheduled: Any, state: str, service: Emulator, client: Driver
+) -> None:
+    """What cancelling makes of a campaign is not shown in the document, so the service is asked."""
+    service.settings.scheduled_status = scheduled
+    service.settings.state_after_cancel = "cancelled"
+    tomorrow = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    request = REQUEST.model_copy(update={"send_date": tomorrow})
+    create(client, request)
+    if state == "cancelled":
+        client.send(CancelCampaign(mail_name=REQUEST.mail_name))
+        with pytest.raises(MailConflictError, match=r"is not scheduled: it was cancelled, or only saved\. Choose"):
+            create(client, request)
+    else:
+        assert create(client, request).adopted
+    assert service.campaigns()[0]["state"] == state
+    assert there(service) == 1
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("minutes", [0, 10])
+def test_a_new_campaign_that_shows_as_a_draft_is_looked_at_again(
+    minutes: int, lost: bool, service: Emulator, client: Driver
+) -> None:
+    """Nobody is told to delete it, or to choose another name, while it may be on its way."""
+    service.settings.draft_at_first_seconds = 12 * 60
+    service.settings.sending_seconds = 10_000
+    if lost:
+        service.faults.add("close_after", SENDS)
+    else:
+        client.send(REQUEST)  # by a try that died
+    clock = client.client.service_clock
+    with pytest.raises(MailPendingCampaignError) as raised:
+        create(client, clock=clock)
+    service.clock.advance(60 * minutes)
+    with pytest.raises(MailPendingCampaignError):
+        create(client, clock=clock)
+    assert not re.search("delete|choose", str(raised.value), re.IGNORECASE)
+    service.clock.advance(12 * 60)
+    assert create(client, clock=clock).adopted
+    assert (there(service), service.journal.count(SENDS)) == (1, 1)
+
+
 def test_a_name_that_is_taken_and_never_shows_is_an_error_and_no_second_campaign(
     service: Emulator, client: Driver
 ) -> None:
@@ -391,8 +470,12 @@ def test_a_draft(service: Emulator, client: Driver) -> None:
     draft = REQUEST.model_copy(update={"only_save": True})
     assert not create(client, draft).adopted
     assert create(client, draft).adopted
-    with pytest.raises(MailConflictError, match="differs in only_save"):
+    # A new campaign may show as a draft: only with time it is known to be one.
+    with pytest.raises(MailPendingCampaignError, match="It is new, so that may change"):
         create(client, REQUEST)
+    service.clock.advance(3600)
+    with pytest.raises(MailConflictError, match="was cancelled, or only saved"):
+        create(client, REQUEST, clock=client.client.service_clock)
     assert service.campaigns()[0]["state"] == "draft"
     assert there(service) == 1
 
@@ -461,12 +544,26 @@ def test_the_looks_are_patient_and_bounded() -> None:
 
     rehearsal = Rehearsal(play)
     with pytest.raises(MailAnswerLostError):
-        rehearsal.run(create_campaign(REQUEST, tries=3, looks=4, pause=2.0))
-    assert [step.path.rsplit("/", 1)[1] for step in rehearsal.asked] == ["get", *(["sends", *["get"] * 4] * 3)]
-    assert rehearsal.pauses == [2.0] * 9
+        rehearsal.run(create_campaign(REQUEST, tries=3, patience=60.0))
+    assert [step.path.rsplit("/", 1)[1] for step in rehearsal.asked] == ["get", *(["sends", *["get"] * 7] * 3)]
+    assert rehearsal.pauses == [2.0, 4.0, 8.0, 16.0, 16.0, 14.0] * 3
 
 
-@pytest.mark.parametrize("drafts", [0, 1, 2, 3])
+def test_a_rejection_ends_it_sooner() -> None:
+    """Nothing leads up to it, so it is most likely meant; the name may be taken all the same."""
+
+    def play(step: Any) -> Any:
+        if step.path == SENDS:
+            return MailRejectedError("no such list", operation=SENDS)
+        return step.response(mail_list=[])
+
+    rehearsal = Rehearsal(play)
+    with pytest.raises(MailRejectedError):
+        rehearsal.run(create_campaign(REQUEST, patience=60.0))
+    assert rehearsal.pauses == [2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("drafts", [0, 1, 3, 6, 7])
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_new_campaign_that_shows_as_a_draft_at_first(lost: bool, drafts: int) -> None:
     """What status a new one has is not shown in the document: one that turns into more in time is no draft."""
@@ -478,12 +575,16 @@ def test_a_new_campaign_that_shows_as_a_draft_at_first(lost: bool, drafts: int) 
         return step.response(mail_list=next(looks, []))
 
     rehearsal = Rehearsal(play)
-    steps = create_campaign(wanted(), looks=3, pause=2.0)
-    if drafts == 3:
-        with pytest.raises(MailConflictError, match="only_save"):
+    memory = Memory()
+    if not lost:
+        memory.attempt()  # by a try before this one
+    steps = create_campaign(wanted(), memory=memory, patience=30.0)
+    if drafts == 7:
+        with pytest.raises(MailPendingCampaignError, match=r"is not scheduled\. It is new"):
             rehearsal.run(steps)
     else:
         assert rehearsal.run(steps).adopted
+    assert sum(rehearsal.pauses) <= 30.0
     assert [step.path for step in rehearsal.asked].count(SENDS) == lost
 
 
@@ -516,7 +617,7 @@ def test_any_faults_in_any_order_over_many_tries(
         if attempt == 11:
             service.faults.clear()
         try:
-            creation = create(client, request, pause=0.0)
+            creation = create(client, request, patience=0.0)
         except (MailIncompleteCampaignError, MailConflictError):
             # What the service kept is not taken for what was asked for, on this try or on a later one.
             assert service.campaigns(request.mail_name)[0]["keptBecause"] or any(

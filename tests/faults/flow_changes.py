@@ -53,11 +53,14 @@ class Create(FlowWorkload):
 
     adopts = True
 
-    def __init__(self, how: str, request: CreateCampaign, *, there: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, how: str, request: CreateCampaign, *, there: bool = False, cancelled: bool = False, **settings: Any
+    ) -> None:
         self.name = f"create a campaign, {how}"  # type: ignore[misc]
         self.settings = settings  # type: ignore[misc]
         self._request = request
         self._there = there
+        self._cancelled = cancelled
 
     def arrange(self, service: Emulator) -> None:
         service.add_list("customers", CUSTOMERS)
@@ -66,16 +69,23 @@ class Create(FlowWorkload):
         if self._there:
             earlier = driver("sync", config_of(service))
             earlier.send(self._request)
+            if self._cancelled:
+                earlier.send(CancelCampaign(mail_name=NAME))
             earlier.close()
 
     def act(self, client: Driver, service: Emulator) -> Any:
         return client.run(create_campaign(self._request))
+
+    def must_end_well(self, case: Case) -> bool:
+        return not self._cancelled and super().must_end_well(case)
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         yield from campaigns_held(service)
         there = service.campaigns(NAME)
         if said.green and (len(there) != 1 or there[0]["keptBecause"] or there[0]["guid"] != said.result.guid):
             yield Wrong.UNTRUE, f"success, and the service holds {there}"
+        if said.green and there and there[0]["cancelled"]:
+            yield Wrong.UNTRUE, "success, and it does not go out"
         if isinstance(said.error, MailIncompleteCampaignError) and not there:
             yield Wrong.UNTRUE, "the service is said to have kept a campaign"
 
@@ -264,6 +274,8 @@ CHANGES = (
     Create("that appears late", campaign(), visible_after_looks=1),
     Create("behind pages of others", campaign(), max_page_size=2, newest_first=False),
     Create("that is there", campaign(), there=True, max_page_size=2, newest_first=False),
+    Create("for later, that is there", campaign(send_date=LATER), there=True, scheduled_status=-1),
+    Create("that was cancelled", campaign(send_date=LATER), there=True, cancelled=True, state_after_cancel="cancelled"),
     Change("cancel a campaign", CANCEL, _cancelled),
     CancelAtAnyRate("cancel a campaign", CANCEL, _cancelled, lambda request: cancel_campaign(request.mail_name)),
     *(Change(f"add a {what}", *addition) for what, addition in ADDITIONS.items()),

@@ -19,6 +19,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
+from airflow_provider_mail.api.creation import create_campaign
 from airflow_provider_mail.emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.support.postgres import PostgresServer
@@ -41,6 +42,14 @@ def connect(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Connect:
 @pytest.fixture(autouse=True)
 def _mail_default(connect: Connect) -> None:
     connect()
+
+
+@pytest.fixture(autouse=True)
+def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks for a new campaign does so as often as ever, within less time."""
+    defaults = create_campaign.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "patience", 1.0)
 
 
 @dataclass(frozen=True)

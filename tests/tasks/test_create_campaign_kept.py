@@ -209,13 +209,17 @@ def test_clearing_does_not_adopt_an_incomplete_campaign(
 @pytest.mark.parametrize(
     ("record", "state"),
     [
-        ({"version": 2, "what": "a later version wrote"}, "failed"),
+        ({"version": 3, "what": "a later version wrote"}, "failed"),
+        ({"version": 2, "mail_name": "spring", "incomplete": True, "attempted_at": 1.5}, "failed"),
+        ({"version": 2, "mail_name": "spring", "incomplete": True}, "failed"),
+        ({"version": 2, "mail_name": "spring", "incomplete": False, "attempted_at": None}, "success"),
+        ({"version": 2, "mail_name": "autumn", "incomplete": True, "attempted_at": None}, "success"),
         ("spring", "failed"),
         ({"version": 1, "incomplete": "spring"}, "failed"),
         ({"version": 1, "incomplete": "autumn"}, "success"),
         ({"version": 1, "incomplete": None}, "success"),
     ],
-    ids=["later", "odd", "this", "another", "none"],
+    ids=["later", "this", "partly", "whole", "other", "odd", "this-1", "other-1", "whole-1"],
 )
 def test_what_is_remembered_and_what_is_not_understood(run: Run, emulator: Emulator, record: Any, state: str) -> None:
     run(create)
