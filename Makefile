@@ -7,6 +7,7 @@
 #   make test ARGS='-k lists'  some of them
 #   make test-all              every test on every supported Airflow
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
+#   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
 #   make test-faults           the whole matrix of faults, of which `make test` takes a sample
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
@@ -29,7 +30,7 @@ INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CO
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: help demo demo-ui test test-all soak test-faults test-backfill test-celery lint docs bench clean
+.PHONY: help demo demo-ui test test-all soak soak-process test-faults test-backfill test-celery lint docs bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -49,6 +50,10 @@ test-all:
 soak: $(INSTALLED)
 	MAIL_SOAK_SECONDS=$${MAIL_SOAK_SECONDS:-600} MAIL_SOAK_SEED=$${MAIL_SOAK_SEED:-$$(date +%s)} \
 	  $(RUN) -m pytest tests/faults/test_soak.py $(ARGS)
+
+soak-process: $(INSTALLED)
+	MAIL_SOAK_PROCESS_SECONDS=$${MAIL_SOAK_PROCESS_SECONDS:-900} \
+	  $(RUN) -m pytest -s tests/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
 	MAIL_ALL_FAULTS=1 $(RUN) -m pytest tests/faults $(ARGS)
