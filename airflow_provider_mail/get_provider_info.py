@@ -6,6 +6,18 @@ from typing import Any
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, HOOK_NAME, UI_FIELD_BEHAVIOUR, conn_fields
 
+HOW_TO_GUIDES = (
+    "contacts",
+    "campaigns",
+    "preflight",
+    "waiting",
+    "transactional",
+    "statistics",
+    "object-storage",
+    "notifications",
+    "resources",
+)
+
 
 def get_provider_info() -> dict[str, Any]:
     """The provider information (entry point ``apache_airflow_provider``)."""
@@ -13,7 +25,15 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-provider-mail",
         "name": "Mail",
         "description": "Run a company's email from DAGs: contacts, campaigns, statistics, transactional mail.",
-        "integrations": [{"integration-name": "Mail", "tags": ["service"]}],
+        # Paths below the package in an installation, below the root in the repository.
+        "integrations": [
+            {
+                "integration-name": "Mail",
+                "how-to-guide": [f"/docs/{page}.md" for page in HOW_TO_GUIDES],
+                "logo": "/docs/integration-logos/mail.svg",
+                "tags": ["service"],
+            }
+        ],
         "connection-types": [
             {
                 "connection-type": CONN_TYPE,
@@ -70,25 +90,30 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "extra-links": ["airflow_provider_mail.links.MailCampaignLink"],
         "notifications": ["airflow_provider_mail.notifications.mail.MailNotifier"],
+        "email-backends": ["airflow_provider_mail.utils.emailer.send_email"],
         "transfers": [
             {
                 "source-integration-name": "SQL",
                 "target-integration-name": "Mail",
+                "how-to-guide": "/docs/contacts.md",
                 "python-module": "airflow_provider_mail.transfers.sql_to_mail",
             },
             {
                 "source-integration-name": "Object Storage",
                 "target-integration-name": "Mail",
+                "how-to-guide": "/docs/contacts.md",
                 "python-module": "airflow_provider_mail.transfers.object_storage_to_mail",
             },
             {
                 "source-integration-name": "Mail",
                 "target-integration-name": "SQL",
+                "how-to-guide": "/docs/statistics.md",
                 "python-module": "airflow_provider_mail.transfers.mail_to_sql",
             },
             {
                 "source-integration-name": "Mail",
                 "target-integration-name": "Object Storage",
+                "how-to-guide": "/docs/object-storage.md",
                 "python-module": "airflow_provider_mail.transfers.mail_to_object_storage",
             },
         ],

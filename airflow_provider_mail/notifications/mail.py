@@ -32,7 +32,7 @@ class MailNotifier(BaseNotifier):
     the subject and the recipients, so a callback that Airflow runs twice can be told by it.
 
     .. seealso::
-        For more information on how to use this notifier, see ``docs/notifications.md``.
+        For more information on how to use this notifier, see ``airflow_provider_mail/docs/notifications.md``.
 
     :param mail_conn_id: the connection.
     :param to: who gets it: addresses, plain or ``Name <address>``, in a list or a text with commas. All of them see

@@ -42,7 +42,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
     :class:`~airflow_provider_mail.operators.campaign_base.BaseCampaignOperator`.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/campaigns.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
 
     :param on_incomplete: what to do when the service answers with code 500 and keeps the campaign (adding the
         attachment or the service's check failed): ``fail`` (default) says what is left behind, ``cancel`` cancels it
@@ -247,7 +247,7 @@ class MailCancelCampaignOperator(BaseEndCampaignOperator):
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/campaigns.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
     """
 
     done = "cancelled"
@@ -266,7 +266,7 @@ class MailDeleteCampaignOperator(BaseEndCampaignOperator, BaseDeleteOperator):
     Returns ``mail_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/campaigns.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
     """
 
     def deletion(self, context: Context) -> DeleteCampaign:

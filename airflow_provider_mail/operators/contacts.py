@@ -25,7 +25,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
     """Imports contacts that another task returned, or that a function yields.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/contacts.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
     :param contacts: rows: dictionaries, or lists in the order of ``column_names``; or a function without arguments that
         returns or yields them. XCom is for small sets: take ``SqlToMailContactsOperator`` for large ones.
@@ -110,7 +110,7 @@ class MailUpsertContactOperator(MailTask, BaseOperator):
     Returns ``sandbox``; the contact stays out of Airflow's sight.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/contacts.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
     :param mail_conn_id: the connection.
     :param contact_email: the address; it or ``phone_number`` must be given. (``email`` is Airflow's own: where alerts
@@ -174,7 +174,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     UTC), ``reference`` and ``sandbox``; never the address.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/contacts.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
     :param contact_email: the address. (``email`` is Airflow's own: where alerts about the task go.)
     :param reference: what the receipt is kept under, such as the number of the request.

@@ -19,7 +19,7 @@ class MailCreateListOperator(BaseCreateOperator):
     Returns ``list_name``, ``created`` and ``sandbox``. A dynamic list of that name fails the task.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param list_name: its name.
     :param list_description: used when it is created; the service does not return it, so it is never compared.
@@ -53,7 +53,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
     Returns ``list_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param list_name: its name.
     """

@@ -36,7 +36,7 @@ class MailPreflightOperator(BaseCampaignOperator):
     :class:`~airflow_provider_mail.operators.campaign_base.BaseCampaignOperator`.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/preflight.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/preflight.md``.
 
     :param max_recipients: more contacts in the target lists than this are an error.
     :param max_growth: more than so many times what the last campaign was sent to are an error, for instance ``1.5``.

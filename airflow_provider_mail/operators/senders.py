@@ -22,7 +22,7 @@ class MailAddSenderOperator(BaseCreateOperator):
     Returns ``sender_email``, ``sender_type``, ``created`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param sender_email: an address or a domain, not a top-level domain.
     :param sender_type: ``1`` marketing, ``2`` transactional.
@@ -58,7 +58,7 @@ class MailVerifySenderOperator(MailTask, BaseOperator):
     is not good: DNS takes its time. ``MailSenderSensor`` waits for it.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param mail_conn_id: the connection.
     :param from_domain: the sender entry.
@@ -112,7 +112,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     Returns ``sender_email``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param sender_email: the sender entry.
     """

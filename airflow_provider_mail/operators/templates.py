@@ -24,7 +24,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     Returns ``template_name``, ``created`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param template_name: its name: 250.
     :param template_content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
@@ -92,7 +92,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
     Returns ``template_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param template_name: its name.
     """

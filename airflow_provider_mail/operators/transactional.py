@@ -194,7 +194,7 @@ class MailSendOperator(BaseSendOperator):
     """Sends one message to one person, at most once.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/transactional.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
 
     :param to: the address, or ``{"email": ..., "name": ...}``.
     :param unique_msg_id: your own id of the message, 50 bytes. Default: made of dag id, task id, run id and map index.
@@ -288,7 +288,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     """Sends many personalized messages, at most once each; cut into requests of up to 100 messages.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/transactional.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
 
     :param messages: dictionaries: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of up to 20 of
         these), and if wanted ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for

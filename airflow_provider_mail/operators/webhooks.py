@@ -25,7 +25,7 @@ class MailSaveWebhookOperator(MailTask, BaseOperator):
     Returns ``changed``: the names of the fields that were changed.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/resources.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
     :param mail_conn_id: the connection.
     :param trans_event: which events are pushed: ``dropped``, ``bounced``, ``delivered``, ``spam_report``, ``opened``,

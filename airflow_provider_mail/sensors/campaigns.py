@@ -33,7 +33,7 @@ class MailCampaignSensor(BaseWaitSensor):
     row that are borne, and the connection is read again: keys may be exchanged while tasks wait.
 
     .. seealso::
-        For more information on how to use this sensor, see ``docs/waiting.md``.
+        For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
 
     :param mail_conn_id: the connection.
     :param mail_name: the campaign's exact name.

@@ -28,7 +28,7 @@ class MailSenderSensor(BaseWaitSensor):
     Returns ``mx``, ``spf``, ``dkim``, ``dmarc`` and ``valid``, all true.
 
     .. seealso::
-        For more information on how to use this sensor, see ``docs/waiting.md``.
+        For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
 
     :param mail_conn_id: the connection.
     :param sender_email: the sender entry, an address or a domain.

@@ -41,7 +41,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
     ``open_count``, ``click_count``, ``hard_bounce``, ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``.
 
     .. seealso::
-        For more information on how to use this sensor, see ``docs/waiting.md``.
+        For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
 
     :param mail_conn_id: the connection.
     :param mail_name: the campaign's exact name.

@@ -37,7 +37,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
     ``missing_days`` (of transactional mail).
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/object-storage.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/object-storage.md``.
 
     :param mail_conn_id: the connection.
     :param kind: ``campaigns`` (a row per campaign, in folders ``mail_send_day=...``) or ``transactional`` (a row per

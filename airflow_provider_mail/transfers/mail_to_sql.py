@@ -41,7 +41,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     marked.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/statistics.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/statistics.md``.
 
     :param mail_name: only campaigns whose name the service finds by this. The window then goes on until today, since a
         campaign may go out long after its run began; ``end_day`` still ends it.
@@ -148,7 +148,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     Returns ``missing_days`` too, how many those were.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/statistics.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/statistics.md``.
     """
 
     resource = "transactional/stats"
@@ -205,7 +205,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     ``changed``, ``unchanged`` and ``deleted``; never rows or addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/warehouse.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
 
     :param list_name: the list.
     :param mode: ``replace`` (default): rows of this list that are not in it any more are deleted, in the transaction
@@ -325,7 +325,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
     and ``gone``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/warehouse.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
 
     :param mail_name: only tasks whose name contains this.
     :param subject: only tasks whose subject contains this.

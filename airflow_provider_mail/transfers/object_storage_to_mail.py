@@ -21,7 +21,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     """Imports the rows of a file as contacts, CSV, JSON Lines or Parquet, in flat memory.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/contacts.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
     :param path: the file, as ``ObjectStoragePath`` takes it: ``s3://bucket/contacts.csv.gz``, ``file:///data/x.parquet``.
     :param object_storage_conn_id: the connection to reach it with; may stand in the path too: ``s3://aws@bucket/x.csv``.

@@ -40,7 +40,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     """Imports the rows of a query as contacts, from any database with a ``DbApiHook``, in flat memory.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/contacts.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
     :param sql_conn_id: the database's connection.
     :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder. Its columns are mapped to
@@ -135,7 +135,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     first ones, in the same order, nothing more is sent and the task fails. So the query needs an ``ORDER BY``.
 
     .. seealso::
-        For more information on how to use this operator, see ``docs/transactional.md``.
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
 
     :param sql_conn_id: the database's connection.
     :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder.

@@ -101,7 +101,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     It never ends. A look that fails is logged and repeated, after pauses that grow up to a quarter of an hour.
 
     .. seealso::
-        For more information on how to use this trigger, see ``docs/waiting.md``.
+        For more information on how to use this trigger, see ``airflow_provider_mail/docs/waiting.md``.
 
     :param mail_conn_id: the connection.
     :param mail_name: only the campaign of exactly this name.

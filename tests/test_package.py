@@ -1,0 +1,86 @@
+"""What somebody gets who installs the package: the wheel, built from this tree, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import airflow
+import jsonschema
+import pytest
+
+import airflow_provider_mail
+from airflow_provider_mail.get_provider_info import get_provider_info
+from tests.support.env import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """The built wheel's root."""
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (built,) = out.glob("*.whl")
+    return zipfile.Path(built)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.Path) -> Message:
+    """The wheel's METADATA."""
+    (folder,) = (each for each in wheel.iterdir() if each.name.endswith(".dist-info"))
+    return Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"))
+
+
+def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) -> None:
+    sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
+    named = {page for path in sources for page in re.findall(r"[\w/]*docs/[\w/-]+\.\w+", path.read_text())}
+    guides = {page for page in named if page.startswith("airflow_provider_mail/docs/")}
+    assert "airflow_provider_mail/docs/campaigns.md" in guides
+    assert [page for page in sorted(guides) if not wheel.joinpath(page).is_file()] == []
+
+
+def test_a_docstring_names_a_page_by_its_place_in_the_package() -> None:
+    sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
+    hints = [hint for path in sources for hint in re.findall(r"seealso::\s+([^\n]+)", path.read_text())]
+    assert len(hints) > 20
+    assert [hint for hint in hints if "``airflow_provider_mail/docs/" not in hint] == []
+
+
+def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zipfile.Path) -> None:
+    info = get_provider_info()
+    (integration,) = info["integrations"]
+    guides = [*integration["how-to-guide"], *(transfer["how-to-guide"] for transfer in info["transfers"])]
+    paths = [*guides, integration["logo"]]
+    assert [path for path in paths if not path.startswith("/docs/")] == []
+    assert [path for path in paths if not (ROOT / path.lstrip("/")).is_file()] == []
+    assert [path for path in paths if not wheel.joinpath(f"airflow_provider_mail{path}").is_file()] == []
+
+
+def test_airflow_accepts_the_provider_information() -> None:
+    schema = json.loads(Path(airflow.__path__[0], "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_pages_come_without_the_scripts_that_make_them(wheel: zipfile.Path) -> None:
+    docs = wheel.joinpath("airflow_provider_mail/docs")
+    assert [each.name for each in docs.iterdir() if each.name.endswith(".py")] == []
+    assert docs.joinpath("sql/freshness.sql").is_file()
+
+
+def test_what_the_wheel_needs(metadata: Message) -> None:
+    """The quickstart's `pip install` brings everything that the quickstart uses."""
+    needed = {re.split(r"[<>=;\[ ]", each)[0]: each for each in metadata.get_all("Requires-Dist", [])}
+    assert {"apache-airflow", "apache-airflow-providers-common-sql", "h11", "httpx", "msgspec", "pydantic"} <= set(
+        needed
+    )
+    assert needed["apache-airflow-providers-sqlite"].endswith("; extra == 'sqlite'")
+    assert {"mysql", "postgres", "sqlite"} <= set(metadata.get_all("Provides-Extra", []))
