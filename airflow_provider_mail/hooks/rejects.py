@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from airflow_provider_mail.api.contact_rows import Reject
 
 MEMORY_BYTES = 1_000_000
+
+FIRST_ROWS = 10
+"""So many row numbers are told: enough to find what is wrong with the source."""
 
 
 class RejectSpool:
@@ -23,6 +29,7 @@ class RejectSpool:
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, mode="w+", encoding="utf-8")  # noqa: SIM115
         self._reasons: Counter[tuple[str, str]] = Counter()
+        self._first_rows: list[int] = []
         self.count = 0
 
     def add(self, reject: Reject) -> None:
@@ -32,6 +39,8 @@ class RejectSpool:
         # The service's own words may echo a row, so only our reasons are told in logs.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
         self.count += 1
+        # Not in the order of the rows: what the service refuses is known later than what the checks do.
+        self._first_rows = sorted({*self._first_rows, reject.row_number})[:FIRST_ROWS]
 
     def __iter__(self) -> Iterator[Reject]:
         self._file.seek(0)
@@ -40,17 +49,22 @@ class RejectSpool:
             yield Reject(row_number=row_number, field=field, reason=reason, row=row)
 
     def summary(self, most: int = 5) -> str:
-        """The most frequent reasons with their numbers, without values."""
+        """The most frequent reasons with their numbers, and the first rows, without values."""
         told = [f"{' '.join(filter(None, reason))} ({count})" for reason, count in self._reasons.most_common(most)]
-        return ", ".join(told) + (", ..." if len(self._reasons) > most else "")
+        reasons = ", ".join(told) + (", ..." if len(self._reasons) > most else "")
+        rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
+        return f"{reasons}; row{'s' if self.count > 1 else ''} {rows}" if self.count else ""
 
     def write(self, path: str) -> None:
-        """Store all as JSON Lines at a path or URL; whatever is there is replaced."""
+        """Store all as JSON Lines at a path or URL; whatever is there is replaced.
+
+        Of a file of this machine only its owner may read the personal data, whatever the umask.
+        """
         from airflow.sdk import ObjectStoragePath
 
         target = ObjectStoragePath(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as file:
+        with _private(target.path) if target.protocol in ("", "file", "local") else target.open("wb") as file:
             for reject in self:
                 record = {
                     "row_number": reject.row_number,
@@ -68,6 +82,14 @@ class RejectSpool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def _private(path: str) -> IO[bytes]:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with suppress(PermissionError):  # somebody else's: they decide
+            os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,41 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 
+PACKAGES = {
+    "athena": "apache-airflow-providers-amazon",
+    "databricks": "apache-airflow-providers-databricks",
+    "drill": "apache-airflow-providers-apache-drill",
+    "druid": "apache-airflow-providers-apache-druid",
+    "duckdb": "airflow-provider-duckdb",
+    "exasol": "apache-airflow-providers-exasol",
+    "gcpbigquery": "apache-airflow-providers-google",
+    "hive_cli": "apache-airflow-providers-apache-hive",
+    "hiveserver2": "apache-airflow-providers-apache-hive",
+    "impala": "apache-airflow-providers-apache-impala",
+    "jdbc": "apache-airflow-providers-jdbc",
+    "mssql": "apache-airflow-providers-microsoft-mssql",
+    "mysql": "apache-airflow-providers-mysql",
+    "odbc": "apache-airflow-providers-odbc",
+    "oracle": "apache-airflow-providers-oracle",
+    "pinot": "apache-airflow-providers-apache-pinot",
+    "postgres": "apache-airflow-providers-postgres",
+    "presto": "apache-airflow-providers-presto",
+    "redshift": "apache-airflow-providers-amazon",
+    "snowflake": "apache-airflow-providers-snowflake",
+    "sqlite": "apache-airflow-providers-sqlite",
+    "teradata": "apache-airflow-providers-teradata",
+    "trino": "apache-airflow-providers-trino",
+    "vertica": "apache-airflow-providers-vertica",
+}
+"""By the type of a connection, what has its hook."""
+
+
+def _advice(conn_type: str) -> str:
+    if package := PACKAGES.get(conn_type):
+        return f"On every worker: pip install {package}"
+    return "Install the provider of that type on every worker, or fix the connection's type"
+
+
 def sql_hook(sql_conn_id: str) -> DbApiHook:
     """The ``DbApiHook`` of a connection, whatever its database.
 
@@ -22,7 +57,8 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
     try:
         hook = connection.get_hook()
     except (AirflowException, ImportError) as error:
-        raise AirflowFailException(f"{where} of type {connection.conn_type!r} has no hook: {error}") from error
+        why = f"{where} of type {connection.conn_type!r} has no hook: {error}"
+        raise AirflowFailException(f"{why}. {_advice(connection.conn_type or '')}") from None
     if not isinstance(hook, DbApiHook):
         raise AirflowFailException(f"{where} is no database with a DbApiHook ({type(hook).__name__})")
     return hook

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_mail.hooks.task import check_flags
+from airflow_provider_mail.hooks.task import check_flags, check_number
 from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
@@ -48,6 +48,8 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     :param parameters: of the query, in the driver's style. They may be addresses: Airflow does not get to see them.
     :param rejects_table: a table in the same database that keeps the rows that were set aside, with reasons; made when
         missing. It holds personal data.
+    :param keep_days: rows of ``rejects_table`` that were set aside more than so many days ago, by whatever import, are
+        deleted whenever this one stores its own, in the same transaction. Default: all are kept.
     :param count_first: count the query's rows first, so that the log can tell the time left.
     """
 
@@ -67,15 +69,21 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         sql: str,
         parameters: Sequence[Any] | Mapping[str, Any] | None = None,
         rejects_table: str | None = None,
+        keep_days: float | None = None,
         count_first: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_flags(count_first=count_first)
+        if keep_days is not None:
+            check_number("keep_days", keep_days, above=True)
+            if rejects_table is None:
+                raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
         self.sql_conn_id = sql_conn_id
         self.sql = sql
         self.parameters = parameters
         self.rejects_table = rejects_table
+        self.keep_days = keep_days
         self.count_first = count_first
 
     @contextmanager
@@ -113,14 +121,21 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         """Store what was set aside in the table, the file, or both, in place of what an earlier try stored."""
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
-            from datetime import UTC, datetime
+            from datetime import UTC, datetime, timedelta
 
             from airflow_provider_mail.warehouse.load import load
             from airflow_provider_mail.warehouse.rejects import REJECTS, reject_row
 
             now = datetime.now(UTC)
             rows = (reject_row(reject, import_id=import_id, rejected_at=now) for reject in spool)
-            load(self.sql_hook, REJECTS, self.rejects_table, rows, replace_where={"import_id": import_id})
+            load(
+                self.sql_hook,
+                REJECTS,
+                self.rejects_table,
+                rows,
+                replace_where={"import_id": import_id},
+                expire_before=None if self.keep_days is None else now - timedelta(days=self.keep_days),
+            )
 
     def reject_places(self) -> dict[str, str]:
         """Where it was stored, for XCom."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import random
 import time
@@ -93,6 +94,7 @@ class Job:
     covers: Coverage | None = None
     mark_gone: MarkGone | None = None
     fall_limit: FallLimit | None = None
+    expire_before: datetime.datetime | None = None
 
 
 class Dialect(ABC):
@@ -159,6 +161,18 @@ class Dialect(ABC):
     def window(self, alias: str = "") -> tuple[str, list[Any]]:
         """The condition of `replace_where`, with its parameters."""
         return self.condition("replace_where", self.job.replace_where or {}, alias)
+
+    def delete_expired(self, cursor: Any) -> None:
+        """Delete what was observed before `expire_before`, apart from what `replace_where` deals with."""
+        if self.job.expire_before is None:
+            return
+        observed = self.table[str(self.table.observed)]
+        condition = f"{self.column(observed.name)} < {self.hook.placeholder}"
+        values = [self.parameter(observed, self.job.expire_before)]
+        if self.job.replace_where:
+            window, more = self.window()
+            condition, values = f"{condition} AND NOT ({window})", [*values, *more]
+        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
     def window_rows(self, cursor: Any) -> int:
         """How many rows are in `replace_where`, where their number may not fall too far; else 0."""

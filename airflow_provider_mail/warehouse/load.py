@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import logging
 import threading
@@ -48,6 +49,7 @@ def load(
     covers: Coverage | None = None,
     mark_gone: MarkGone | None = None,
     fall_limit: FallLimit | None = None,
+    expire_before: datetime.datetime | None = None,
 ) -> LoadResult:
     """Insert rows or update those that have their keys, in one transaction on one connection.
 
@@ -64,6 +66,8 @@ def load(
     :param mark_gone: windows that these rows are the whole of: other rows in them are marked as gone. Default: no row
         is marked. A row that is given and was marked is cleared in any case.
     :param fall_limit: how far the number of rows in `replace_where` may fall.
+    :param expire_before: rows that were observed earlier, of whatever load, are deleted in the same transaction.
+        Default: none are.
     :raises FallError: when it would fall further.
     :raises WarehouseError: naming table and connection, and row or column where it is known. No values.
     """
@@ -73,8 +77,10 @@ def load(
         raise ValueError("`covers` needs a table with a time of observation")
     if mark_gone and not table.gone:
         raise ValueError("`mark_gone` needs a table that says which rows are gone")
+    if expire_before and not table.observed:
+        raise ValueError("`expire_before` needs a table with a time of observation")
     covers = covers if covers and covers.parts else None
-    job = Job(table, TableName.parse(name), Source(rows), replace_where, covers, mark_gone, fall_limit)
+    job = Job(table, TableName.parse(name), Source(rows), replace_where, covers, mark_gone, fall_limit, expire_before)
     kind = database(hook)
     if kind not in DIALECTS:
         _log.info("Database %s has no way of its own: %s is loaded by deleting the keys and inserting", kind, job.name)

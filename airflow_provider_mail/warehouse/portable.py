@@ -90,6 +90,7 @@ class Portable(Dialect):
         return LoadResult(rows=self.job.source.read)
 
     def _replace(self, cursor: Any, spool: _Spool) -> None:
+        self.delete_expired(cursor)
         before = self.window_rows(cursor)
         if self.job.replace_where:
             condition, values = self.window()

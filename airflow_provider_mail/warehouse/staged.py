@@ -180,6 +180,7 @@ class Staged(Dialect):
 
     def merge(self, cursor: Any) -> LoadResult:
         """Take over what is new."""
+        self.delete_expired(cursor)
         before = self.window_rows(cursor)
         late = self._late_parts(cursor)
         dropped = sum(self._drop(cursor, part) for part in late)

@@ -319,6 +319,11 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "`sql` on connection 'crm': OperationalError: no such column: mail": lambda stage: sql(
         stage, sql="SELECT mail FROM people"
     ),
+    "sql_conn_id: connection 'shop' of type 'oracle' has no hook: .... On every worker: pip install "
+    "apache-airflow-providers-oracle": lambda stage: [
+        stage.monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "oracle"}'),
+        sql(stage, sql_conn_id="shop"),
+    ],
     "sql_conn_id: connection 'mail_default' is no database with a DbApiHook (MailHook)": lambda stage: sql(
         stage, sql_conn_id="mail_default"
     ),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,7 +89,8 @@ def test_to_both_when_the_task_fails(run: Run, emulator: Emulator, crm: SqlDatab
 
     assert done.state == "failed"
     assert done.tries == 1
-    assert "3 of 5 rows were set aside: email is not an email address (2), email is empty (1)" in done.log
+    reasons = "email is not an email address (2), email is empty (1); rows 2, 3, 5"
+    assert f"3 of 5 rows were set aside: {reasons}." in done.log
     assert f"They are kept in {path}, rejects" in done.log
     assert "more than max_reject_fraction=0.0 allows; the other 2 rows were accepted" in done.log
     assert stored(crm) == BAD
@@ -258,6 +262,71 @@ def test_text_that_is_no_text_can_be_kept(run: Run, tmp_path: Path) -> None:
     assert [number for number, *_ in rejected(done, path)] == [1, 2, 3]
 
 
+def test_the_first_rows_are_told_in_whatever_order_they_come() -> None:
+    with RejectSpool() as spool:
+        for number in (70, 12, 3, 12):
+            spool.add(Reject(row_number=number, field="email", reason="is empty", row=(None,)))
+        assert spool.summary().endswith("; rows 3, 12, 70, ...")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_file_is_its_owners_alone(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "rejects.jsonl"
+    if there:
+        path.write_text("from a version that left it to the umask")
+        path.chmod(0o644)
+    before = os.umask(0o022)
+    try:
+        with RejectSpool() as spool:
+            spool.add(Reject(row_number=1, field="email", reason="is empty", row=(None,)))
+            spool.write(f"file://{path}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text())["row_number"] == 1
+
+
+def test_old_rows_are_deleted_with_the_new_ones(run: Run, any_crm: SqlDatabase) -> None:
+    customers(any_crm)
+    first = run(lambda: imported(rejects_table="rejects", max_reject_fraction=1))
+    now = datetime.datetime.now(datetime.UTC)
+    for row, days in ((2, 40), (3, 20)):
+        then = (now - datetime.timedelta(days=days)).strftime("%Y-%m-%d %H:%M:%S.%f+00:00")
+        any_crm.execute(f"UPDATE rejects SET rejected_at = '{then}' WHERE row_number = {row}")
+
+    second = run(lambda: imported(rejects_table="rejects", max_reject_fraction=1, keep_days=30))
+
+    kept = any_crm.query("SELECT row_number FROM rejects ORDER BY row_number, import_id")
+    assert [number for (number,) in kept] == [2, 3, 3, 5, 5]
+    ids = {f"{done.result.dag_id}/{TASK}/{done.result.run_id}" for done in (first, second)}
+    assert import_ids(any_crm) == ids
+
+
+def test_old_rows_stay_where_the_new_ones_cannot_be_stored(run: Run, crm: SqlDatabase) -> None:
+    customers(crm)
+    run(lambda: imported(rejects_table="rejects", max_reject_fraction=1))
+    crm.execute("UPDATE rejects SET rejected_at = '2020-01-01 00:00:00.000000+00:00'")
+    crm.execute("CREATE TRIGGER no BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'full'); END")
+
+    done = run(lambda: imported(rejects_table="rejects", max_reject_fraction=1, keep_days=30))
+
+    assert done.state == "failed"
+    assert stored(crm) == BAD
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rejects_table": "rejects", "keep_days": 0}, "keep_days: must be a number, more than 0"),
+        ({"rejects_table": "rejects", "keep_days": "30"}, "keep_days: must be a number"),
+        ({"keep_days": 30}, "keep_days: is for the rows of rejects_table"),
+    ],
+)
+def test_a_number_of_days_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        imported(**arguments)
+
+
 def test_any_number_of_rejects_takes_little_memory(tmp_path: Path) -> None:
     from airflow_provider_mail.api.contact_rows import Reject
 
@@ -265,7 +334,7 @@ def test_any_number_of_rejects_takes_little_memory(tmp_path: Path) -> None:
         for number in range(1, 50_001):
             spool.add(Reject(row_number=number, field="email", reason="is empty", row=(None, "x" * 50)))
         assert spool._file._rolled
-        assert spool.summary() == "email is empty (50000)"
+        assert spool.summary() == "email is empty (50000); rows 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ..."
         spool.write(str(tmp_path / "rejects.jsonl"))
         assert [reject.row_number for reject in spool] == list(range(1, 50_001))
 

@@ -223,6 +223,21 @@ def test_replacing_by_nothing_and_by_time(warehouse: Warehouse, table: Table) ->
     assert [row[1] for row in warehouse.rows(table)] == [2]
 
 
+def test_what_is_older_than_wanted_is_deleted_in_the_same_transaction(warehouse: Warehouse) -> None:
+    rows = [thing(THINGS, number, at=at) for number, at in ((1, NOON), (2, LATER))]
+    warehouse.load(THINGS, [*rows, thing(THINGS, 3, account="window", at=NOON)])
+    warehouse.load(THINGS, [thing(THINGS, 4, at=LATER)], expire_before=LATER)
+    assert [row[1] for row in warehouse.rows(THINGS)] == [2, 4]
+    warehouse.load(THINGS, [thing(THINGS, 5, account="window", at=NOON)])
+    # What the load brings itself is no older load's.
+    mine = thing(THINGS, 5, account="window", at=NOON, name="again")
+    warehouse.load(THINGS, [mine], replace_where={"account": "window"}, expire_before=LATER)
+    assert [row[1] for row in warehouse.rows(THINGS)] == [2, 4, 5]
+    with pytest.raises(RuntimeError):
+        warehouse.load(THINGS, failing(THINGS, 2, RuntimeError()), expire_before=LATER + (LATER - NOON))
+    assert [row[1] for row in warehouse.rows(THINGS)] == [2, 4, 5]
+
+
 def test_replacing_spares_what_was_observed_later(native: Warehouse) -> None:
     native.load(THINGS, [thing(THINGS, 1, at=NOON), thing(THINGS, 2, at=LATER)])
     native.load(THINGS, [thing(THINGS, 3, at=NOON)], replace_where={"account": "a"})
