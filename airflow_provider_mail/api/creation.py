@@ -40,6 +40,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
+from airflow_provider_mail.api.send_date import check_send_date
 
 OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 """What to do with a campaign that the service kept although creating it failed: cancel it and fail; go on with it as
@@ -87,6 +88,7 @@ def create_campaign(
     on_incomplete: OnIncomplete = "fail",
     memory: Memory | None = None,
     clock: ServiceClock | None = None,
+    allow_past_send_date: bool = False,
     tries: int = 3,
     patience: float = PATIENCE,
 ) -> Flow[Creation]:
@@ -97,13 +99,15 @@ def create_campaign(
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
     :param memory: what is known of earlier tries.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
+    :param allow_past_send_date: create it although its send time lies in the past: the service sends it at once.
     :param tries: how often to create at most, each time after having looked.
     :param patience: seconds to look for what an attempt may have created, and to wait for a new one to become more than
         a draft. After a rejection that nothing leads up to, about a quarter of that.
     :raises MailConflictError: a campaign of that name exists and differs (the fields are named), or does not go out.
     :raises MailPendingCampaignError: what an earlier attempt may have created does not show (in its final state) yet.
     :raises MailIncompleteCampaignError: code 500, the service kept the campaign, and ``on_incomplete`` says so.
-    :raises MailValidationError: ``ignore`` names a field that is never compared.
+    :raises MailValidationError: ``ignore`` names a field that is never compared, or it would have to be created and its
+        send time lies in the past.
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
@@ -116,6 +120,9 @@ def create_campaign(
             break
         in_doubt = memory.attempted_lately
         if not in_doubt:
+            # A draft is not sent; and whatever an earlier attempt may have created had its send time ahead.
+            if not (allow_past_send_date or request.only_save):
+                check_send_date(request.send_date, clock.now(), operation=request.path)
             memory.attempt()
         try:
             answer: CreateCampaignResponse = yield request

@@ -11,10 +11,12 @@ from typing import Literal
 from airflow_provider_mail.api.adoption import COMPARED, differences
 from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
+from airflow_provider_mail.api.clock import ServiceClock
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.paging import Pager, next_page
+from airflow_provider_mail.api.send_date import lateness
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, Sender
 from airflow_provider_mail.api.tags import tags_of
 
@@ -111,13 +113,20 @@ class Report:
 
 
 def preflight(
-    request: CreateCampaign, rules: PreflightRules | None = None, *, ignore: Collection[str] = ()
+    request: CreateCampaign,
+    rules: PreflightRules | None = None,
+    *,
+    ignore: Collection[str] = (),
+    allow_past_send_date: bool = False,
+    clock: ServiceClock | None = None,
 ) -> Flow[Report]:
     """Check a campaign as far as that can be done without creating it.
 
     :param request: the campaign.
     :param rules: further rules.
     :param ignore: fields that need not agree when a campaign of that name exists.
+    :param allow_past_send_date: whether the campaign may be created although its send time lies in the past.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: when the service cannot be asked; a refusal of the campaign is a finding.
     :raises MailValidationError: when ``ignore`` names a field that is never compared.
     """
@@ -130,7 +139,14 @@ def preflight(
     yield from _growth(request, rules, report)
     for finding in _content(request, rules):
         report.findings.append(finding)
-    yield from _service(request, ignore, report)
+    clock = ServiceClock() if clock is None else clock
+    existing: Campaign | None = yield from find_campaign(request.mail_name)
+    if existing is None:
+        # What exists already is adopted or not, however late it is.
+        _send_date(request, allow_past_send_date, clock, report)
+        yield from _service(request, report)
+    else:
+        _existing(request, existing, ignore, clock, report)
     return report
 
 
@@ -264,11 +280,22 @@ def _size(what: str, size: int, most: int) -> Finding:
     return Finding("size", "warning" if more else "ok", f"the {what} has {size:,} bytes{more}")
 
 
-def _service(request: CreateCampaign, ignore: Collection[str], report: Report) -> Flow[None]:
-    existing = yield from find_campaign(request.mail_name)
-    if existing is not None:
-        _existing(request, existing, ignore, report)
+def _send_date(request: CreateCampaign, allow_past: bool, clock: ServiceClock, report: Report) -> None:
+    if request.send_date is None:
         return
+    moment = f"{request.send_date:%Y-%m-%dT%H:%M:%SZ}"
+    late = lateness(request.send_date, clock.now())
+    if late is None:
+        report.note("send_date", "ok", f"{moment} does not lie in the past")
+    elif request.only_save:
+        report.note("send_date", "warning", f"{moment} lies {late} in the past; a draft is not sent")
+    elif allow_past:
+        report.note("send_date", "warning", f"{moment} lies {late} in the past: it would be sent at once")
+    else:
+        report.note("send_date", "error", f"{moment} lies {late} in the past: it would not be created")
+
+
+def _service(request: CreateCampaign, report: Report) -> Flow[None]:
     try:
         yield request.model_copy(update={"sandbox_mode": True})
     except (MailRejectedError, MailServerError) as refusal:
@@ -281,10 +308,12 @@ def _service(request: CreateCampaign, ignore: Collection[str], report: Report) -
         report.note("service", "ok", "the service would create it")
 
 
-def _existing(request: CreateCampaign, existing: Campaign, ignore: Collection[str], report: Report) -> None:
+def _existing(
+    request: CreateCampaign, existing: Campaign, ignore: Collection[str], clock: ServiceClock, report: Report
+) -> None:
     """The service would refuse the name; whether the campaign would be adopted is another question."""
     there = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
-    different = [name for name in differences(request, existing) if name not in ignore]
+    different = [name for name in differences(request, existing, clock.now()) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:
         report.note("name", "error", f"{there}: it failed, and would not be sent again")
     elif different:

@@ -30,7 +30,8 @@ class BaseCampaignOperator(MailTask, BaseOperator):
     :param subject: may hold tags such as ``{{tag}}`` (in a template field written ``{% raw %}{{tag}}{% endraw %}``).
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well.
-    :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
+    :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
+        would have to be created more than five minutes after it fails the task, unless ``allow_past_send_date``.
     :param only_save: save a draft and send nothing.
     :param send_list_names: target lists; needed unless ``only_save``.
     :param repel_list_names: exclusion lists.
@@ -44,6 +45,8 @@ class BaseCampaignOperator(MailTask, BaseOperator):
     :param sandbox_mode: let the service check and create nothing.
     :param ignore_differences: fields that need not agree when an existing campaign is adopted, for instance
         ``["content"]`` where the service rewrites it.
+    :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
+        at once. Default: no.
     """
 
     template_fields: Sequence[str] = (
@@ -89,10 +92,11 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         editor_type: str | None = None,
         sandbox_mode: bool = False,
         ignore_differences: Collection[str] = (),
+        allow_past_send_date: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(only_save=only_save, sandbox_mode=sandbox_mode)
+        check_flags(only_save=only_save, sandbox_mode=sandbox_mode, allow_past_send_date=allow_past_send_date)
         if isinstance(ignore_differences, str):
             raise ValueError("ignore_differences: a list of fields is needed, not text")
         self.mail_conn_id = mail_conn_id
@@ -114,6 +118,7 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         self.editor_type = editor_type
         self.sandbox_mode = sandbox_mode
         self.ignore_differences = ignore_differences
+        self.allow_past_send_date = allow_past_send_date
 
     def request(self, context: Context) -> CreateCampaign:
         """The request that creates the campaign.

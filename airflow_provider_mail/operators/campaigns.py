@@ -147,6 +147,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
             on_incomplete=self.on_incomplete,
             memory=memory,
             clock=self.hook.get_conn().service_clock,
+            allow_past_send_date=self.allow_past_send_date,
         )
         try:
             return self.hook.run(self.unless_killed(creating, request.mail_name, context))

@@ -95,7 +95,14 @@ class MailPreflightOperator(BaseCampaignOperator):
         with self.mail_errors():
             request = self.request(context)
             rules = self._rules(context)
-            report: Report = self.hook.run(preflight(request, rules, ignore=self.ignore_differences))
+            looking = preflight(
+                request,
+                rules,
+                ignore=self.ignore_differences,
+                allow_past_send_date=self.allow_past_send_date,
+                clock=self.hook.get_conn().service_clock,
+            )
+            report: Report = self.hook.run(looking)
         sender = [request.sender_mail]
         findings = [asdict(each) | {"text": without_addresses(each.text, sender)} for each in report.findings]
         table = without_addresses(report.table(), sender)

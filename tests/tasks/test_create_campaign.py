@@ -311,6 +311,20 @@ def test_a_refused_key_fails_at_once(run: Run, emulator: Emulator, connect: Call
     assert sends(emulator) == []
 
 
+def test_a_send_date_in_the_past_sends_nothing(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: create(mail_name="late", send_date="2024-03-01T09:00:00Z", retries=2))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "send_date: 2024-03-01T09:00:00Z lies" in done.log
+    assert "set allow_past_send_date=True to send at once" in done.log
+    assert sends(emulator) == []
+
+    done = run(lambda: create(mail_name="late", send_date="2024-03-01T09:00:00Z", allow_past_send_date=True))
+
+    assert done.returned["adopted"] is False
+    assert emulator.campaign_recipients("late") == ["newsletter@example.com"]
+
+
 # --- sandbox ---
 
 

@@ -262,6 +262,9 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "CreateCampaign: send_date: Input should have timezone info": lambda stage: campaign(
         send_date="2030-01-31T09:00:00"
     ),
+    "send_date: ... lies ... in the past: the service would send at once. Nothing was sent...": lambda stage: campaign(
+        send_date="2024-01-31T09:00:00Z"
+    ),
     "CreateCampaign: send_list_names: needed unless only_save is true": lambda stage: campaign(send_list_names=[]),
     "'name' is undefined": lambda stage: campaign(subject="Hello {{name}}"),
     "... code 403: refused: ...": (

@@ -1,0 +1,145 @@
+"""A send time in the past: refused before anything is sent, unless it is allowed or the campaign is there already."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.campaigns import CreateCampaign
+from airflow_provider_mail.api.creation import create_campaign
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.preflight import Report, preflight
+from airflow_provider_mail.api.send_date import TOLERANCE, check_send_date, lateness
+from airflow_provider_mail.emulator import Emulator
+from tests.api.driving import Driver
+
+SENDS = "/v5/campaign/mail/sends"
+NOW = datetime.now(UTC).replace(microsecond=0)
+A_YEAR_AGO = NOW - timedelta(days=365)
+
+
+def campaign(send_date: datetime | None, **fields: Any) -> CreateCampaign:
+    given = {
+        "mail_name": "news",
+        "sender_mail": "news@example.com",
+        "subject": "News",
+        "content": "<p>News</p> unsubscribe",
+        "send_list_names": ["customers"],
+    }
+    return CreateCampaign(**given | {"send_date": send_date} | fields)
+
+
+@pytest.fixture
+def service(emulator: Emulator) -> Emulator:
+    emulator.add_list("customers", ["a@example.com"])
+    emulator.settings.sending_seconds = 0.0
+    return emulator
+
+
+def create(client: Driver, request: CreateCampaign, **options: Any) -> Any:
+    clock = client.client.service_clock
+    return client.run(create_campaign(request, clock=clock, patience=0.1, **options))
+
+
+@given(st.timedeltas(timedelta(days=-400), timedelta(days=400)))
+def test_what_is_late(late: timedelta) -> None:
+    shown = lateness(NOW, NOW + late)
+    assert (shown is not None) == (late > TOLERANCE)
+    assert shown is None or timedelta() <= late - shown < timedelta(seconds=1)
+    assert lateness(None, NOW + late) is None
+
+
+def test_the_error_says_what_to_do() -> None:
+    moment = datetime(2025, 1, 31, 9, tzinfo=UTC)
+    with pytest.raises(MailValidationError) as raised:
+        check_send_date(moment, moment + timedelta(days=296, hours=3, seconds=7), operation=SENDS)
+    assert str(raised.value) == (
+        "send_date: 2025-01-31T09:00:00Z lies 296 days, 3:00:07 in the past: the service would send at once. Nothing "
+        "was sent. Correct it, or set allow_past_send_date=True to send at once"
+    )
+
+
+@pytest.mark.parametrize("late", [timedelta(days=365), timedelta(hours=1), TOLERANCE + timedelta(seconds=30)])
+def test_nothing_is_sent_too_late(late: timedelta, service: Emulator, client: Driver) -> None:
+    request = campaign(datetime.now(UTC) - late)
+    with pytest.raises(MailValidationError, match=r"send_date: .* in the past"):
+        create(client, request)
+    assert service.journal.count(SENDS) == 0
+    assert not create(client, request, allow_past_send_date=True).adopted
+    assert service.campaign_recipients("news") == ["a@example.com"]
+
+
+def test_a_task_that_starts_a_little_late_sends(service: Emulator, client: Driver) -> None:
+    assert not create(client, campaign(datetime.now(UTC) - timedelta(minutes=4))).adopted
+    assert service.campaign_recipients("news") == ["a@example.com"]
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_it_is_the_service_s_time_that_counts(days: int, service: Emulator, client: Driver) -> None:
+    service.clock.advance(days * 86_400)
+    request = campaign(NOW + timedelta(days=days / 2))
+    if days > 0:
+        with pytest.raises(MailValidationError, match="1 day, 0:0"):
+            create(client, request)
+        assert service.campaigns() == []
+    else:
+        create(client, request)
+        assert service.campaigns()[0]["state"] == "scheduled"
+
+
+@pytest.mark.parametrize("fault", [None, "close_after", "http_error_after"])
+def test_a_late_try_adopts_what_an_earlier_one_has_scheduled(
+    fault: str | None, service: Emulator, client: Driver
+) -> None:
+    """It is no mistake: nothing is sent because of it."""
+    request = campaign(NOW + timedelta(hours=1))
+    if fault:
+        service.faults.add(fault, SENDS)
+    create(client, request)
+    service.clock.advance(86_400)
+    assert create(client, request).adopted
+    assert service.journal.count(SENDS) == 1
+    assert service.campaign_recipients("news") == ["a@example.com"]
+
+
+def test_a_draft_is_not_sent_so_it_cannot_be_late(service: Emulator, client: Driver) -> None:
+    create(client, campaign(A_YEAR_AGO, only_save=True))
+    assert service.campaigns()[0]["state"] == "draft"
+
+
+@pytest.mark.parametrize(
+    ("send_date", "fields", "allowed", "level", "text"),
+    [
+        (NOW + timedelta(days=1), {}, False, "ok", "does not lie in the past"),
+        (A_YEAR_AGO, {}, False, "error", "lies 365 days, 0:0[0-9]:[0-9]+ in the past: it would not be created"),
+        (A_YEAR_AGO, {}, True, "warning", "in the past: it would be sent at once"),
+        (A_YEAR_AGO, {"only_save": True}, False, "warning", "in the past; a draft is not sent"),
+    ],
+)
+def test_preflight_sees_it(
+    service: Emulator, client: Driver, send_date: datetime, fields: Any, allowed: bool, level: str, text: str
+) -> None:
+    service.add_sender("example.com", types=[1])
+    flow = preflight(campaign(send_date, **fields), allow_past_send_date=allowed)
+    (found,) = [each for each in client.run(flow).findings if each.check == "send_date"]
+    assert found.level == level
+    assert re.search(text, found.text)
+
+
+def test_preflight_of_what_is_sent_now_or_there_already_does_not_speak_of_it(service: Emulator, client: Driver) -> None:
+    def checks(report: Report) -> list[str]:
+        return [each.check for each in report.findings]
+
+    assert "send_date" not in checks(client.run(preflight(campaign(None))))
+    request = campaign(NOW + timedelta(hours=1))
+    create(client, request)
+    service.clock.advance(86_400)
+    clock = client.client.service_clock
+    found = client.run(preflight(request, clock=clock)).findings
+    assert [each.level for each in found if each.check == "name"] == ["warning"]
+    assert "send_date" not in [each.check for each in found]
