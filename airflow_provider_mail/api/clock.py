@@ -10,6 +10,9 @@ from email.utils import parsedate_to_datetime
 RESOLUTION = 1.0
 """Seconds: a ``Date`` header shows whole seconds."""
 
+SLOW = 2.0
+"""Seconds. A response that takes longer may have been stamped long after the service looked its data up."""
+
 MAX_OFFSET = 10 * 366 * 86_400.0
 """Seconds. A header that is further away from the local time (such as 1970) is ignored."""
 
@@ -25,6 +28,16 @@ class ServiceClock:
     def __init__(self) -> None:
         self.offset = 0.0
         """Seconds by which the service's clock is ahead of the local one."""
+        self.asked_at: datetime | None = None
+        """When the earliest of the requests was sent whose responses have come since `restart`, by the service's clock.
+
+        What they say is not older than that. Exact to the second where the local clock is wrong. ``None``: no response
+        had a plausible ``Date`` header.
+        """
+
+    def restart(self) -> None:
+        """Forget `asked_at`."""
+        self.asked_at = None
 
     def observe(self, headers: Mapping[str, str], sent: float, received: float) -> None:
         """Take the offset from a response; one without a plausible ``Date`` header changes nothing.
@@ -40,8 +53,12 @@ class ServiceClock:
         # The service stamped the response between `sent` and `received`, at a fraction of the second that it shows.
         least, most = shown - received, shown + RESOLUTION - sent
         offset = min(max(0.0, least), most)
-        if abs(offset) <= MAX_OFFSET:
-            self.offset = offset
+        if abs(offset) > MAX_OFFSET:
+            return
+        self.offset = offset
+        asked = sent if offset == 0.0 else min(shown, shown + SLOW - (received - sent))
+        asked_at = datetime.fromtimestamp(asked, UTC)
+        self.asked_at = min(asked_at, self.asked_at or asked_at)
 
     def time(self) -> float:
         """The service's time as Unix time."""

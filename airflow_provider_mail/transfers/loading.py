@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperat
 
 from airflow_provider_mail.hooks.task import MailTask, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.transfers.observation import Observation
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -77,6 +78,18 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         TableName.parse(self.table)
         return {"table": self.table}
 
+    def counts(self, loaded: LoadResult) -> dict[str, int]:
+        """What a load did, as far as the database tells."""
+        if loaded.outdated:
+            self.log.warning(
+                "%s of %s records were not taken: %s has newer ones, from a load that asked the service later",
+                loaded.outdated,
+                loaded.rows,
+                self.table,
+            )
+        names = ("inserted", "changed", "unchanged", "outdated", "gone")
+        return {name: count for name in names if (count := getattr(loaded, name)) is not None}
+
     def checked_table_names(self) -> dict[str, str]:
         """The tables that are loaded: before the service is asked for anything."""
         from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -99,7 +112,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     again: when a day was last asked for stands in ``mail_loads``, a table beside this one.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``,
-    ``unchanged`` and, of campaigns, ``gone``.
+    ``unchanged``, ``outdated`` (rows that were not taken because the table has newer ones) and, of campaigns, ``gone``.
 
     :param start_day: first day, ``YYYY-MM-DD``.
     :param end_day: last day, included.
@@ -133,7 +146,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         with self.mail_errors():
             loaded, told = self._transfer(start_day, end_day)
         self.note_lineage(loaded.rows)
-        counts = _counts(loaded)
+        counts = self.counts(loaded)
         self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
         return {
             **tables,
@@ -249,7 +262,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
                     fallen = True
                     self.log.warning("%s; the list is read a second time before that is believed", error)
         self.note_lineage(loaded.rows)
-        counts = _counts(loaded)
+        counts = self.counts(loaded)
         if loaded.deleted is not None and self.replace_where():
             counts["deleted"] = loaded.deleted
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
@@ -261,30 +274,29 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         from airflow_provider_mail.warehouse.load import load
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
-        asked_at = datetime.now(UTC)
-        pages = pages_at_once(self.hook.get_conn(), self.request(), self.max_in_flight, changes)
+        client = self.hook.get_conn()
+        observation = Observation(client, self.sql_hook)
+        pages = pages_at_once(client, self.request(), self.max_in_flight, changes)
         with closing(pages):
+            first = next(pages, None)
             return load(
                 self.sql_hook,
                 self.declared_table(),
                 self.table,
-                self._streamed(pages, asked_at),
+                self._streamed(first, pages, observation.at),
                 replace_where=self.replace_where(),
-                covers=self.covers(asked_at),
-                mark_gone=self.mark_gone(asked_at),
+                covers=self.covers(observation.at),
+                mark_gone=self.mark_gone(observation.at),
+                now=observation.now(),
                 fall_limit=fall_limit,
             )
 
-    def _streamed(self, pages: Iterator[list[Any]], asked_at: datetime) -> Iterator[tuple[Any, ...]]:
-        empty = True
-        for page in pages:
-            empty = False
-            yield from self.rows(page, asked_at)
-        if empty:
+    def _streamed(
+        self, first: list[Any] | None, pages: Iterator[list[Any]], asked_at: datetime
+    ) -> Iterator[tuple[Any, ...]]:
+        if first is None:
             self.check_empty()
-
-
-def _counts(loaded: LoadResult) -> dict[str, int]:
-    """What a load did, as far as the database tells."""
-    names = ("inserted", "changed", "unchanged", "gone")
-    return {name: count for name in names if (count := getattr(loaded, name)) is not None}
+            return
+        yield from self.rows(first, asked_at)
+        for page in pages:
+            yield from self.rows(page, asked_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from airflow_provider_mail.transfers.loading import (
     BaseMailToSqlOperator,
     BaseStatsToSqlOperator,
 )
+from airflow_provider_mail.transfers.observation import Observation
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -101,19 +102,20 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
         fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
         request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
-        asked_at = datetime.now(UTC)
-        covers = self._covers(start_day, end_day, asked_at)
-        with closing(StoredStats(self.hook.get_conn(), request)) as stats:
+        client = self.hook.get_conn()
+        observation = Observation(client, self.sql_hook)
+        with closing(StoredStats(client, request)) as stats:
+            covers = self._covers(start_day, end_day, observation.at)
             with suppress(StatsInDoubt):
-                return self._load(stats, asked_at, covers), {}
+                return self._load(stats, observation, covers), {}
             stats.make_whole()
-            return self._load(stats, asked_at, covers), {}
+            return self._load(stats, observation, covers), {}
 
-    def _load(self, stats: Iterable[Iterable[Any]], asked_at: datetime, covers: Coverage | None) -> LoadResult:
+    def _load(self, stats: Iterable[Iterable[Any]], observation: Observation, covers: Coverage | None) -> LoadResult:
         from airflow_provider_mail.warehouse.load import MarkGone, load
         from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
 
-        conn_id, team = self.mail_conn_id, self.hook.team_name
+        conn_id, team, asked_at = self.mail_conn_id, self.hook.team_name, observation.at
         none = True
 
         def rows() -> Iterator[tuple[Any, ...]]:
@@ -125,9 +127,17 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
         if snapshots_table := self.table_names().get("snapshots_table"):
             # The history first: a latest state can be asked for again tomorrow, today's cannot.
-            load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()))
+            load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
         mark_gone = MarkGone(asked_at, lambda: [] if none else [covers.whole]) if covers else None
-        return load(self.sql_hook, self.declared_table(), self.table, rows(), covers=covers, mark_gone=mark_gone)
+        return load(
+            self.sql_hook,
+            self.declared_table(),
+            self.table,
+            rows(),
+            covers=covers,
+            mark_gone=mark_gone,
+            now=observation.now(),
+        )
 
     def _covers(self, start_day: date, end_day: date, asked_at: datetime) -> Coverage | None:
         day = timedelta(days=1)
@@ -171,8 +181,9 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         from airflow_provider_mail.warehouse.stats import transactional_stats_row
 
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
-        asked_at = datetime.now(UTC)
+        observation = Observation(self.hook.get_conn(), self.sql_hook)
         records = self.hook.run(transactional_stats(request))
+        asked_at = observation.at
         missing = missing_days(request, records, today())
         if missing:
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
@@ -191,7 +202,8 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
             observed_at=asked_at,
             only={record.stats_date for record in records},
         )
-        return load(self.sql_hook, table, self.table, rows, covers=covers), {"missing_days": len(missing)}
+        loaded = load(self.sql_hook, table, self.table, rows, covers=covers, now=observation.now())
+        return loaded, {"missing_days": len(missing)}
 
 
 class MailContactsToSqlOperator(BaseListToSqlOperator):
@@ -202,7 +214,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     when it was last seen.
 
     Returns ``table``, ``list_name``, ``records``, ``readings`` and, where the database tells, ``inserted``,
-    ``changed``, ``unchanged`` and ``deleted``; never rows or addresses.
+    ``changed``, ``unchanged``, ``outdated`` and ``deleted``; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
@@ -321,8 +333,8 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
     whose tasks came. The mark is cleared when they are there again. When no task comes at all, or with
     ``on_change="accept"``, none is marked.
 
-    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed``, ``unchanged``
-    and ``gone``.
+    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed``,
+    ``unchanged``, ``outdated`` and ``gone``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.

@@ -95,6 +95,8 @@ class Job:
     mark_gone: MarkGone | None = None
     fall_limit: FallLimit | None = None
     expire_before: datetime.datetime | None = None
+    not_after: Callable[[], datetime.datetime] | None = None
+    """No row can have been observed later than this."""
 
 
 class Dialect(ABC):
@@ -102,6 +104,8 @@ class Dialect(ABC):
 
     types: ClassVar[Mapping[str, str]]
     """By the name of a portable type, what a column is declared as."""
+    unix_time: ClassVar[str | None] = None
+    """The expression for the seconds since 1970 by the database's clock."""
 
     def __init__(self, hook: DbApiHook, job: Job) -> None:
         self.hook = hook
@@ -221,6 +225,30 @@ class Dialect(ABC):
         self.window()
         for where in self.job.covers.parts.values() if self.job.covers else ():
             self.condition("covers", where)
+
+    def refuse_future(self, cursor: Any, source: str, condition: tuple[str, list[Any]], observed: str) -> None:
+        """Fail when rows say that they were observed later than now: no load would replace them until then.
+
+        :param source: tables to select from.
+        :param condition: which rows of them, with parameters.
+        :param observed: the column that says it, as spelled there.
+        """
+        if self.job.not_after is None or not self.table.observed:
+            return
+        latest = self.job.not_after()
+        where, values = condition
+        at = self.parameter(self.table[self.table.observed], latest)
+        cursor.execute(
+            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {observed} > {self.hook.placeholder}", [*values, at]
+        )
+        if count := int(cursor.fetchone()[0]):
+            now = f"'{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
+            fixes = [(self.table.observed, now), *([(self.table.gone, "NULL")] if self.table.gone else [])]
+            raise self.error(
+                f"{count} rows say that they were observed after {now} (UTC), which lies in the future, so no newer "
+                "row would replace them: a worker whose clock was wrong has written them. Correct them, load again: "
+                + "; ".join(f"UPDATE {self.job.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+            )
 
     def conflicts(self, error: BaseException) -> bool:
         """Whether another transaction got in the way, so that the same one may do better now."""

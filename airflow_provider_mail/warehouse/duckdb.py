@@ -50,6 +50,7 @@ class DuckDb(Staged):
     """
 
     distinct = "IS DISTINCT FROM"
+    unix_time = "epoch(now())"
     types: ClassVar[Mapping[str, str]] = {
         "text": "VARCHAR",
         "bigint": "BIGINT",

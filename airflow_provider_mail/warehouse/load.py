@@ -6,8 +6,9 @@ import datetime
 import gc
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
@@ -24,9 +25,12 @@ from airflow_provider_mail.warehouse.table import Table, TableName
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-__all__ = ["DIALECTS", "Between", "Coverage", "FallLimit", "LoadResult", "MarkGone", "load"]
+__all__ = ["DIALECTS", "Between", "Coverage", "FallLimit", "LoadResult", "MarkGone", "database_time", "load"]
 
 _log = logging.getLogger(__name__)
+
+FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
+"""So much later than now may a row say that it was observed: clocks of a service's machines differ."""
 
 DIALECTS: Mapping[str, type[Dialect]] = {
     "sqlite": Sqlite,
@@ -50,6 +54,7 @@ def load(
     mark_gone: MarkGone | None = None,
     fall_limit: FallLimit | None = None,
     expire_before: datetime.datetime | None = None,
+    now: datetime.datetime | None = None,
 ) -> LoadResult:
     """Insert rows or update those that have their keys, in one transaction on one connection.
 
@@ -68,6 +73,8 @@ def load(
     :param fall_limit: how far the number of rows in `replace_where` may fall.
     :param expire_before: rows that were observed earlier, of whatever load, are deleted in the same transaction.
         Default: none are.
+    :param now: the time now, with a zone, by the clock that tells when rows are observed. The load fails when rows that
+        it is about were observed later than that, by more than five minutes. Default: that is not checked.
     :raises FallError: when it would fall further.
     :raises WarehouseError: naming table and connection, and row or column where it is known. No values.
     """
@@ -80,7 +87,18 @@ def load(
     if expire_before and not table.observed:
         raise ValueError("`expire_before` needs a table with a time of observation")
     covers = covers if covers and covers.parts else None
-    job = Job(table, TableName.parse(name), Source(rows), replace_where, covers, mark_gone, fall_limit, expire_before)
+    not_after = _not_after(now) if now else None
+    job = Job(
+        table,
+        TableName.parse(name),
+        Source(rows),
+        replace_where,
+        covers,
+        mark_gone,
+        fall_limit=fall_limit,
+        expire_before=expire_before,
+        not_after=not_after,
+    )
     kind = database(hook)
     if kind not in DIALECTS:
         _log.info("Database %s has no way of its own: %s is loaded by deleting the keys and inserting", kind, job.name)
@@ -95,6 +113,24 @@ def load(
         failure = dialect.error(f"{words(error)} ({job.source.read} rows read)").with_traceback(error.__traceback__)
     # Outside of `except`, so that the driver's exception, full of values, does not hang on to it.
     raise job.source.error or failure
+
+
+def database_time(hook: DbApiHook) -> datetime.datetime | None:
+    """The time by the database's clock; ``None`` where we do not know how to ask for it.
+
+    :raises WarehouseError: when there is no connection to be had.
+    """
+    dialect = DIALECTS.get(database(hook))
+    if dialect is None or dialect.unix_time is None:
+        return None
+    with connected(hook) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(f"SELECT {dialect.unix_time}")
+        return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
+
+
+def _not_after(now: datetime.datetime) -> Callable[[], datetime.datetime]:
+    start = time.monotonic()
+    return lambda: now + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - start)
 
 
 _GC_THRESHOLD = 10_000

@@ -46,6 +46,7 @@ class MySql(Staged):
     """Many rows in a statement to a temporary table, from there by one `INSERT ... ON DUPLICATE KEY UPDATE`."""
 
     distinct = ""
+    unix_time = "unix_timestamp(now(6))"
     types: ClassVar[Mapping[str, str]] = {
         "text": "longtext",
         "bigint": "bigint",

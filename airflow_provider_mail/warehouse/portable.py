@@ -52,7 +52,8 @@ class Portable(Dialect):
         self._observed_at = names.index(self.table.observed) if self.table.observed else None
         self._loads: Portable | None = None
         if job.covers:
-            self._loads = Portable(hook, Job(LOADS, loads_beside(job.name), Source(job.covers.rows(job.name))))
+            noted = Source(job.covers.rows(job.name))
+            self._loads = Portable(hook, Job(LOADS, loads_beside(job.name), noted, not_after=job.not_after))
 
     def qualified(self, name: TableName) -> str:
         # A name that the user did not quote is left to the database's own folding.
@@ -81,18 +82,20 @@ class Portable(Dialect):
             for spool in spools:
                 spool.fill()
 
-            def attempt() -> None:
-                for spool in spools:
-                    spool.dialect._replace(cursor, spool)
+            def attempt() -> int:
+                outdated, *_ = [spool.dialect._replace(cursor, spool) for spool in spools]
                 connection.commit()
+                return outdated
 
-            self.repeated(attempt, connection.rollback)
-        return LoadResult(rows=self.job.source.read)
+            outdated = self.repeated(attempt, connection.rollback)
+        return LoadResult(rows=self.job.source.read, outdated=outdated)
 
-    def _replace(self, cursor: Any, spool: _Spool) -> None:
+    def _replace(self, cursor: Any, spool: _Spool) -> int:
+        """Write the rows; how many were left out because the table knows something newer."""
         self.delete_expired(cursor)
         before = self.window_rows(cursor)
         if self.job.replace_where:
+            self.refuse_future(cursor, self.target, self.window(), self._last_word())
             condition, values = self.window()
             if (earliest := self._earliest(spool)) is not None:
                 # What was seen later than ours is not stale.
@@ -103,20 +106,28 @@ class Portable(Dialect):
             f"INSERT INTO {self.target} ({self.columns_list(self.table.names)}) "
             f"VALUES ({', '.join(self.hook.placeholder for _ in self.table.columns)})"
         )
+        outdated = 0
         for batch in _batches(spool.rows(), _MOST_PARAMETERS // (len(self._key_at) + 1)):
             self._delete(cursor, batch)
             newer = self._newer(cursor, batch) if self._observed_at is not None else ()
+            if newer:
+                keys = " OR ".join([f"({self._same_key()})"] * len(batch))
+                values = [row[index] for row in batch for index in self._key_at]
+                self.refuse_future(cursor, self.target, (f"({keys})", values), self._last_word())
+            outdated += len(newer)
             if given := [row for row in batch if self._key(row) not in newer]:
                 cursor.executemany(insert, given)
         if self.job.mark_gone:
             self._mark_gone(cursor, self.job.mark_gone)
         self.check_fall(cursor, before)
+        return outdated
 
     def _mark_gone(self, cursor: Any, job: MarkGone) -> None:
         gone, mark = str(self.table.gone), self.hook.placeholder
         at = self.parameter(self.table[gone], job.observed_at)
         for window in job.windows():
             condition, values = self.condition("mark_gone", window)
+            self.refuse_future(cursor, self.target, (condition, values), self._last_word())
             # Every row that was given has been written with the time of this load.
             cursor.execute(
                 f"UPDATE {self.target} SET {gone} = {mark} "
@@ -156,8 +167,13 @@ class Portable(Dialect):
         return " AND ".join(f"{name} = {self.hook.placeholder}" for name in self.table.key)
 
     def _not_newer(self) -> str:
-        last = f"COALESCE({self.table.gone}, {self.table.observed})" if self.table.gone else self.table.observed
+        last = self._last_word()
         return f"({last} IS NULL OR {last} <= {self.hook.placeholder})"
+
+    def _last_word(self) -> str:
+        """When a row was last seen to be what it is, or gone."""
+        observed = str(self.table.observed)
+        return f"COALESCE({self.table.gone}, {observed})" if self.table.gone else observed
 
     def _prepare(self, connection: Any, cursor: Any) -> None:
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""

@@ -57,6 +57,7 @@ class Postgres(Staged):
     """COPY into a temporary table, then one INSERT ... ON CONFLICT."""
 
     distinct = "IS DISTINCT FROM"
+    unix_time = "extract(epoch FROM clock_timestamp())"
     types: ClassVar[Mapping[str, str]] = {
         "text": "text",
         "bigint": "bigint",

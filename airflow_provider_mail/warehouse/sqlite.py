@@ -53,6 +53,7 @@ class Sqlite(Staged):
     """Staged in the connection's own temporary database, which locks nobody out of the user's."""
 
     distinct = "IS NOT"
+    unix_time = "(julianday('now') - 2440587.5) * 86400.0"
     types: ClassVar[Mapping[str, str]] = {
         "text": "TEXT",
         "bigint": "BIGINT",

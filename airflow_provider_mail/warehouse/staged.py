@@ -55,7 +55,8 @@ class Staged(Dialect):
         self.loads: Staged | None = None
         if job.covers:
             source = Source(job.covers.rows(job.name))
-            self.loads = type(self)(hook, Job(LOADS, loads_beside(job.name), source), _LOADS_STAGE)
+            noted = Job(LOADS, loads_beside(job.name), source, not_after=job.not_after)
+            self.loads = type(self)(hook, noted, _LOADS_STAGE)
 
     def load(self, connection: Any) -> LoadResult:
         both = [self, self.loads] if self.loads else [self]
@@ -183,11 +184,15 @@ class Staged(Dialect):
         self.delete_expired(cursor)
         before = self.window_rows(cursor)
         late = self._late_parts(cursor)
+        if late and self.loads:
+            self.loads.refuse_outdated(cursor)
         dropped = sum(self._drop(cursor, part) for part in late)
         deleted = self._delete_stale(cursor, late)
         gone = self._mark_gone(cursor, late)
         counts = self.take_over(cursor)
         self.check_fall(cursor, before)
+        if counts.outdated:
+            self.refuse_outdated(cursor)
         if self.loads:
             self.loads.take_over(cursor)
         return LoadResult(
@@ -199,6 +204,10 @@ class Staged(Dialect):
             deleted=deleted,
             gone=gone,
         )
+
+    def refuse_outdated(self, cursor: Any) -> None:
+        """Fail when staged rows are outdated because those of the table lie in the future."""
+        self.refuse_future(cursor, self.joined(), ("true", []), self.last_word())
 
     def take_over(self, cursor: Any) -> Counts:
         """Write the staged rows that say something new."""
@@ -318,6 +327,7 @@ class Staged(Dialect):
         if not self.job.replace_where:
             return 0
         latest = self._latest(cursor) if self.table.observed else None
+        self.refuse_future(cursor, f"{self.target} AS t", self.window("t."), self.last_word())
         condition, values = self._stale(self.window("t."), late, latest)
         cursor.execute(self.delete_stale(condition), values)
         return self.affected(cursor)
@@ -329,6 +339,9 @@ class Staged(Dialect):
         at = self.parameter(self.table[gone], job.observed_at)
         count = 0
         for window in job.windows():
+            self.refuse_future(
+                cursor, f"{self.target} AS t", self.condition("mark_gone", window, "t."), self.last_word()
+            )
             condition, values = self._stale(self.condition("mark_gone", window, "t."), late, at)
             cursor.execute(self.mark_stale(f"t.{self.column(gone)} IS NULL AND {condition}"), [at, *values])
             count += self.affected(cursor)

@@ -114,3 +114,35 @@ def test_without_a_date_it_is_the_local_time(emulator: Emulator, client: Driver)
     emulator.clock.advance(2 * DAY)
     client.send(GetLists())
     assert client.client.service_clock.time() == pytest.approx(time.time(), abs=1)
+
+
+@given(st.floats(-MAX_OFFSET + DAY, MAX_OFFSET - DAY), st.floats(0, 60), st.floats(0, 60), st.floats(0, 1))
+def test_a_request_is_never_dated_later_than_it_was_stamped(
+    offset: float, way_there: float, way_back: float, fraction: float
+) -> None:
+    """Whatever the local clock says: to the second, and of a slow response not much later than it was sent."""
+    sent = SENT + fraction
+    stamped, received = sent + way_there, sent + way_there + way_back
+    clock = ServiceClock()
+
+    clock.observe(header(stamped + offset), sent, received)
+
+    assert clock.asked_at is not None
+    asked = clock.asked_at.timestamp() - offset
+    if clock.offset:
+        assert asked <= stamped + 1e-3
+        assert asked <= sent + 2.0 + 1e-3
+        assert asked >= sent - 1.0 - way_back - 1e-3
+    else:
+        assert clock.asked_at.timestamp() == pytest.approx(sent, abs=1e-3)
+
+
+def test_the_earliest_request_of_a_reading_dates_it() -> None:
+    clock = ServiceClock()
+    assert clock.asked_at is None
+    for sent in (SENT + 5, SENT + 3, SENT + 9):
+        clock.observe(header(sent), sent, sent)
+    assert clock.asked_at == datetime.fromtimestamp(SENT + 3, UTC)
+    clock.restart()
+    clock.observe({}, SENT, SENT)
+    assert clock.asked_at is None

@@ -73,7 +73,7 @@ def test_a_campaign_s_row(run: Run, emulator: Emulator, any_warehouse: SqlDataba
     assert "planted" not in everything
     assert done.returned == {
         "table": "mail_campaigns", "records": 2, "readings": 1, "inserted": 2, "changed": 0, "unchanged": 0,
-        "gone": 0,
+        "outdated": 0, "gone": 0,
     }  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from airflow_provider_mail.api import list_file
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.transfers import mail_to_sql
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
@@ -124,6 +123,7 @@ def test_a_campaign_s_row(run: Run, emulator: Emulator, any_warehouse: SqlDataba
         "inserted": 1,
         "changed": 0,
         "unchanged": 0,
+        "outdated": 0,
     }
 
 
@@ -239,23 +239,10 @@ def history(warehouse: SqlDatabase, table: str = "mail_campaign_stats_snapshots"
     ]
 
 
-class Calendar(datetime.datetime):
-    """A clock that the test turns; what is asked for is the time of an observation."""
-
-    today_is = datetime.datetime(2024, 3, 3, 23, 30, tzinfo=datetime.UTC)
-
-    @classmethod
-    def now(cls, tz: Any = None) -> datetime.datetime:
-        return cls.today_is.astimezone(tz)
-
-
-def test_snapshots_keep_the_last_word_of_each_day(
-    run: Run, march: Emulator, any_warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mail_to_sql, "datetime", Calendar)
+def test_snapshots_keep_the_last_word_of_each_day(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     name = "campaign-000000"
     for moment, opens in ((2024, 3, 3, 1), 5), ((2024, 3, 3, 23), 8), ((2024, 3, 4, 1), 8), ((2024, 3, 6, 1), 20):
-        monkeypatch.setattr(Calendar, "today_is", datetime.datetime(*moment, tzinfo=datetime.UTC))
+        march.clock.set(datetime.datetime(*moment, tzinfo=datetime.UTC))
         march.set_campaign_stats(name, sentCount=40, openCount=opens)
         done = run(campaigns(mail_name=name, snapshots=True))
         assert done.state == "success", done.log
@@ -269,12 +256,9 @@ def test_snapshots_keep_the_last_word_of_each_day(
     assert done.returned["snapshots_table"] == "mail_campaign_stats_snapshots"
 
 
-def test_the_day_of_an_observation_is_one_in_utc(
-    run: Run, march: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mail_to_sql, "datetime", Calendar)
+def test_the_day_of_an_observation_is_one_in_utc(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
     east = datetime.timezone(datetime.timedelta(hours=9))
-    monkeypatch.setattr(Calendar, "today_is", datetime.datetime(2024, 3, 5, 1, tzinfo=east))
+    march.clock.set(datetime.datetime(2024, 3, 5, 1, tzinfo=east))
 
     run(campaigns(snapshots_table="history"))
 
@@ -337,6 +321,7 @@ def test_twice_is_once(run: Run, march: Emulator, any_warehouse: SqlDatabase) ->
     first = run(campaigns(DAY, after(9)))
     rows = stored(any_warehouse)
     before, asked_before = observed(any_warehouse), asked(any_warehouse)
+    march.clock.advance(seconds=1)
     second = run(campaigns(DAY, after(9)))
 
     assert counts(first) == (30, 0, 0)
@@ -400,6 +385,7 @@ def test_filtered_statistics_are_the_whole_of_no_day(
 def test_a_day_that_was_not_told_was_not_seen(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     assert run(transactional(DAY, after(3))).returned["missing_days"] == 0
     before = asked(any_warehouse, "mail_transactional_stats")
+    march.clock.advance(seconds=1)
     march.settings.stats_empty_days = False
     march.set_transactional_day(after(1), sentCount=40)
     march.set_transactional_day(after(3), sentCount=0)

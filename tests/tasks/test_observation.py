@@ -1,0 +1,147 @@
+"""The time of an observation is the service's or the database's, whatever a worker's clock says."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api import clock, exchange
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.transfers import observation
+from airflow_provider_mail.transfers.mail_to_sql import (
+    MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
+    MailContactsToSqlOperator,
+    MailTransactionalStatsToSqlOperator,
+)
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+
+DAY = datetime.date(2024, 3, 2)
+DAYS = {"start_day": "2024-03-01", "end_day": "2024-03-04"}
+A_DAY = 86_400.0
+LOADS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "mail_campaign_stats": (MailCampaignStatsToSqlOperator, DAYS),
+    "mail_campaign_stats_snapshots": (MailCampaignStatsToSqlOperator, {**DAYS, "snapshots": True}),
+    "mail_transactional_stats": (MailTransactionalStatsToSqlOperator, DAYS),
+    "mail_contacts": (MailContactsToSqlOperator, {"list_name": "news"}),
+    "mail_campaigns": (MailCampaignsToSqlOperator, {}),
+}
+
+
+@pytest.fixture
+def service(emulator: Emulator) -> Emulator:
+    emulator.add_list("news", count=3)
+    emulator.add_campaign("first", send_date=datetime.datetime(2024, 3, 2, 12, tzinfo=datetime.UTC))
+    return emulator
+
+
+@pytest.fixture
+def set_worker_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that puts this worker's clock so many seconds ahead; the emulator keeps its own."""
+
+    def ahead(seconds: float) -> None:
+        wrong = SimpleNamespace(time=lambda: time.time() + seconds, monotonic=time.monotonic, sleep=time.sleep)
+        for module in (exchange, clock, observation):
+            monkeypatch.setattr(module, "time", wrong)
+
+    return ahead
+
+
+def load(table: str) -> dict[str, Any]:
+    kind, arguments = LOADS[table]
+    run = type("Run", (), {"run_after": datetime.datetime.now(datetime.UTC)})
+    result: dict[str, Any] = kind(task_id=TASK, sql_conn_id="warehouse", **arguments).execute({"dag_run": run})
+    return result
+
+
+def observed(warehouse: SqlDatabase, table: str) -> set[datetime.datetime]:
+    found = {at for (at,) in warehouse.query(f"SELECT DISTINCT observed_at FROM {table}")}
+    return {datetime.datetime.fromisoformat(f"{at}+00:00") if isinstance(at, str) else at for at in found}
+
+
+@pytest.mark.parametrize("seconds", [A_DAY, -A_DAY])
+@pytest.mark.parametrize("table", LOADS)
+def test_a_worker_s_wrong_clock_changes_nothing(
+    service: Emulator, warehouse: SqlDatabase, set_worker_clock: Any, table: str, seconds: float
+) -> None:
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=3)
+    set_worker_clock(seconds)
+    load(table)
+    set_worker_clock(0)
+    after = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+    assert all(before <= at <= after for at in observed(warehouse, table))
+
+    service.set_campaign_stats("first", openCount=77)
+    service.set_transactional_day(DAY, sentCount=99)
+    result = load(table)
+    assert result["outdated"] == 0
+    assert result["changed"] == (1 if "stats" in table or table == "mail_campaigns" else 0)
+
+
+def test_the_database_tells_the_time_where_the_service_does_not(
+    service: Emulator, any_warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.settings.date_header = False
+    told = datetime.datetime(2031, 1, 1, tzinfo=datetime.UTC)
+    monkeypatch.setattr("airflow_provider_mail.warehouse.load.database_time", lambda hook: told)
+    load("mail_campaigns")
+    (at,) = observed(any_warehouse, "mail_campaigns")
+    assert told - datetime.timedelta(minutes=1) < at <= told
+
+
+def test_a_worker_s_own_clock_is_the_last_resort_and_named(
+    service: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.settings.date_header = False
+    monkeypatch.setattr("airflow_provider_mail.warehouse.load.database_time", lambda hook: None)
+    load("mail_campaigns")
+    assert "observed_at is that of this worker" in caplog.text
+
+
+def test_a_table_that_a_wrong_clock_has_written_fails_the_load(service: Emulator, warehouse: SqlDatabase) -> None:
+    load("mail_campaign_stats")
+    warehouse.execute("UPDATE mail_campaign_stats SET observed_at = datetime(observed_at, '+1 day')")
+    with pytest.raises(WarehouseError, match="lies in the future"):
+        load("mail_campaign_stats")
+
+
+def test_what_is_outdated_is_told(run: Run, service: Emulator, warehouse: SqlDatabase) -> None:
+    """Of two requests under way at once the one that was sent later counts, whichever is loaded first."""
+    load("mail_campaigns")
+    warehouse.execute("UPDATE mail_campaigns SET observed_at = datetime(observed_at, '+1 minute')")
+    done = run(lambda: MailCampaignsToSqlOperator(task_id=TASK, sql_conn_id="warehouse"))
+    assert done.returned["outdated"] == 1
+    assert "1 of 1 records were not taken: mail_campaigns has newer ones" in done.log
+
+
+def test_a_request_that_is_repeated_counts_from_its_last_attempt(
+    service: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is fresh, so one of a request that was sent in between must not win."""
+    service.faults.add("http_error_before", "campaign/mail/stats/get")
+    waited: list[float] = []
+    sleep = time.sleep
+
+    def wait(seconds: float) -> None:
+        waited.append(time.time())
+        sleep(min(seconds, 0.05))
+
+    monkeypatch.setattr("airflow_provider_mail.api.client.time.sleep", wait)
+    load("mail_campaign_stats")
+    (at,) = observed(warehouse, "mail_campaign_stats")
+    assert waited
+    assert at.timestamp() >= int(waited[-1])
+
+
+def test_the_clocks_difference_is_in_the_log(
+    service: Emulator, warehouse: SqlDatabase, set_worker_clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_worker_clock(A_DAY)
+    load("mail_campaigns")
+    assert observation.CLOCK_TOLERANCE < A_DAY
+    assert "The clocks of service and worker differ by 86" in caplog.text
