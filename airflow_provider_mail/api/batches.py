@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.transactional import Delivery, SendBatch
@@ -39,8 +39,16 @@ class Chunk:
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 
+Keep: TypeAlias = Callable[[int, dict[str, Any]], dict[str, Any] | None]
+
+
 def cut(
-    common: Mapping[str, Any], messages: Iterable[Mapping[str, Any]], *, key: str, versions: int = MOST_VERSIONS
+    common: Mapping[str, Any],
+    messages: Iterable[Mapping[str, Any]],
+    *,
+    key: str,
+    versions: int = MOST_VERSIONS,
+    keep: Keep = lambda number, version: version,
 ) -> Iterator[Chunk]:
     """The requests of a mailing, in order.
 
@@ -49,22 +57,26 @@ def cut(
         these), and if wanted ``cc``, ``bcc``, ``subject``, ``content``, ``template_name``, ``params``.
     :param key: the mailing's own name; the same in every try.
     :param versions: versions in one request.
+    :param keep: what is sent of a message, given its number and its fields; ``None``: it is left out.
     :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
     if not 1 <= versions <= MOST_VERSIONS:
         raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MOST_VERSIONS}")
-    iterator = enumerate(messages)
+    made = ((number, keep(number, _version(number, message))) for number, message in enumerate(messages))
+    iterator = ((number, version) for number, version in made if version is not None)
     index = 0
     while group := list(islice(iterator, versions)):
         fields: dict[str, Any] = {
             **common,
             "unique_msg_id": unique_msg_id(key, index),
-            "message_versions": [_version(number, message) for number, message in group],
+            "message_versions": [version for _, version in group],
         }
         try:
             request = SendBatch(**fields)
         except MailValidationError as error:
-            raise MailValidationError(_by_message(str(error), index * versions), operation=error.operation) from None
+            raise MailValidationError(
+                _by_message(str(error), [number for number, _ in group]), operation=error.operation
+            ) from None
         people = sum(len(version.to) + len(version.cc) + len(version.bcc) for version in request.message_versions)
         yield Chunk.of(index, request, people)
         index += 1
@@ -91,6 +103,6 @@ def _people(where: str, value: Any) -> list[Any]:
     return [{"email": person} if isinstance(person, str) else person for person in people]
 
 
-def _by_message(complaint: str, first: int) -> str:
+def _by_message(complaint: str, numbers: Sequence[int]) -> str:
     """The complaint about a request in numbers of the whole mailing."""
-    return re.sub(r"\bmessage_versions\[(\d+)\]", lambda place: f"messages[{first + int(place[1])}]", complaint)
+    return re.sub(r"\bmessage_versions\[(\d+)\]", lambda place: f"messages[{numbers[int(place[1])]}]", complaint)

@@ -39,7 +39,7 @@ class BaseSendOperator(MailTask, BaseOperator):
     accepted. Below Airflow 3.3 nothing outlives a try: what ends early fails rather than mail somebody twice.
 
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
-    ``unknown_recipients`` that were skipped, and ``sandbox``; never addresses.
+    ``unknown_recipients`` that were skipped, ``sandbox``, and of a batch ``duplicate_recipients``; never addresses.
 
     :param mail_conn_id: the connection.
     :param sender_mail: a sender of the account.
@@ -236,6 +236,9 @@ class BaseSendBatchOperator(BaseSendOperator):
         a message's own win.
     :param versions_per_request: messages in one request, 100 at most.
     :param on_empty: what to do when there is no message: ``error`` (default), ``skip`` or ``continue``.
+    :param on_duplicate_recipient: what to do when somebody is in ``to`` of two messages, or twice in one: ``fail``
+        (default) before anything is sent, ``skip`` them but for the first time, or ``allow`` it. The result counts
+        them as ``duplicate_recipients``.
     """
 
     template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "template_name", "mail_params")
@@ -247,9 +250,12 @@ class BaseSendBatchOperator(BaseSendOperator):
         mail_params: Mapping[str, Any] | None = None,
         versions_per_request: int = 100,
         on_empty: Literal["error", "skip", "continue"] = "error",
+        on_duplicate_recipient: Literal["fail", "skip", "allow"] = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if on_duplicate_recipient not in ("fail", "skip", "allow"):
+            raise ValueError(f"on_duplicate_recipient: {on_duplicate_recipient!r} is none of fail, skip, allow")
         if type(versions_per_request) is not int or not 1 <= versions_per_request <= 100:
             raise ValueError(f"versions_per_request: {versions_per_request!r} is not from 1 to 100")
         if on_empty not in ("error", "skip", "continue"):
@@ -258,6 +264,8 @@ class BaseSendBatchOperator(BaseSendOperator):
         self.mail_params = mail_params
         self.versions_per_request = versions_per_request
         self.on_empty = on_empty
+        self.on_duplicate_recipient = on_duplicate_recipient
+        self._duplicates = 0
 
     @abstractmethod
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
@@ -268,13 +276,28 @@ class BaseSendBatchOperator(BaseSendOperator):
         """The requests; all of them are checked before the first is sent."""
         from airflow_provider_mail.api.batches import cut
         from airflow_provider_mail.hooks.chunk_spool import ChunkSpool
+        from airflow_provider_mail.hooks.recipients import Recipients
 
         common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
         with closing(ChunkSpool()) as spool:
-            with self.all_messages(context) as messages:
-                for chunk in cut(common, messages, key=key, versions=self.versions_per_request):
+            with (
+                closing(Recipients(self.on_duplicate_recipient)) as recipients,
+                self.all_messages(context) as messages,
+            ):
+                for chunk in cut(common, messages, key=key, versions=self.versions_per_request, keep=recipients.keep):
                     spool.add(chunk)
+                recipients.check()
+            self._duplicates = recipients.count
+            if recipients.count:
+                done = (
+                    "left out but for the first time" if self.on_duplicate_recipient == "skip" else "mailed each time"
+                )
+                self.log.warning("%s recipients come more than once and are %s.", recipients.count, done)
             yield spool
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Send what no earlier try has sent."""
+        return {**super().execute(context), "duplicate_recipients": self._duplicates}
 
     def nothing(self) -> None:
         """Fail, skip the task, or go on."""

@@ -27,8 +27,17 @@ remembers = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task 
 HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "{% raw %}<p>Hello {{name}}</p>{% endraw %}"}
 
 
-def told(requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0) -> dict[str, Any]:
-    """What a task returns."""
+def told(
+    requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0, **batch: int
+) -> dict[str, Any]:
+    """What a task returns that sends a batch."""
+    return told_of_one(requests, recipients, unknown_requests, unknown_recipients) | {"duplicate_recipients": 0} | batch
+
+
+def told_of_one(
+    requests: int = 1, recipients: int = 1, unknown_requests: int = 0, unknown_recipients: int = 0
+) -> dict[str, Any]:
+    """What a task returns that sends one message."""
     return {
         "requests": requests,
         "recipients": recipients,

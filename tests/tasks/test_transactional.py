@@ -174,6 +174,7 @@ def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulato
         "unknown_requests": 0,
         "unknown_recipients": 0,
         "sandbox": False,
+        "duplicate_recipients": 0,
     }
 
 

@@ -1,0 +1,167 @@
+"""The same person twice in a mailing: told before anything is sent, left out, or allowed."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.recipients import Recipients
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.sending import AT_ONCE, SENDS, address, batch, everybody, letters, mailed, remembers, told
+
+TWICE = [*letters(12), *letters(3), {"to": ["USER1@example.com", "new@example.com"], "cc": ["new@example.com"]}]
+"""In requests of ten: three people once more, one of them in capitals once more, and one in `to` and `cc`."""
+
+
+@pytest.fixture
+def crm(crm: SqlDatabase) -> SqlDatabase:
+    crm.execute("CREATE TABLE people (n INTEGER, email TEXT, boss TEXT)")
+    crm.execute("CREATE TABLE orders (email TEXT, item TEXT)")
+    people = [(n, address(n), "boss@example.com") for n in range(20)]
+    crm.execute("INSERT INTO people", people)
+    crm.execute("INSERT INTO orders", [(address(n), item) for n in (3, 7) for item in ("Engine", "Key", "Box")])
+    return crm
+
+
+def joined(**arguments: Any) -> SqlToMailBatchOperator:
+    return SqlToMailBatchOperator(
+        task_id=TASK,
+        sql_conn_id="crm",
+        sql="SELECT p.email, p.boss, o.item FROM people p LEFT JOIN orders o ON o.email = p.email ORDER BY n, item",
+        cc_column="boss",
+        sender_mail="news@example.com",
+        subject="Hello",
+        content="{% raw %}{{item}}{% endraw %}",
+        versions_per_request=10,
+        **arguments,
+    )
+
+
+def test_nothing_is_sent_by_default(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: batch(messages=TWICE, **AT_ONCE))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert (
+        "messages[12].to: the same recipient as messages[0]; messages[13].to: the same recipient as messages[1]; "
+        "messages[14].to: the same recipient as messages[2]; messages[15].to: the same recipient as messages[1]; "
+        "messages[15].cc: twice in this message. 5 recipients come more than once: nothing was sent. "
+        "on_duplicate_recipient='skip'"
+    ) in done.log
+    assert emulator.journal.count() == 0
+
+
+def test_they_are_left_out_but_for_the_first_time(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: batch(messages=TWICE, on_duplicate_recipient="skip"))
+
+    assert done.returned == told(2, 13, duplicate_recipients=5)
+    assert mailed(emulator) == everybody(range(12)) + Counter(["new@example.com"])
+    assert [len(entry["body"]["messageVersions"]) for entry in emulator.journal.entries(SENDS)] == [10, 3]
+    assert "5 recipients come more than once and are left out" in done.log
+
+
+def test_they_are_mailed_each_time_where_that_is_allowed(run: Run, emulator: Emulator) -> None:
+    done = run(lambda: batch(messages=TWICE, on_duplicate_recipient="allow"))
+
+    assert done.returned == told(2, 18, duplicate_recipients=5)
+    assert sum(mailed(emulator).values()) == 18
+
+
+def test_a_join_that_repeats_rows_is_noticed(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    done = run(joined)
+
+    assert done.state == "failed"
+    assert "sql: row 5, column 'email': the same recipient as row 4; row 6, column 'email': " in done.log
+    assert "4 recipients come more than once: nothing was sent" in done.log
+    assert emulator.journal.count() == 0
+
+    done = run(lambda: joined(on_duplicate_recipient="skip"))
+
+    assert done.returned == told(2, 40, duplicate_recipients=4)
+    assert mailed(emulator) == everybody(range(20)) + Counter({"boss@example.com": 20})
+
+
+def test_a_wrong_row_keeps_its_number_where_others_are_left_out(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+    crm.execute("INSERT INTO people", [(21, "nobody", None)])
+
+    done = run(lambda: joined(on_duplicate_recipient="skip"))
+
+    assert "sql: row 25, column 'email': is not an email address" in done.log
+    assert emulator.journal.count() == 0
+
+
+@remembers
+def test_a_further_try_leaves_out_the_same(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("close_before", SENDS, skip=1)
+
+    done = run(lambda: batch(messages=TWICE, on_duplicate_recipient="skip", on_ambiguous="resend", **AT_ONCE))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert done.returned == told(2, 13, duplicate_recipients=5)
+    assert mailed(emulator) == everybody(range(12)) + Counter(["new@example.com"])
+
+
+@pytest.mark.parametrize("make", [joined, lambda **wrong: batch(messages=[], **wrong)])
+def test_what_is_no_choice_is_refused_with_the_dag(make: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="on_duplicate_recipient: 'drop' is none of fail, skip, allow"):
+        make(on_duplicate_recipient="drop")
+
+
+PEOPLE = st.sampled_from(["a@b.cc", "A@b.cc", "é@b.cc", "É@B.cc", "c@b.cc", "d@b.cc"])
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"to": st.lists(PEOPLE, min_size=1, max_size=3)},
+        optional={"cc": st.lists(PEOPLE, max_size=2), "bcc": st.lists(PEOPLE, max_size=2)},
+    ),
+    max_size=8,
+)
+
+
+@given(MESSAGES)
+def test_nobody_is_in_two_messages_or_twice_in_one(messages: list[dict[str, list[str]]]) -> None:
+    versions = [{part: [{"email": email} for email in who] for part, who in message.items()} for message in messages]
+    skip, fail = Recipients("skip"), Recipients("fail")
+    kept = [each for number, version in enumerate(versions) if (each := skip.keep(number, version)) is not None]
+    assert [fail.keep(number, version) for number, version in enumerate(versions)] == versions
+
+    to = [person["email"].casefold() for version in kept for person in version["to"]]
+    assert sorted(to) == sorted({email.casefold() for message in messages for email in message["to"]})
+    for version in kept:
+        within = [person["email"].casefold() for people in version.values() for person in people]
+        assert len(set(within)) == len(within)
+    assert skip.count == fail.count
+    assert (fail.count == 0) == (kept == versions)
+    if fail.count:
+        with pytest.raises(MailValidationError, match=f"{fail.count} recipients come more than once") as refused:
+            fail.check()
+        assert "@" not in str(refused.value)
+    skip.check()
+    for recipients in (skip, fail):
+        recipients.close()
+
+
+def test_memory_stays_flat() -> None:
+    recipients = Recipients("fail")
+    tracemalloc.start()
+    for number in range(20_000):
+        recipients.keep(number, {"to": [{"email": address(number)}]})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    recipients.close()
+    assert most < 100_000
+
+
+@pytest.mark.parametrize("wrong", [None, 7, {"name": "x"}, {"email": 7}, "text"])
+def test_what_is_wrong_is_left_to_the_check(wrong: Any) -> None:
+    recipients = Recipients("skip")
+    version = {"to": [wrong, wrong]}
+    assert recipients.keep(0, version) == version
+    recipients.close()
