@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         MailError,
         MailIncompleteCampaignError,
         MailIncompleteError,
+        MailInterruptedError,
         MailMissingError,
         MailPendingCampaignError,
         MailRateLimitError,
@@ -109,8 +110,8 @@ _NAMES = {
     "errors": (
         "MailAmbiguousSendError MailAnswerError MailAnswerLostError MailAuthError MailConfigError MailConflictError "
         "MailConnectError MailError MailIncompleteCampaignError MailIncompleteError MailMissingError "
-        "MailPendingCampaignError MailRateLimitError MailRejectedError MailSandboxError MailServerError "
-        "MailServiceError MailValidationError"
+        "MailInterruptedError MailPendingCampaignError MailRateLimitError MailRejectedError MailSandboxError "
+        "MailServerError MailServiceError MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
     "lists": "AddList ContactList DeleteList GetLists find_list",
@@ -169,6 +170,7 @@ __all__ = [
     "MailEvent",
     "MailIncompleteCampaignError",
     "MailIncompleteError",
+    "MailInterruptedError",
     "MailMissingError",
     "MailPendingCampaignError",
     "MailRateLimitError",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -139,17 +138,13 @@ def _is_address(word: str, but: Collection[str]) -> bool:
     return "@" in word[1:-1] and word.rstrip(".!?").casefold() not in but
 
 
-TIMEOUTS = 4
-"""So many times the connection's timeout may an answer's head take, and then its body."""
-
-
 class Collector:
-    """Takes an answer's body in piece by piece and unpacks it, within bounds of size and time.
+    """Takes an answer's body in piece by piece and unpacks it, within bounds of size.
 
-    A time-out per read is not enough against a peer that sends a byte now and then, and httpx would unpack a piece
-    whole, a thousand times its size. What cannot be unpacked is kept as it came: it is no JSON, so the status decides.
+    httpx would unpack a piece whole, a thousand times its size. What cannot be unpacked is kept as it came: it is no
+    JSON, so the status decides.
 
-    :param headers: the answer's; its body begins now.
+    :param headers: the answer's.
     :param into: what keeps the body, instead of memory; of the answer only the rest of it is a part then.
     """
 
@@ -163,8 +158,6 @@ class Collector:
     ) -> None:
         self._operation = operation
         self._most = config.max_answer_bytes
-        self._seconds = config.timeout * TIMEOUTS
-        self._deadline = time.monotonic() + self._seconds
         self._status = status
         self._headers = headers
         packed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
@@ -179,7 +172,6 @@ class Collector:
         """Keep a piece.
 
         :raises MailAnswerError: when the body is too large.
-        :raises MailAnswerLostError: when it takes too long.
         """
         self._received += len(piece)
         unpacked = self._unpack(piece)
@@ -187,12 +179,6 @@ class Collector:
         if max(self._received, self._size) > self._most:
             raise MailAnswerError(
                 f"{self._operation}: the answer is larger than {self._most} bytes", operation=self._operation
-            )
-        if time.monotonic() > self._deadline:
-            raise MailAnswerLostError(
-                f"{self._operation}: the answer was not complete after {self._seconds:g} s (four times the "
-                "connection's timeout)",
-                operation=self._operation,
             )
         if self._into:
             self._into.write(unpacked)

@@ -6,71 +6,69 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
-from airflow_provider_mail.api.answers import TIMEOUTS, Answer, Collector
+from airflow_provider_mail.api import interrupt
+from airflow_provider_mail.api.answers import Answer, Collector
 from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailConfigError, MailError, forgetting
+from airflow_provider_mail.api.errors import MailError, forgetting
 from airflow_provider_mail.api.exchange import Call, Exchange, Steps, Walk, transport_error
-from airflow_provider_mail.api.head import HeadTime
 from airflow_provider_mail.api.list_file import ListFile
 from airflow_provider_mail.api.paging import Pager, next_page
 from airflow_provider_mail.api.quiet import quietly
+from airflow_provider_mail.api.transport import async_http_client, http_client
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
-Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+Http = TypeVar("Http", bound=httpx.Client | httpx.AsyncClient)
 Item = TypeVar("Item")
 
 
-def _options(config: ClientConfig) -> dict[str, Any]:
-    """What both httpx clients are made with."""
-    return {
-        "base_url": config.base_url,
-        # Waiting for a free connection is our own throttling, not a failure: it may take as long as it takes.
-        "timeout": httpx.Timeout(config.timeout, pool=None),
-        "limits": httpx.Limits(max_connections=config.max_in_flight, max_keepalive_connections=config.max_in_flight),
-        "verify": config.ssl_context(),
-        "proxy": config.proxy,
-        # The service has no sessions, and one odd cookie would spoil every later request.
-        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        # A redirect would carry the credential header to wherever it points.
-        "follow_redirects": False,
-    }
+class _Client(Generic[Http]):
+    """What both clients are made of.
+
+    :param config: where the service is and how to talk to it.
+    """
+
+    def __init__(self, config: ClientConfig, made: Callable[[ClientConfig], Http]) -> None:
+        self.config = config
+        self._exchange = Exchange(config)
+        self.service_clock = self._exchange.service_clock
+        """The service's time; see :class:`.clock.ServiceClock`."""
+        self._made = made
+        self._https = {os.getpid(): made(config)}
+
+    @property
+    def _http(self) -> Http:
+        return self._https[os.getpid()]
+
+    def _enter_process(self) -> None:
+        """Use nothing that a fork brought along: of one connection, each of two processes would read what the other is
+        sent; and a lock may have been held by a thread that is not in this process.
+        """
+        process = os.getpid()
+        if process not in self._https:
+            self._exchange.forked()
+            self._https.setdefault(process, self._made(self.config))
+            for other in self._https.keys() - {process}:
+                # Not closed: that needs its locks.
+                self._https.pop(other, None)
 
 
-def _made(kind: type[Http], config: ClientConfig) -> Http:
-    options = _options(config)
-    try:
-        return kind(**options)
-    except (ValueError, ImportError, httpx.InvalidURL):
-        pass
-    # Raised out here: httpx's error shows the proxy's URL, with its password.
-    raise MailConfigError(
-        "proxy: the proxies that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used"
-    )
-
-
-class MailClient:
+class MailClient(_Client[httpx.Client]):
     """A client for threads: one may serve many.
 
     :param config: where the service is and how to talk to it.
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        self.config = config
-        self._exchange = Exchange(config)
-        self.service_clock = self._exchange.service_clock
-        """The service's time; see :class:`.clock.ServiceClock`."""
-        self._http = _made(httpx.Client, config)
-        self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).trace}
+        super().__init__(config, http_client)
 
     def send(self, request: MailRequest[R], into: ListFile | None = None) -> R:
         """Carry out one operation.
@@ -98,6 +96,7 @@ class MailClient:
                 yield records
 
     def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
+        self._enter_process()
         with forgetting():
             walk = Walk(steps)
             while walk.step is not None:
@@ -113,33 +112,35 @@ class MailClient:
         if isinstance(step, Call):
             return self._fetch(step)
         if isinstance(step, Pause):
-            return time.sleep(step.seconds)
+            return interrupt.sleep(step.seconds)
         return self.send(step)
 
     def _fetch(self, call: Call) -> Answer:
+        if (ended_by := interrupt.current()) is not None:
+            ended_by.check()
+        transmission = self._exchange.transmission(call)
         try:
             with (
                 quietly(),
+                transmission,
                 self._http.stream(
-                    call.method,
-                    call.path,
-                    headers=dict(call.headers),
-                    content=call.content,
-                    params=call.params,
-                    extensions=self._extensions,
+                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
                 ) as response,
             ):
+                transmission.check_response(response.status_code)
                 collector = Collector(call.operation, self.config, response.status_code, response.headers, call.into)
                 for piece in response.iter_raw():
                     collector.feed(piece)
                 return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            failure = transport_error(call.operation, error, self.config)
+            late = transmission.seconds if transmission.late else None
+            failure = transport_error(call.operation, error, self.config, late)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
         raise failure
 
     def close(self) -> None:
-        self._http.close()
+        if (http := self._https.get(os.getpid())) is not None:
+            http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -150,19 +151,14 @@ class MailClient:
         self.close()
 
 
-class AsyncMailClient:
+class AsyncMailClient(_Client[httpx.AsyncClient]):
     """A client for one event loop.
 
     :param config: where the service is and how to talk to it.
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        self.config = config
-        self._exchange = Exchange(config)
-        self.service_clock = self._exchange.service_clock
-        """The service's time; see :class:`.clock.ServiceClock`."""
-        self._http = _made(httpx.AsyncClient, config)
-        self._extensions = {"trace": HeadTime(config.timeout * TIMEOUTS).atrace}
+        super().__init__(config, async_http_client)
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation.
@@ -189,6 +185,7 @@ class AsyncMailClient:
                 yield records
 
     async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
+        self._enter_process()
         with forgetting():
             walk = Walk(steps)
             while walk.step is not None:
@@ -208,27 +205,26 @@ class AsyncMailClient:
         return await self.send(step)
 
     async def _fetch(self, call: Call) -> Answer:
+        transmission = self._exchange.transmission(call)
         try:
-            with quietly():
+            with quietly(), transmission:
                 async with self._http.stream(
-                    call.method,
-                    call.path,
-                    headers=dict(call.headers),
-                    content=call.content,
-                    params=call.params,
-                    extensions=self._extensions,
+                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
                 ) as response:
+                    transmission.check_response(response.status_code)
                     collector = Collector(call.operation, self.config, response.status_code, response.headers)
                     async for piece in response.aiter_raw():
                         collector.feed(piece)
                     return collector.answer()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            failure = transport_error(call.operation, error, self.config)
+            late = transmission.seconds if transmission.late else None
+            failure = transport_error(call.operation, error, self.config, late)
         # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
         raise failure
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if (http := self._https.get(os.getpid())) is not None:
+            await http.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from functools import lru_cache
@@ -110,18 +111,30 @@ class ClientConfig(BaseModel):
         return {"ApiKey": self.api_key.get_secret_value()}
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS settings; built once for each CA bundle and process, since one takes 16 ms.
+        """The TLS settings; built once for each state of the CA bundle, since that takes 16 ms.
 
         :raises MailConfigError: when the CA bundle cannot be read.
         """
-        return _ssl_context(self.ca_bundle)
+        try:
+            return _ssl_context(self.ca_bundle, _version(self.ca_bundle), _version(os.environ.get("SSL_CERT_FILE")))
+        except OSError:
+            raise MailConfigError(f"ca_bundle: {self.ca_bundle} cannot be read") from None
+
+
+def _version(file: str | Path | None) -> tuple[int, ...]:
+    """What changes when a file is written or replaced."""
+    if not file:
+        return ()
+    status = Path(file).stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 @lru_cache(maxsize=8)
-def _ssl_context(ca_bundle: Path | None) -> ssl.SSLContext:
+def _ssl_context(ca_bundle: Path | None, version: tuple[int, ...], default_version: tuple[int, ...]) -> ssl.SSLContext:
     import httpx
 
     context = httpx.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
     if ca_bundle is not None:
         try:
             context.load_verify_locations(cafile=ca_bundle)

@@ -86,6 +86,13 @@ class MailAnswerLostError(MailError):
     may_have_taken_effect = True
 
 
+class MailInterruptedError(MailError):
+    """The work that the request belongs to was ended meanwhile, so it was given up."""
+
+    temporary = True
+    may_have_taken_effect = True
+
+
 class MailAnswerError(MailError):
     """An answer that is not the service's: no JSON object, no ``code``, wrong types, too large, or without end."""
 

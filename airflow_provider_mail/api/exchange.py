@@ -33,16 +33,23 @@ from airflow_provider_mail.api.errors import (
     MailServiceError,
 )
 from airflow_provider_mail.api.list_file import ListFile
+from airflow_provider_mail.api.network import Transmission
 from airflow_provider_mail.api.retry import Throttle
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=MailResponse)
 
+TIMEOUTS = 4
+"""So many times the connection's timeout may a request and its response take together, whatever bytes come."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A step of an exchange: one HTTP request; its :class:`Answer` is sent back in, or a :class:`MailError` thrown."""
+    """A step of an exchange: one HTTP request; its :class:`Answer` is sent back in, or a :class:`MailError` thrown.
+
+    :param reads: it changes nothing, so a response that belongs to another request could do no harm for good.
+    """
 
     operation: str
     method: str
@@ -51,6 +58,7 @@ class Call:
     content: bytes | None = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
     into: ListFile | None = field(default=None, repr=False)
+    reads: bool = True
 
 
 Steps: TypeAlias = Generator[Call | Pause | MailRequest[Any], Any, R]
@@ -107,7 +115,7 @@ class Exchange:
         :raises MailError: the final one; see :mod:`.errors`.
         """
         request = self._for_sandbox(request)
-        call = replace(self._call(request), into=into)
+        call = replace(self._call(request), into=into, reads=request.effect is Effect.READ)
         hidden = (*self.config.credentials().values(), *_secrets(request))
         yield from self._turn()
         started = self._clock()
@@ -138,6 +146,14 @@ class Exchange:
             if not _was_looked_for(request, error):
                 raise _in_doubt(error)
         raise _ambiguous(error) if request.effect is Effect.SEND and error.may_have_taken_effect else error
+
+    def transmission(self, call: Call) -> Transmission:
+        """The limits of one attempt on the network."""
+        return Transmission(call.operation, self.config.timeout * TIMEOUTS, fresh=not call.reads)
+
+    def forked(self) -> None:
+        """Take up work in another process than the one that made this."""
+        self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
     def _turn(self) -> Flow[None]:
         """Wait for a place in the row. One that was given out before a hold is given up for one behind it."""
@@ -217,10 +233,12 @@ def _sentence(error: MailError) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def transport_error(operation: str, error: Exception, config: ClientConfig) -> MailError:
+def transport_error(operation: str, error: Exception, config: ClientConfig, late: float | None = None) -> MailError:
     """Our error for one on the way: did the request provably not arrive, or is its fate unknown?
 
     The other error is not chained: httpx's carries the request with its credentials.
+
+    :param late: the seconds that were given, if that is what ended it.
     """
     kind = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -236,6 +254,12 @@ def transport_error(operation: str, error: Exception, config: ClientConfig) -> M
         )
     if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
         return MailConfigError(f"{operation}: the request could not be built ({kind})", operation=operation)
+    if late is not None:
+        return MailAnswerLostError(
+            f"{operation}: the answer was not complete after {late:g} s (four times the connection's timeout), the "
+            "request may have been carried out",
+            operation=operation,
+        )
     return MailAnswerLostError(
         f"{operation}: the answer was lost ({kind}), the request may have been carried out", operation=operation
     )

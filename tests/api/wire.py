@@ -14,12 +14,15 @@ Script = Callable[[socket.socket], None]
 class Wire:
     """Reads one request per connection, then plays the script; keeps what it was sent.
 
-    ``answer`` may be bytes, or a function that is given the connection.
+    ``answer`` may be bytes, or a function that is given the connection. ``reads`` is how much of a request is read at
+    most before.
     """
 
     def __init__(self, answer: bytes | Script = b"") -> None:
         self.answer = answer
+        self.reads: int | None = None
         self.requests: list[bytes] = []
+        self._serving = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.base_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -33,6 +36,11 @@ class Wire:
         self._listener.close()
         self._thread.join()
 
+    def join(self) -> None:
+        """Wait until the connection that is being served is done with."""
+        with self._serving:
+            pass
+
     def _serve(self) -> None:
         while True:
             try:
@@ -40,15 +48,16 @@ class Wire:
             except OSError:
                 return
             connection.settimeout(5)
-            with connection, contextlib.suppress(OSError):
-                self.requests.append(_read(connection))
+            with self._serving, connection, contextlib.suppress(OSError):
+                self.requests.append(read_request(connection, self.reads))
                 if callable(self.answer):
                     self.answer(connection)
                 else:
                     connection.sendall(self.answer)
 
 
-def _read(connection: socket.socket) -> bytes:
+def read_request(connection: socket.socket, most: int | None = None) -> bytes:
+    """One request; no more than ``most`` bytes of it."""
     content = b""
     while True:
         head, end, body = content.partition(b"\r\n\r\n")
@@ -57,7 +66,9 @@ def _read(connection: socket.socket) -> bytes:
         )
         if end and len(body) >= length:
             return content
-        piece = connection.recv(65_536)
+        if most is not None and len(content) >= most:
+            return content
+        piece = connection.recv(65_536 if most is None else most)
         if not piece or piece.startswith(b"\x16"):  # the beginning of TLS, for which we wait in vain
             return content
         content += piece
