@@ -12,7 +12,21 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
-class MailError(Exception):
+class PicklableError(Exception):
+    """An exception that survives pickling also when its class requires keyword arguments."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own way calls the class with ``args`` alone.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class MailError(PicklableError):
     """Root of all errors of this package.
 
     :param text: what happened and what to mend, for a person.
@@ -42,16 +56,6 @@ class MailError(Exception):
         self.status = status
         self.code = code
         self.service_message = service_message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own way calls the class with ``args``, which fails where a keyword argument is required.
-        return _restore, (type(self), self.args, self.__dict__)
-
-
-def _restore(kind: type[MailError], args: tuple[Any, ...], state: dict[str, Any]) -> MailError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
 
 
 class MailConfigError(MailError):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from airflow_provider_mail.api.errors import PicklableError
+
 # Classes of SQLSTATE whose messages name tables, columns, roles and limits, or quote the statement, into which nothing
 # of ours puts a value. Not among them: 22 (data), 23 (constraints) and P0 (raised by triggers), which quote rows.
 _SPEAKING_STATES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58")
@@ -106,7 +108,7 @@ _MYSQL_PLACE = re.compile(r"for column (?:[`'].{1,200}[`']\.)?[`']?(\w+)[`']? at
 _MYSQL_KEY = re.compile(r"for key '([^']+)'$")
 
 
-class WarehouseError(Exception):
+class WarehouseError(PicklableError):
     """A table could not be read or loaded; nothing of the load is in the database. Holds no row values."""
 
 

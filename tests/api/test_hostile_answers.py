@@ -316,7 +316,7 @@ def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path, con
 
 def test_plain_http_where_tls_is_expected(wire: Wire, connect: Callable[..., Driver]) -> None:
     wire.answer = http()
-    with pytest.raises(MailError, match="not reached"):
+    with pytest.raises(MailError, match="cannot be reached"):
         connect(wire.base_url.replace("http:", "https:"), retry=ONCE).send(READ)
 
 
