@@ -7,6 +7,7 @@ from typing import Any
 from airflow_provider_mail.hooks.connection import CONN_TYPE, HOOK_NAME, UI_FIELD_BEHAVIOUR, conn_fields
 
 HOW_TO_GUIDES = (
+    "quickstart",
     "contacts",
     "campaigns",
     "preflight",

@@ -134,7 +134,7 @@ def preflight(
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     rules = rules or PreflightRules()
     report = Report()
-    yield from _sender(request, report)
+    report.findings.append((yield from sender_finding(request.sender_mail)))
     yield from _lists(request, report)
     yield from _growth(request, rules, report)
     for finding in _content(request, rules):
@@ -150,9 +150,10 @@ def preflight(
     return report
 
 
-def _sender(request: CreateCampaign, report: Report) -> Flow[None]:
+def sender_finding(sender_mail: str) -> Flow[Finding]:
+    """Whether campaigns can be sent from an address: it or its domain is a verified marketing sender."""
     answer: GetSendersResponse = yield GetSenders()
-    address = request.sender_mail.casefold()
+    address = sender_mail.casefold()
     entries = [
         each
         for each in answer.mail_from_domains or []
@@ -160,13 +161,12 @@ def _sender(request: CreateCampaign, report: Report) -> Flow[None]:
     ]
     usable = [each for each in entries if each.sender_type in (None, MARKETING)]
     if not entries:
-        report.note("sender", "error", f"{request.sender_mail} is no sender of the account")
-    elif not usable:
-        report.note("sender", "error", f"{request.sender_mail} may send transactional mail only")
-    elif not any(each.is_validate == 1 for each in usable):
-        report.note("sender", "error", f"{request.sender_mail} is not verified: {_bad_checks(usable[0])}")
-    else:
-        report.note("sender", "ok", f"{request.sender_mail} is verified")
+        return Finding("sender", "error", f"{sender_mail} is no sender of the account")
+    if not usable:
+        return Finding("sender", "error", f"{sender_mail} may send transactional mail only")
+    if not any(each.is_validate == 1 for each in usable):
+        return Finding("sender", "error", f"{sender_mail} is not verified: {_bad_checks(usable[0])}")
+    return Finding("sender", "ok", f"{sender_mail} is verified")
 
 
 def _bad_checks(sender: Sender) -> str:

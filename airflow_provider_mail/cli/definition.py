@@ -5,9 +5,21 @@ from __future__ import annotations
 from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
 
 COMMANDS = "airflow_provider_mail.cli.commands"
+DOCTOR = "airflow_provider_mail.cli.doctor"
 OAUTH = "airflow_provider_mail.cli.oauth"
 
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
+SQL_CONN_ID = Arg(
+    ("--sql-conn-id",),
+    help="a database's connection that DAGs use: is its provider installed? may be repeated",
+    action="append",
+    default=[],
+)
+SENDER = Arg(
+    ("--sender",), help="an address that campaigns are sent from; may be repeated", action="append", default=[]
+)
+LIST = Arg(("--list",), help="a contact list that must exist; may be repeated", action="append", default=[])
+STRICT = Arg(("--strict",), help="end with 1 for warnings too", action="store_true")
 NAME = Arg(("name",), help="the campaign's exact name")
 PART = Arg(("--name",), help="only campaigns whose name contains this")
 STATUS = Arg(("--status",), help="only those with this mailStatus", choices=("draft", "sending", "complete", "failed"))
@@ -49,6 +61,12 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Say in words whether a connection works",
                     func=lazy_load_command(f"{COMMANDS}.check"),
                     args=(CONN_ID,),
+                ),
+                ActionCommand(
+                    name="doctor",
+                    help="Check connection, databases, triggerer, senders and lists, and say what to type",
+                    func=lazy_load_command(f"{DOCTOR}.doctor"),
+                    args=(CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
                 ),
                 ActionCommand(
                     name="campaigns",

@@ -51,7 +51,7 @@ def login(args: Namespace) -> None:
     fields = fields_of(connection)
     if missing := [name for name in ("client_id", "client_secret", "redirect_uri") if not fields.get(name)]:
         fail(f"connection {args.conn_id!r}: {', '.join(missing)}: needed, as registered on the platform")
-    if args.token_file is None and not _is_stored(args.conn_id):
+    if args.token_file is None and not is_stored(args.conn_id):
         fail(
             f"connection {args.conn_id!r} is not in Airflow's database but in the environment or a secrets backend, "
             "where nothing can be stored from here: give --token-file, and put the token there yourself"
@@ -98,7 +98,8 @@ def status(args: Namespace) -> None:
     show([row], args.output)
 
 
-def _is_stored(conn_id: str) -> bool:
+def is_stored(conn_id: str) -> bool:
+    """Whether the connection that Airflow uses for this id is the one in its database."""
     from airflow.models import Connection
     from airflow.utils.session import create_session
     from sqlalchemy import select

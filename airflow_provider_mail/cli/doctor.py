@@ -1,0 +1,179 @@
+"""``airflow mail doctor``: what keeps DAGs from running here, and what to type to fix it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.lists import find_list
+from airflow_provider_mail.api.preflight import sender_finding
+from airflow_provider_mail.cli.commands import command, show
+from airflow_provider_mail.cli.oauth import is_stored
+from airflow_provider_mail.hooks.errors import without_addresses
+from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.hooks.sql import sql_hook
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
+
+Level = Literal["ok", "warning", "error", "not checked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The outcome of one check.
+
+    :param check: ``connection``, ``service``, ``port``, ``database``, ``triggerer``, ``sender`` or ``list``.
+    :param subject: what was checked, such as a connection id.
+    :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
+    :param message: what was found.
+    :param fix: what to type; empty when there is nothing to fix.
+    """
+
+    check: str
+    subject: str
+    level: Level
+    message: str
+    fix: str = ""
+
+
+@command
+def doctor(args: Namespace) -> None:
+    """``airflow mail doctor``."""
+    found = list(_diagnoses(args))
+    if args.output in ("table", "plain"):
+        for each in found:
+            print(f"{each.level:<11}  {each.check:<10}  {each.message}")
+            if each.fix:
+                print(f"{'':<11}  {'fix:':<10}  {each.fix}")
+    else:
+        show([asdict(each) for each in found], args.output)
+    failing = ("error", "warning") if args.strict else ("error",)
+    if any(each.level in failing for each in found):
+        raise SystemExit(1)
+
+
+def _diagnoses(args: Namespace) -> Iterator[Diagnosis]:
+    hook = MailHook(args.conn_id)
+    connection = _connection(hook)
+    yield connection
+    reachable = False
+    if connection.level == "ok":
+        yield _port(hook)
+        service = _service(hook)
+        yield service
+        reachable = service.level == "ok"
+    for conn_id in args.sql_conn_id:
+        yield _database(conn_id)
+    yield _triggerer()
+    for sender in args.sender:
+        yield _sender(hook, sender) if reachable else _unreachable("sender", sender)
+    for name in args.list:
+        yield _list(hook, name) if reachable else _unreachable("list", name)
+
+
+def _connection(hook: MailHook) -> Diagnosis:
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+    conn_id = hook.mail_conn_id
+    add = (
+        f"airflow connections add {conn_id} --conn-type mail --conn-host https://api.example.com --conn-port 443 "
+        "--conn-password '<API key>'"
+    )
+    try:
+        url = hook.config.base_url
+    except AirflowNotFoundException:
+        return Diagnosis("connection", conn_id, "error", f"there is no connection {conn_id!r}", add)
+    except MailConfigError as error:
+        fix = f"correct that field in Admin > Connections; or: airflow connections delete {conn_id}, then: {add}"
+        return Diagnosis("connection", conn_id, "error", str(error), fix)
+    sandbox = "; it is in sandbox mode: nobody is mailed" if hook.config.sandbox else ""
+    return Diagnosis("connection", conn_id, "ok", f"connection {conn_id!r} leads to {url}{sandbox}")
+
+
+def _service(hook: MailHook) -> Diagnosis:
+    works, words = hook.test_connection()
+    fix = f"change what the message names in connection {hook.mail_conn_id!r}, then: airflow mail check -c "
+    return Diagnosis(
+        "service", hook.mail_conn_id, "ok" if works else "error", words, "" if works else fix + hook.mail_conn_id
+    )
+
+
+def _port(hook: MailHook) -> Diagnosis:
+    """The test button of Airflow 3.3 answers "Bad Request" for a stored connection without a port."""
+    conn_id = hook.mail_conn_id
+    try:
+        stored = is_stored(conn_id)
+    except Exception as error:
+        return _no_database("port", conn_id, error)
+    connection = hook.get_connection(conn_id)
+    if not stored or not AIRFLOW_V_3_3_PLUS or connection.port:
+        return Diagnosis("port", conn_id, "ok", f"connection {conn_id!r} needs no other port")
+    url = urlsplit(hook.config.base_url)
+    port = url.port or (80 if url.scheme == "http" else 443)
+    message = f"connection {conn_id!r} has no port: the test button of the list of connections answers 'Bad Request'"
+    fix = f"Admin > Connections > {conn_id} > Port: {port}"
+    return Diagnosis("port", conn_id, "warning", message, fix)
+
+
+def _database(conn_id: str) -> Diagnosis:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+
+    try:
+        hook = sql_hook(conn_id)
+    except AirflowNotFoundException:
+        fix = f"airflow connections add {conn_id} --conn-uri 'postgres://user:password@host:5432/database'"
+        return Diagnosis("database", conn_id, "error", f"there is no connection {conn_id!r}", fix)
+    except AirflowException as error:
+        message, _, command = str(error).partition("pip install ")
+        fix = f"pip install {command}" if command else "use the connection of a database, or correct its type"
+        return Diagnosis("database", conn_id, "error", without_addresses(message).rstrip(), fix)
+    return Diagnosis("database", conn_id, "ok", f"connection {conn_id!r} has its provider ({type(hook).__name__})")
+
+
+def _triggerer() -> Diagnosis:
+    """Deferrable waits need one; whether it is alive says its heartbeat in Airflow's database."""
+    try:
+        from airflow.jobs.job import most_recent_job
+
+        job = most_recent_job("TriggererJob")
+        alive = job is not None and job.is_alive()
+    except Exception as error:
+        return _no_database("triggerer", "", error)
+    if alive:
+        return Diagnosis("triggerer", "", "ok", "a triggerer is running")
+    seen = f"; the last heartbeat was at {job.latest_heartbeat:%Y-%m-%d %H:%M:%S} UTC" if job is not None else ""
+    message = f"no triggerer is running, so deferrable waits do not end{seen}"
+    return Diagnosis("triggerer", "", "warning", message, "airflow triggerer")
+
+
+def _sender(hook: MailHook, sender: str) -> Diagnosis:
+    try:
+        found = hook.run(sender_finding(sender))
+    except MailError as error:
+        return Diagnosis("sender", sender, "error", without_addresses(str(error)))
+    fix = "add it as a marketing sender and set its DNS entries on the platform; wait for it with MailSenderSensor"
+    return Diagnosis("sender", sender, found.level, found.text, "" if found.level == "ok" else fix)
+
+
+def _list(hook: MailHook, name: str) -> Diagnosis:
+    try:
+        found = hook.run(find_list(name))
+    except MailError as error:
+        return Diagnosis("list", name, "error", without_addresses(str(error)))
+    if found is not None:
+        return Diagnosis("list", name, "ok", f"list {name!r} exists")
+    fix = f"MailCreateListOperator(task_id='create_list', list_name={name!r}), or import contacts into it"
+    return Diagnosis("list", name, "error", f"there is no list {name!r}", fix)
+
+
+def _unreachable(check: str, subject: str) -> Diagnosis:
+    return Diagnosis(check, subject, "not checked", f"{check} {subject!r}: needs a connection that works")
+
+
+def _no_database(check: str, subject: str, error: Exception) -> Diagnosis:
+    # Its message may hold the address and the password of the database.
+    message = f"Airflow's database cannot be read from here ({type(error).__name__})"
+    return Diagnosis(check, subject, "not checked", message, "airflow db check")
