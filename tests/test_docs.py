@@ -1,15 +1,23 @@
-"""The pages: examples are what the example DAGs say, links lead somewhere, Python parses, names exist."""
+"""The pages: examples are what the example DAGs say, links lead somewhere, Python and commands parse, names exist."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import re
+import shlex
 import textwrap
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.cli.cli_parser import get_parser as airflow_parser
 
+from airflow_provider_mail.__main__ import parser as provider_parser
+from airflow_provider_mail.cli.definition import get_cli_commands
+from airflow_provider_mail.emulator.__main__ import _options
 from docs import embed
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
@@ -43,6 +51,9 @@ def test_every_page_is_in_the_index() -> None:
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_parses_and_imports_what_exists(block: str) -> None:
     for node in ast.walk(ast.parse(textwrap.dedent(block))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                importlib.import_module(alias.name)
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             if node.module == "airflow_provider_mail.retry_policy" and AIRFLOW_VERSION < (3, 3):
                 with pytest.raises(ImportError, match=r"needs Airflow 3\.3"):
@@ -50,6 +61,68 @@ def test_python_parses_and_imports_what_exists(block: str) -> None:
                 continue
             module = importlib.import_module(node.module)
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def commands() -> list[str]:
+    """Every command of Airflow or of ours that a page shows, in a block or in the text."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        blocks = re.findall(r"```(?:console|bash|sh)\n(.*?)```", text, re.DOTALL)
+        lines = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+        lines += re.findall(r"`((?:airflow mail|python -m airflow_provider_mail)\b[^`\n]*)`", text)
+        shown = [line.removeprefix("$ ").strip().removesuffix(" &") for line in lines]
+        found += [line for line in shown if re.match(r"(airflow|python -m airflow_provider_mail)\b", line)]
+    # Not commands: their common beginning, and the names of modules.
+    return sorted({line for line in found if not line.endswith("...") and line != "python -m airflow_provider_mail"})
+
+
+def names(declared: Iterable[Any] | None = None, before: str = "airflow") -> set[str]:
+    """The full name of every command that we declare."""
+    found = set()
+    for each in get_cli_commands() if declared is None else declared:
+        name = f"{before} {each.name}"
+        found |= {name, *names(getattr(each, "subcommands", ()), name)}
+    return found
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_parse(line: str) -> None:
+    if line in names():  # mentioned without its arguments
+        return
+    program, *words = shlex.split(line, comments=True)
+    if program == "python":
+        module, words = words[1], words[2:]
+        parse = {"airflow_provider_mail": provider_parser().parse_args, "airflow_provider_mail.emulator": _options}
+        parse[module](words)
+    elif words[0] == "mail":
+        provider_parser().parse_args(words[1:])
+    else:
+        airflow_parser().parse_args(words)
+
+
+def test_targets_of_make_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    shown = {
+        target
+        for page in PAGES
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
+        for target in re.findall(r"^make ([\w-]+)", block, re.MULTILINE)
+    }
+    assert "demo" in shown
+    assert [target for target in sorted(shown) if f"\n{target}:" not in makefile] == []
+
+
+def test_extras_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    shown = {
+        extra
+        for page in PAGES
+        for extras in re.findall(r"airflow-provider-mail\[([\w,-]+)\]", page.read_text())
+        for extra in extras.split(",")
+    }
+    assert "sqlite" in shown
+    assert shown - set(project["optional-dependencies"]) == set()
 
 
 def test_the_dag_of_the_readme_is_a_dag(airflow_home: Path) -> None:
