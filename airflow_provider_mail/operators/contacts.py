@@ -15,6 +15,7 @@ from airflow_provider_mail.operators.named import BaseDeleteOperator
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import XComArg
 
     from airflow_provider_mail.api.contacts import DeleteContact
 
@@ -36,7 +37,11 @@ class MailImportContactsOperator(BaseContactImportOperator):
     contacts = HiddenField()
 
     def __init__(
-        self, *, contacts: Rows | Callable[[], Rows], column_names: Sequence[str] | None = None, **kwargs: Any
+        self,
+        *,
+        contacts: Rows | Callable[[], Rows] | XComArg,
+        column_names: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.contacts = contacts
@@ -131,10 +136,10 @@ class MailUpsertContactOperator(MailTask, BaseOperator):
         self,
         *,
         mail_conn_id: str = "mail_default",
-        contact_email: str | None = None,
-        phone_number: str | None = None,
-        name: str | None = None,
-        list_name: str | None = None,
+        contact_email: str | XComArg | None = None,
+        phone_number: str | XComArg | None = None,
+        name: str | XComArg | None = None,
+        list_name: str | XComArg | None = None,
         sandbox_mode: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -184,7 +189,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     thing = "contact"
     contact_email = HiddenField()
 
-    def __init__(self, *, contact_email: str, reference: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, contact_email: str | XComArg, reference: str | XComArg | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.contact_email = contact_email
         self.reference = reference

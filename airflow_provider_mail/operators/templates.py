@@ -11,6 +11,7 @@ from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDelete
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import XComArg
 
     from airflow_provider_mail.api.named import Deletes
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
@@ -49,8 +50,8 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         self,
         *,
         template_name: str,
-        template_content: str,
-        template_subject: str,
+        template_content: str | XComArg,
+        template_subject: str | XComArg,
         editor_type: str | None = None,
         replace: bool = False,
         **kwargs: Any,

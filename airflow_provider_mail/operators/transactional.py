@@ -16,6 +16,7 @@ from airflow_provider_mail.operators.hidden import HiddenField, revealed
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import XComArg
 
     from airflow_provider_mail.api.batches import Chunk
     from airflow_provider_mail.hooks.sending import Sent
@@ -85,17 +86,17 @@ class BaseSendOperator(MailTask, BaseOperator):
         self,
         *,
         mail_conn_id: str = "mail_default",
-        sender_mail: str,
-        sender_name: str | None = None,
-        subject: str | None = None,
-        content: str | None = None,
-        reply_to: str | None = None,
-        send_date: datetime | str | None = None,
-        category: str | None = None,
-        campaign: str | None = None,
+        sender_mail: str | XComArg,
+        sender_name: str | XComArg | None = None,
+        subject: str | XComArg | None = None,
+        content: str | XComArg | None = None,
+        reply_to: str | XComArg | None = None,
+        send_date: datetime | str | XComArg | None = None,
+        category: str | XComArg | None = None,
+        campaign: str | XComArg | None = None,
         track_open: bool = False,
         track_click: bool = False,
-        attachment: Mapping[str, str] | None = None,
+        attachment: Mapping[str, str] | XComArg | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: str = "fail",
         **kwargs: Any,
@@ -204,7 +205,9 @@ class MailSendOperator(BaseSendOperator):
 
     to = HiddenField()
 
-    def __init__(self, *, to: str | Mapping[str, str], unique_msg_id: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, to: str | Mapping[str, str] | XComArg, unique_msg_id: str | XComArg | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.to = to
         self.unique_msg_id = unique_msg_id
@@ -246,8 +249,8 @@ class BaseSendBatchOperator(BaseSendOperator):
     def __init__(
         self,
         *,
-        template_name: str | None = None,
-        mail_params: Mapping[str, Any] | None = None,
+        template_name: str | XComArg | None = None,
+        mail_params: Mapping[str, Any] | XComArg | None = None,
         versions_per_request: int = 100,
         on_empty: Literal["error", "skip", "continue"] = "error",
         on_duplicate_recipient: Literal["fail", "skip", "allow"] = "fail",
@@ -324,7 +327,10 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     messages = HiddenField()
 
     def __init__(
-        self, *, messages: Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]], **kwargs: Any
+        self,
+        *,
+        messages: Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]] | XComArg,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.messages = messages

@@ -17,6 +17,7 @@ from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import XComArg
 
     from airflow_provider_mail.hooks.rejects import RejectSpool
 
@@ -67,7 +68,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         *,
         sql_conn_id: str,
         sql: str,
-        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        parameters: Sequence[Any] | Mapping[str, Any] | XComArg | None = None,
         rejects_table: str | None = None,
         keep_days: float | None = None,
         count_first: bool = True,
@@ -184,7 +185,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         *,
         sql_conn_id: str,
         sql: str,
-        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        parameters: Sequence[Any] | Mapping[str, Any] | XComArg | None = None,
         to_column: str = "email",
         name_column: str | None = None,
         cc_column: str | None = None,
