@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -38,6 +39,20 @@ class MailTask:
         given = (getattr(self, name, None) for name in SENDERS)
         return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
 
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Airflow's own, field by field, so that an error can name the field and what to write instead."""
+        for name in template_fields:
+            try:
+                super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
+            except Exception as error:
+                if said := template_advice(name, error):
+                    from airflow.providers.common.compat.sdk import AirflowFailException
+
+                    raise AirflowFailException(said) from None
+                raise
+
     def ask(self, flow: Flow[T]) -> T | MailError:
         """Ask the service, for somebody who waits; a failed look is a result too."""
         from airflow_provider_mail.api.errors import MailError
@@ -50,6 +65,30 @@ class MailTask:
                 self.hook.close()
                 del self.__dict__["hook"]
             return error
+
+
+def template_advice(field: str, error: Exception) -> str:
+    """What to write for a tag of the service that Airflow takes for one of its own; empty for any other error.
+
+    :param field: the template field.
+    :param error: of rendering it.
+    """
+    import jinja2
+
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return (
+            f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
+            "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
+        )
+    if isinstance(error, jinja2.UndefinedError):
+        quoted, undefined, _ = str(error.message).partition(" is undefined")
+        name = quoted.strip("'")
+        if undefined and name.isidentifier():
+            return (
+                f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "
+                f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
+            )
+    return ""
 
 
 def check_flags(**given: object) -> None:

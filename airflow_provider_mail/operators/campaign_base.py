@@ -33,8 +33,9 @@ class BaseCampaignOperator(MailTask, BaseOperator):
     :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would have to be created more than five minutes after it fails the task, unless ``allow_past_send_date``.
     :param only_save: save a draft and send nothing.
-    :param send_list_names: target lists; needed unless ``only_save``.
-    :param repel_list_names: exclusion lists.
+    :param send_list_names: target lists; needed unless ``only_save``. One name may be given as text, and a template
+        such as ``"{{ params.lists }}"`` may make a list of them.
+    :param repel_list_names: exclusion lists, in the same forms.
     :param reply_to: where answers go. Default: ``sender_mail``.
     :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``.
     :param language_code: language of system modules such as the unsubscribe link.
@@ -81,8 +82,8 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         content: str | None = None,
         send_date: datetime | str | None = None,
         only_save: bool = False,
-        send_list_names: Sequence[str] | None = None,
-        repel_list_names: Sequence[str] | None = None,
+        send_list_names: Sequence[str] | str | None = None,
+        repel_list_names: Sequence[str] | str | None = None,
         reply_to: str | None = None,
         attachment: Mapping[str, str] | None = None,
         language_code: str | None = None,
@@ -127,6 +128,7 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
         from airflow_provider_mail.api.campaigns import CreateCampaign
+        from airflow_provider_mail.hooks.list_names import list_names
 
         given: dict[str, Any] = {
             "mail_name": default_mail_name(context) if self.mail_name is None else self.mail_name,
@@ -136,8 +138,8 @@ class BaseCampaignOperator(MailTask, BaseOperator):
             "content": self.content,
             "send_date": self.send_date,
             "only_save": self.only_save or None,
-            "send_list_names": self.send_list_names,
-            "repel_list_names": self.repel_list_names,
+            "send_list_names": list_names("send_list_names", self.send_list_names),
+            "repel_list_names": list_names("repel_list_names", self.repel_list_names),
             "reply_to": self.reply_to,
             "attachment": self.attachment,
             "language_code": self.language_code,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
 
+from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.list_names import list_names
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
 
@@ -39,8 +45,8 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         ({"send_list_names": None}, "send_list_names: needed unless only_save is true"),
         ({"send_list_names": []}, "send_list_names: needed unless only_save is true"),
         ({"send_list_names": [""]}, "send_list_names[0]: "),
-        ({"send_list_names": "newsletter"}, "send_list_names: "),
-        ({"repel_list_names": "staff"}, "repel_list_names: "),
+        ({"send_list_names": "{{ [1] }}"}, "send_list_names: every name must be text"),
+        ({"repel_list_names": {"staff": 1}}, "repel_list_names: a list of names is needed, or one name"),
         ({"sender_mail": "news"}, "sender_mail: is not an email address"),
         ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
         ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
@@ -138,9 +144,100 @@ def test_a_tag_that_airflow_does_not_know_fails_the_task_and_is_not_lost(
     done = run(lambda: create(**{field: "Hello {{name}}", "retries": 0}))
 
     assert done.state == "failed"
-    assert isinstance(errors[-1], jinja2.UndefinedError)
-    assert "'name' is undefined" in done.log
+    assert str(errors[-1]) == (
+        f"{field}: {{{{name}}}} is undefined: Airflow has no value of that name. If it is a tag that the service is to "
+        "fill in, write {% raw %}{{name}}{% endraw %}"
+    )
     assert emulator.journal.count() == 0
+
+
+@pytest.mark.usefixtures("_newsletter")
+def test_such_a_tag_in_a_mapped_task_is_named_too(run: Run, emulator: Emulator, errors: list[BaseException]) -> None:
+    good = {"sender_mail": "news@example.com", "send_list_names": ["newsletter"], "subject": "Hello {{name}}"}
+    done = run(lambda: MailCreateCampaignOperator.partial(task_id="mapped", **good).expand(content=["<p>Hi</p>"]))
+
+    assert done.result.state == "failed"
+    assert "subject: {{name}} is undefined" in str(errors[-1])
+
+
+@pytest.mark.usefixtures("_newsletter")
+def test_a_tag_with_a_space_is_named_too(run: Run, emulator: Emulator, errors: list[BaseException]) -> None:
+    run(lambda: create(content="<p>Hi</p>\n<p>{{first name}}</p>", retries=3))
+
+    (error,) = errors
+    assert isinstance(error, AirflowFailException), "no retry fixes it"
+    assert "content: line 2 is no template" in str(error)
+    assert "{% raw %}" in str(error)
+
+
+def test_other_errors_of_templates_are_left_alone(run: Run, errors: list[BaseException]) -> None:
+    run(lambda: create(subject="{{ ti.xcom_pull(task_ids='none')['x'] }}", retries=0))
+
+    assert isinstance(errors[-1], jinja2.UndefinedError)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["newsletter", "it's [new], ok"],
+        "{{ params.lists }}",
+        "{{ params.lists | tojson }}",
+        " {{ params.lists | list }} ",
+    ],
+)
+@pytest.mark.parametrize("native", [False, True])
+def test_lists_from_a_trigger_form(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, given: Any, native: bool
+) -> None:
+    lists = ["newsletter", "it's [new], ok"]
+    for name in lists:
+        emulator.add_list(name)
+    emulator.add_list("left")
+    with new_dag(params={"lists": lists, "repel": "left"}, render_template_as_native_obj=native) as dag:
+        create(send_list_names=given, repel_list_names="{{ params.repel }}")
+
+    assert run(dag).state == "success"
+
+    assert sent(emulator)["sendListNames"] == lists
+    assert sent(emulator)["repelListNames"] == ["left"]
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (None, None),
+        ("", None),
+        (" ", None),
+        ("[]", []),
+        ("a, b", ["a, b"]),
+        ("[VIP] customers", ["[VIP] customers"]),
+        ("[VIP]", ["[VIP]"]),
+        ("('a', 'b')", ["a", "b"]),
+        (("a", "b"), ["a", "b"]),
+        ("[" * 5000 + "]" * 5000, ["[" * 5000 + "]" * 5000]),
+    ],
+)
+def test_names_of_lists(given: Any, names: list[str] | None) -> None:
+    assert list_names("send_list_names", given) == names
+
+
+@hypothesis_given(st.lists(st.text(min_size=1)))
+def test_what_a_template_makes_of_a_list_is_that_list(names: list[str]) -> None:
+    assert list_names("send_list_names", str(names)) == names
+    assert list_names("send_list_names", json.dumps(names)) == names
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("[1, 2]", "send_list_names: every name must be text, and one is of type int"),
+        ({"a": 1}, "send_list_names: a list of names is needed, or one name, not dict"),
+        (7, "send_list_names: a list of names is needed, or one name, not int"),
+    ],
+)
+def test_what_is_no_name_of_a_list(given: Any, message: str) -> None:
+    with pytest.raises(MailValidationError, match=message):
+        list_names("send_list_names", given)
 
 
 @pytest.mark.usefixtures("_newsletter")

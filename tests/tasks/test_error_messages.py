@@ -266,7 +266,10 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         send_date="2024-01-31T09:00:00Z"
     ),
     "CreateCampaign: send_list_names: needed unless only_save is true": lambda stage: campaign(send_list_names=[]),
-    "'name' is undefined": lambda stage: campaign(subject="Hello {{name}}"),
+    "subject: {{name}} is undefined: Airflow has no value of that name. If it is a tag that the service is to fill in, "
+    "write {% raw %}{{name}}{% endraw %}": lambda stage: campaign(subject="Hello {{name}}"),
+    "content: line 1 is no template: ... What the service is to fill in, such as {{first name}}, is written "
+    "{% raw %}{{first name}}{% endraw %}": lambda stage: campaign(content="<p>{{my name}}</p>"),
     "... code 403: refused: ...": (
         lambda stage: campaign(send_list_names=["nobodies"]),
         lambda stage: one(sender_mail="unknown@example.com"),
