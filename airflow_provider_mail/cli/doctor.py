@@ -94,11 +94,12 @@ def _connection(hook: MailHook) -> Diagnosis:
 
 
 def _service(hook: MailHook) -> Diagnosis:
+    conn_id = hook.mail_conn_id
     works, words = hook.test_connection()
-    fix = f"change what the message names in connection {hook.mail_conn_id!r}, then: airflow mail check -c "
-    return Diagnosis(
-        "service", hook.mail_conn_id, "ok" if works else "error", words, "" if works else fix + hook.mail_conn_id
-    )
+    if works:
+        return Diagnosis("service", conn_id, "ok", words)
+    again = f"python -m airflow_provider_mail check -c {conn_id}"
+    return Diagnosis("service", conn_id, "error", words, f"correct connection {conn_id!r} as it says, then: {again}")
 
 
 def _port(hook: MailHook) -> Diagnosis:
@@ -176,4 +177,4 @@ def _unreachable(check: str, subject: str) -> Diagnosis:
 def _no_database(check: str, subject: str, error: Exception) -> Diagnosis:
     # Its message may hold the address and the password of the database.
     message = f"Airflow's database cannot be read from here ({type(error).__name__})"
-    return Diagnosis(check, subject, "not checked", message, "airflow db check")
+    return Diagnosis(check, subject, "not checked", message, "airflow db check && airflow db check-migrations")

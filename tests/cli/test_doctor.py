@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from typing import Any
 
 import pytest
+from airflow.cli.cli_parser import get_parser as airflow_parser
 
 from airflow_provider_mail.emulator import Emulator
 from tests.cli.conftest import Command, Said
@@ -56,7 +58,9 @@ def test_for_a_person(command: Command) -> None:
 def test_no_connection(doctor: Command) -> None:
     said = doctor("-c", "nowhere", "--list", "newsletter")
     assert said.status == 1
-    assert only(said, "connection")["fix"].startswith("airflow connections add nowhere --conn-type mail --conn-host ")
+    program, *words = shlex.split(only(said, "connection")["fix"])
+    typed = airflow_parser().parse_args(words)
+    assert (program, typed.conn_id, typed.conn_type) == ("airflow", "nowhere", "mail")
     assert level(said, "list") == "not checked"
     assert {row["check"] for row in said.rows} == {"connection", "triggerer", "list"}
 
@@ -73,7 +77,7 @@ def test_a_refused_key(doctor: Command) -> None:
     said = doctor("-c", "mail_bad", "--sender", "news@example.com")
     assert (said.status, level(said, "connection"), level(said, "sender")) == (1, "ok", "not checked")
     assert "refuses the password (API key)" in only(said, "service")["message"]
-    assert "airflow mail check -c mail_bad" in only(said, "service")["fix"]
+    assert "python -m airflow_provider_mail check -c mail_bad" in only(said, "service")["fix"]
     assert "not-the-key" not in said.out
 
 
