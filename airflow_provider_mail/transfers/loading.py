@@ -91,10 +91,12 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        """The tables that are loaded: before the service is asked for anything."""
+        """The tables that are loaded, in a database that can be; called before the service is asked for anything."""
         from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail.warehouse.load import check_database
 
         try:
+            check_database(self.sql_hook)
             return self.table_names()
         except WarehouseError as error:
             raise AirflowFailException(str(error)) from None

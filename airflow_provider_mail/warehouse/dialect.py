@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, connect_words
+from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, connect_words, words
 from airflow_provider_mail.warehouse.rows import Source, fits
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
@@ -268,6 +268,10 @@ class Dialect(ABC):
             # Apart from each other, or the same two meet again.
             time.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**number) * random.random())
         return attempt()
+
+    def words(self, error: BaseException) -> str:
+        """What a driver's exception says, without the values of rows."""
+        return words(error)
 
     def error(self, what: str) -> WarehouseError:
         """An error about the user's table."""

@@ -152,6 +152,28 @@ def words(error: BaseException, parameters: object = (), *, quotes_rows: bool = 
     return ": ".join(filter(None, [type(error).__name__, said]))
 
 
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'?|"[^"]*"?|`[^`]*`?)""")
+_ADDRESS = re.compile(r"[^\s<>\"'(),;:=]+@[^\s<>\"'(),;:=]+")
+_MOST_CHARACTERS = 300
+
+
+def redacted_words(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
+    """The same for a driver that we do not know: its words, without what may be a value.
+
+    :param values: of the rows that the statement carried.
+    :param names: of tables and columns, which may stay in quotes.
+    """
+    said = words(error)
+    if said != type(error).__name__:
+        return said
+    message, allowed = _first_line(error), {name.lower() for name in names}
+    for text in sorted(set(_texts(values)), key=len, reverse=True):
+        message = message.replace(text, "***")
+    message = _ADDRESS.sub("***", message)
+    message = _QUOTED.sub(lambda found: found[0] if found[0][1:-1].lower() in allowed else "***", message)
+    return ": ".join(filter(None, [said, message[:_MOST_CHARACTERS]]))
+
+
 def connect_words(error: BaseException) -> str:
     """Say why there is no connection: no row has been seen yet, so the driver's own words will do."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialect import Dialect, FallLimit, Job, LoadResult, connected, database
 from airflow_provider_mail.warehouse.duckdb import DuckDb
-from airflow_provider_mail.warehouse.errors import WarehouseError, words
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.mysql import MySql
-from airflow_provider_mail.warehouse.portable import Portable
+from airflow_provider_mail.warehouse.portable import NOT_ENFORCING, Portable
 from airflow_provider_mail.warehouse.postgres import Postgres
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.sqlite import Sqlite
@@ -25,7 +25,17 @@ from airflow_provider_mail.warehouse.table import Table, TableName
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-__all__ = ["DIALECTS", "Between", "Coverage", "FallLimit", "LoadResult", "MarkGone", "database_time", "load"]
+__all__ = [
+    "DIALECTS",
+    "Between",
+    "Coverage",
+    "FallLimit",
+    "LoadResult",
+    "MarkGone",
+    "check_database",
+    "database_time",
+    "load",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +109,7 @@ def load(
         expire_before=expire_before,
         not_after=not_after,
     )
+    check_database(hook)
     kind = database(hook)
     if kind not in DIALECTS:
         _log.info("Database %s has no way of its own: %s is loaded by deleting the keys and inserting", kind, job.name)
@@ -110,9 +121,25 @@ def load(
     except WarehouseError:
         raise
     except Exception as error:
-        failure = dialect.error(f"{words(error)} ({job.source.read} rows read)").with_traceback(error.__traceback__)
+        failure = dialect.error(f"{dialect.words(error)} ({job.source.read} rows read)").with_traceback(
+            error.__traceback__
+        )
     # Outside of `except`, so that the driver's exception, full of values, does not hang on to it.
     raise job.source.error or failure
+
+
+def check_database(hook: DbApiHook) -> None:
+    """Refuse a database in which two loads at once would double rows.
+
+    :raises WarehouseError: naming the connection and what to do instead.
+    """
+    refused = NOT_ENFORCING.intersection((database(hook), str(hook.conn_type).lower()))
+    if refused and database(hook) not in DIALECTS:
+        raise WarehouseError(
+            f"connection {hook.get_conn_id()!r}: {min(refused)} does not enforce primary keys or has no transactions, "
+            "so two loads at once would double rows. Load into Postgres, SQLite, DuckDB, MySQL or MariaDB, or write "
+            "files with MailStatsToObjectStorageOperator and merge them; see docs/warehouse.md for the tested databases"
+        )
 
 
 def database_time(hook: DbApiHook) -> datetime.datetime | None:

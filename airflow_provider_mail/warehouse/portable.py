@@ -1,7 +1,7 @@
 """Every other database with a `DbApiHook`: delete the keys, insert the rows.
 
-Slower, with fewer numbers to tell: every row is written anew. Where a database does not enforce primary keys it is on
-the user to run one load at a time.
+Slower, with fewer numbers to tell: every row is written anew. Two loads at once are right where the database enforces
+the primary key and has transactions, and only there: both are tried out before the first row is asked for.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import datetime
 import pickle
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
 
 from airflow_provider_mail.warehouse.coverage import LOADS, MarkGone, loads_beside
 from airflow_provider_mail.warehouse.dialect import Dialect, Job, LoadResult
-from airflow_provider_mail.warehouse.errors import connect_words
+from airflow_provider_mail.warehouse.errors import connect_words, mysql_number, redacted_words
 from airflow_provider_mail.warehouse.rows import Encoder, Source, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
@@ -25,6 +26,43 @@ if TYPE_CHECKING:
 
 # Old SQLite takes 999, SQL Server 2,100; Oracle takes 1,000 members of a list.
 _MOST_PARAMETERS = 900
+
+_MYSQL_CONFLICTS = (1205, 1213, 1020)  # lock wait timeout (SQL Server: deadlock), deadlock, record has changed
+
+NOT_ENFORCING = frozenset(
+    (
+        "athena",
+        "bigquery",
+        "clickhouse",
+        "databricks",
+        "drill",
+        "druid",
+        "gcpbigquery",
+        "hive",
+        "hive_cli",
+        "hiveserver2",
+        "impala",
+        "kylin",
+        "pinot",
+        "presto",
+        "redshift",
+        "snowflake",
+        "spark",
+        "spark_sql",
+        "trino",
+        "vertica",
+    )
+)
+"""Databases, by SQLAlchemy's names and connection types, without enforced primary keys, or without transactions."""
+
+_PROBE: Mapping[str, Any] = {
+    "integer": 0,
+    "double": 0.0,
+    "boolean": False,
+    "date": datetime.date(1970, 1, 1),
+    "timestamp": datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
+    "json": {},
+}
 
 _CONVERTS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": json_text}
 
@@ -50,6 +88,7 @@ class Portable(Dialect):
         names = self.table.names
         self._key_at = [names.index(name) for name in self.table.key]
         self._observed_at = names.index(self.table.observed) if self.table.observed else None
+        self._under_way: Sequence[Row] = ()
         self._loads: Portable | None = None
         if job.covers:
             noted = Source(job.covers.rows(job.name))
@@ -69,6 +108,8 @@ class Portable(Dialect):
     def conflicts(self, error: BaseException) -> bool:
         # Another load may have inserted the same key meanwhile. A constraint of the user's may say the same.
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if mysql_number(error) in _MYSQL_CONFLICTS:
+            return True
         taken = "IntegrityError" in [kind.__name__ for kind in type(error).__mro__] and state in (None, "23505")
         return taken or super().conflicts(error)
 
@@ -79,6 +120,7 @@ class Portable(Dialect):
         with closing(connection.cursor()) as cursor, _Spools(both) as spools:
             for one in both:
                 one._prepare(connection, cursor)
+                one._try_out(connection, cursor)
             for spool in spools:
                 spool.fill()
 
@@ -102,12 +144,10 @@ class Portable(Dialect):
                 condition += f" AND {self._not_newer()}"
                 values.append(earliest)
             cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
-        insert = (
-            f"INSERT INTO {self.target} ({self.columns_list(self.table.names)}) "
-            f"VALUES ({', '.join(self.hook.placeholder for _ in self.table.columns)})"
-        )
+        insert = self._insert_statement()
         outdated = 0
         for batch in _batches(spool.rows(), _MOST_PARAMETERS // (len(self._key_at) + 1)):
+            self._under_way = batch
             self._delete(cursor, batch)
             newer = self._newer(cursor, batch) if self._observed_at is not None else ()
             if newer:
@@ -175,6 +215,64 @@ class Portable(Dialect):
         observed = str(self.table.observed)
         return f"COALESCE({self.table.gone}, {observed})" if self.table.gone else observed
 
+    def _insert_statement(self) -> str:
+        marks = ", ".join(self.hook.placeholder for _ in self.table.columns)
+        return f"INSERT INTO {self.target} ({self.columns_list(self.table.names)}) VALUES ({marks})"
+
+    def _try_out(self, connection: Any, cursor: Any) -> None:
+        """Insert a row of nobody's twice and take it back: the second must fail, and none may stay.
+
+        :raises WarehouseError: where two loads at once would double rows, or a failed one would leave some.
+        """
+        row = [None if column.nullable else self._probe_value(column) for column in self.table.columns]
+        key = [row[index] for index in self._key_at]
+        refused = enforced = None
+        try:
+            cursor.execute(self._insert_statement(), row)
+        except Exception as error:
+            refused = connect_words(error)  # the row holds nothing
+        if not refused:
+            try:
+                cursor.execute(self._insert_statement(), row)
+            except Exception:
+                enforced = True
+        self._roll_back(connection)
+        if refused:
+            raise self.error(f"a row to try it out was refused: {refused}")
+        cursor.execute(f"SELECT COUNT(*) FROM {self.target} WHERE {self._same_key()}", key)
+        if int(cursor.fetchone()[0]):
+            cursor.execute(f"DELETE FROM {self.target} WHERE {self._same_key()}", key)
+            connection.commit()
+            raise self.error(
+                "rows stay although they were rolled back: the database, or this connection, has no transactions, and "
+                "a load that fails would leave a part of its rows"
+            )
+        self._roll_back(connection)
+        if not enforced:
+            raise self.error(
+                f"it takes two rows with one key ({', '.join(self.table.key)}), so two loads at once would double "
+                "rows: it needs a primary key, and a database that enforces it"
+            )
+
+    def _probe_value(self, column: Column) -> Any:
+        if column.type.name == "text":
+            return uuid4().hex[: column.type.length]
+        if column.type.name == "bigint":
+            return -(uuid4().int >> 66)
+        return self.parameter(column, _PROBE[column.type.name])
+
+    def _roll_back(self, connection: Any) -> None:
+        refused = ""
+        try:
+            connection.rollback()
+        except Exception as error:
+            refused = connect_words(error)  # no row has been seen yet
+        if refused:
+            raise self.error(f"the database cannot roll back ({refused}): a load needs a transaction")
+
+    def words(self, error: BaseException) -> str:
+        return redacted_words(error, chain.from_iterable(self._under_way), (*self.table.names, str(self.job.name)))
+
     def _prepare(self, connection: Any, cursor: Any) -> None:
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""
         there = self._columns(connection, cursor)
@@ -189,7 +287,7 @@ class Portable(Dialect):
                 cursor.execute(statement)
                 connection.commit()
             except Exception as error:
-                connection.rollback()
+                self._roll_back(connection)
                 refused = connect_words(error)  # no row has been seen yet
             if refused and not self._complete(connection, cursor):
                 raise self.error(f"{refused}. Create it as your database likes it, then load again:\n{statement}")
@@ -203,11 +301,11 @@ class Portable(Dialect):
         try:
             cursor.execute(f"SELECT * FROM {self.target} WHERE 1 = 0")
         except Exception:  # no two drivers agree on how they say that there is no such table
-            connection.rollback()
+            self._roll_back(connection)
             return None
         names = [str(column[0]).lower() for column in cursor.description]
         cursor.fetchall()
-        connection.rollback()  # what was looked up must not stay locked while the rows come in
+        self._roll_back(connection)  # what was looked up must not stay locked while the rows come in
         return names
 
 
