@@ -60,7 +60,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     make_carts(home.path / "shop.db")
     make_lake(home.path / "lake")
     say(f"A database of {contacts:,} customers, {UNSENDABLE} of them with an address that cannot be one.")
-    emulator = stack.enter_context(EmulatorProcess(EmulatorSettings(sending_seconds=15.0)))
+    emulator = stack.enter_context(EmulatorProcess(EmulatorSettings(sending_seconds=8.0)))
     # The service's clock begins in the past, so that it is right when the story is over.
     emulator.clock.advance(days=-DAYS)
     fill(emulator, contacts)

@@ -49,6 +49,7 @@ class Home:
 
     def start(self, command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
         """Start a process in a session of its own."""
+        report = self._report
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -57,9 +58,10 @@ class Home:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # Reported from the new process itself: were the demo killed in between, nobody would know of it.
+                preexec_fn=lambda: report(os.getpid()),
             )
         self._started.append(process)
-        self._report(process.pid)
         return process
 
     def run(self, command: list[str], environment: dict[str, str], log: Path) -> None:
@@ -71,8 +73,7 @@ class Home:
 
     def _report(self, number: int) -> None:
         assert self._cleanup.stdin is not None
-        self._cleanup.stdin.write(f"{number}\n".encode())
-        self._cleanup.stdin.flush()
+        os.write(self._cleanup.stdin.fileno(), f"{number}\n".encode())
 
     def close(self) -> None:
         """End all processes and remove the folder."""

@@ -2,49 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.browser.api_server import ApiServer
 from tests.support import dags
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-# No sandbox, since tests may run as root; and nothing that a browser does on the network by itself.
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-]
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """Where the system's Chromium is; without one these tests are skipped, but not where CI runs."""
-    for name in NAMES:
-        if path := shutil.which(name):
-            return path
-    missing = f"no browser: none of {', '.join(NAMES)} is installed"
-    if os.environ.get("CI"):
-        pytest.fail(missing)
-    pytest.skip(missing)
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
