@@ -205,7 +205,8 @@ def settings(home: Path, port: int) -> dict[str, str]:
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__BASE_URL": f"{url}/",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(48),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        # One process writes at a time; the others wait so many seconds for their turn.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
