@@ -230,7 +230,7 @@ class Portable(Dialect):
         try:
             cursor.execute(self._insert_statement(), row)
         except Exception as error:
-            refused = connect_words(error)  # the row holds nothing
+            refused = self.words(error)
         if not refused:
             try:
                 cursor.execute(self._insert_statement(), row)

@@ -141,9 +141,8 @@ def test_the_driver_s_message_is_kept_without_values(make_warehouse: Callable[..
 
     with pytest.raises(WarehouseError) as caught:
         load(speaking(error), THINGS, "things", [thing(THINGS, 1, name="Ada Lovelace")])
-    assert (
-        'DriverError: Can\'t insert into things: value *** of "name" is too long, ***, near *** (1 rows read)'
-        in str(caught.value)
+    assert 'DriverError: Can\'t insert: value *** of "name" is too long, ***, near *** (1 rows read)' in str(
+        caught.value
     )
     assert caught.value.__cause__ is caught.value.__context__ is None
 
