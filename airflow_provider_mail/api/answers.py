@@ -40,7 +40,8 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
     """The response in an answer.
 
     The body's ``code`` counts where there is one, the HTTP status otherwise (document, "Conventions", 3); the HTTP
-    statuses 401 and 429 count whatever the body says.
+    statuses 401 and 429 count whatever the body says. A rejection (4xx) without a ``code`` is somebody else's page: a
+    proxy may put it in place of any response, so it does not say what became of the request.
 
     :param hidden: secrets that the service's words must not show, should it repeat what it was sent.
     :raises MailError: whatever the answer says that is not success.
@@ -60,6 +61,7 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
             status=status,
         )
     verdict = status if code in (None, 200) or status in (401, 429) else code
+    contradiction = code == 200 and status < 500
     assert verdict is not None
     where = f"{operation}: " + (f"code {code}" if verdict == code else f"HTTP {status}")
     said = f": {message}" if message else ""
@@ -69,6 +71,8 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
         "code": code,
         "service_message": message or None,
     }
+    if contradiction:
+        raise MailAnswerError(f"{where} with code 200, which means success: they contradict each other", **details)
     if verdict == 429:
         asked = retry_after_seconds(answer.headers)
         raise MailRateLimitError(f"{where}: too many requests{said}", retry_after=asked, **details)
@@ -80,10 +84,14 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
         )
     if verdict == 408:
         raise MailAnswerLostError(f"{where}: the service gave up waiting{said}", **details)
-    if 400 <= verdict < 500:
-        hint = "" if body is not None else " (no JSON: is the connection's host the service's address?)"
-        raise MailRejectedError(f"{where}: refused{said}{hint}", **details)
-    if code is None and 200 <= status < 300:
+    if verdict == 413 and code is None:
+        # A proxy's page as well, but sending the same again is pointless; half of it may pass.
+        rejection = MailRejectedError(f"{where}: refused, the request is too large for a proxy{said}", **details)
+        rejection.may_have_taken_effect = True
+        raise rejection
+    if 400 <= verdict < 500 and code not in (None, 200):
+        raise MailRejectedError(f"{where}: refused{said}", **details)
+    if status < 500 and code is None:
         kind = "no JSON object" if body is None else "an object without a whole-number code"
         raise MailAnswerError(
             f"{where} with {kind} instead of the service's answer: is the connection's host the service's address, "

@@ -7,10 +7,9 @@ until the rows that it does not want stand alone.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -22,8 +21,9 @@ from airflow_provider_mail.api.base import MailRequest, MailResponse, Sandboxed
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row, RowChecker
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
-from airflow_provider_mail.api.errors import MailError, MailRejectedError, MailValidationError
+from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError, MailValidationError
 from airflow_provider_mail.api.import_probe import about_the_account, new_contact
+from airflow_provider_mail.api.interrupt import GRACE_SECONDS, Interrupt, Workers
 
 MOST_REFUSED_ALONE = 50
 """So many refused rows in one chunk may mean that the rows are not the reason: then it is found out."""
@@ -149,6 +149,7 @@ def import_contacts(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     progress: Progress | None = None,
     memory: Memory | None = None,
+    interrupt: Interrupt | None = None,
 ) -> Progress:
     """Import all rows of a source.
 
@@ -162,12 +163,15 @@ def import_contacts(
     :param progress: kept up to date, so that the caller knows it when an error ends the import.
     :param memory: of earlier tries. All rows are read and checked again, so that rows are set aside as if this were
         the only try; chunks that the memory recalls are not sent, but for the rows that the service had refused.
-    :raises MailError: the first final error of a chunk; chunks that were under way are waited for.
+    :param interrupt: ends the import from outside, such as from ``on_kill`` of an operator.
+    :raises MailError: the first final error of a chunk. Chunks that were under way get the connection's timeout to be
+        answered; when something else than an error ends the import, such as Airflow's ``execution_timeout``, two
+        seconds. What was not answered by then is sent again by a further try.
+    :raises MailInterruptedError: the interrupt ended it.
     """
     progress = progress if progress is not None else Progress()
     memory = memory if memory is not None else _NoMemory()
     checker = RowChecker(plan.properties, plan.null_value)
-    courier = _Courier(client, plan)
     started = time.monotonic()
     under_way: dict[Future[_Sent], int] = {}
 
@@ -191,7 +195,7 @@ def import_contacts(
             progress.seconds = time.monotonic() - started
             on_progress(progress)
         if numbers:
-            under_way[pool.submit(courier.send, courier.body(encoded), numbers, earlier)] = chunk
+            under_way[workers.submit(courier.send, courier.body(encoded), numbers, earlier)] = chunk
 
     def take_in(sent: _Sent, chunk: int) -> None:
         progress.accepted += sent.accepted
@@ -205,8 +209,8 @@ def import_contacts(
     def collect(most: int) -> None:
         """Take in what was answered; when more than ``most`` are under way, wait for that."""
         while under_way:
-            patience = None if len(under_way) > most else 0
-            done, _ = wait(under_way, timeout=patience, return_when=FIRST_COMPLETED)
+            wanted = len(under_way) > most
+            done = workers.first_done(under_way) if wanted else [each for each in under_way if each.done()]
             if not done:
                 return
             for future in done:
@@ -219,7 +223,8 @@ def import_contacts(
 
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
     threads = min(plan.max_in_flight, client.config.max_in_flight)
-    with ThreadPoolExecutor(threads, thread_name_prefix="mail-import") as pool:
+    with Workers[_Sent](threads, "mail-import", interrupt) as workers:
+        courier = _Courier(client, plan, workers.interrupt)
         try:
             for chunk, rows in enumerate(source):
                 begin(chunk, rows)
@@ -227,10 +232,12 @@ def import_contacts(
                 # A little more than can be under way, so that no thread waits for the next chunk to be encoded.
                 collect(threads + 2)
             collect(0)
-        except BaseException:
-            courier.stop()
-            for future, chunk in [(future, chunk) for future, chunk in under_way.items() if not future.cancel()]:
-                take_in(future.result(), chunk)
+        except BaseException as error:
+            ordinary = isinstance(error, Exception) and not isinstance(error, MailInterruptedError)
+            workers.end(client.config.timeout if ordinary else GRACE_SECONDS)
+            for future, chunk in under_way.items():
+                if future.done() and not future.cancelled():
+                    take_in(future.result(), chunk)
             raise
     progress.seconds = time.monotonic() - started
     return progress
@@ -290,7 +297,7 @@ class _EncodedImport(MailRequest[MailResponse], Sandboxed):
 class _Courier:
     """Carries chunks to the service, for many threads; a refused one in halves."""
 
-    def __init__(self, client: MailClient, plan: ImportPlan) -> None:
+    def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
         self._client = client
         template = plan.template()
         if client.config.sandbox:
@@ -298,15 +305,11 @@ class _Courier:
         self._template = template
         self._plan = plan
         self._accepted_body: bytes | None = None
-        self._stopped = threading.Event()
+        self._interrupt = interrupt
 
     def body(self, encoded: bytes) -> bytes:
         """The body of a request for encoded rows."""
         return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
-
-    def stop(self) -> None:
-        """Begin nothing more."""
-        self._stopped.set()
 
     def send(self, body: bytes, numbers: Sequence[int], earlier: int) -> _Sent:
         """Send one chunk.
@@ -321,7 +324,7 @@ class _Courier:
             refusal = self._post(body, len(numbers), sent)
             if refusal is not None:
                 self._halve(msgspec.json.decode(body)["contactData"], numbers, refusal, sent)
-            finished = not self._stopped.is_set()
+            finished = not self._interrupt.stopped
         except MailError as error:
             sent.error = error
         if not finished and not sent.some_wanted:
@@ -333,7 +336,7 @@ class _Courier:
         """Halve what was refused until the rows that the service does not want stand alone."""
         refused = [(rows, numbers, refusal)]
         alone: list[Reject] = []
-        while refused and not self._stopped.is_set():
+        while refused and not self._interrupt.stopped:
             rows, numbers, refusal = refused.pop()
             if len(rows) == 1:
                 if len(alone) == MOST_REFUSED_ALONE:
@@ -351,7 +354,7 @@ class _Courier:
                 refusal_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), sent)
                 if refusal_of_half is not None:
                     refused.append((rows[half], numbers[half], refusal_of_half))
-        if alone and not self._stopped.is_set():
+        if alone and not self._interrupt.stopped:
             self._set_aside(alone, refusal, sent)
 
     def _set_aside(self, alone: list[Reject], refusal: MailRejectedError, sent: _Sent) -> None:
@@ -378,6 +381,9 @@ class _Courier:
         sent.requests += 1
         try:
             response = self._client.send(_EncodedImport(body=body))
+        except MailInterruptedError:
+            sent.requests -= 1
+            raise
         except MailRejectedError as refusal:
             return refusal
         sent.accepted += rows

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
 import httpx
+import msgspec
 from pydantic import SecretStr
 
 from airflow_provider_mail.api.advice import connect_error_message, network_reason
@@ -24,15 +25,18 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailAnswerLostError,
+    MailAuthError,
     MailConfigError,
     MailConnectError,
     MailError,
+    MailInterruptedError,
     MailRateLimitError,
     MailRejectedError,
     MailSandboxError,
     MailServiceError,
 )
 from airflow_provider_mail.api.list_file import ListFile
+from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.api.network import Transmission
 from airflow_provider_mail.api.retry import Throttle
 
@@ -128,6 +132,8 @@ class Exchange:
                 # A failure may be a proxy's response, which carries the proxy's time.
                 self.service_clock.observe(answer.headers, sent, time.time())
                 return response
+            except MailInterruptedError:
+                raise
             except MailError as failure:
                 error = failure
             pause = self.config.retry.pause_before_repeat(
@@ -145,7 +151,25 @@ class Exchange:
                 return request.read({"code": 200, "message": None})
             if not _was_looked_for(request, error):
                 raise _in_doubt(error)
-        raise _ambiguous(error) if request.effect is Effect.SEND and error.may_have_taken_effect else error
+        if request.effect is Effect.SEND:
+            yield from self._believe(request, error)
+            if error.may_have_taken_effect:
+                raise _ambiguous(error)
+        raise error
+
+    def _believe(self, request: MailRequest[Any], error: MailError) -> Flow[None]:
+        """Ask whether a 401 without a ``code`` is the service's, whose 401 is not shown in the document, or a proxy's.
+
+        Credentials that the service rejects do not read anything, either.
+        """
+        if isinstance(error, MailAuthError) and error.code is None and request.authenticated:
+            try:
+                yield GetLists(page_size=1)
+            except MailAuthError:
+                return
+            except MailError:
+                pass
+            error.may_have_taken_effect = True
 
     def transmission(self, call: Call) -> Transmission:
         """The limits of one attempt on the network."""
@@ -177,7 +201,14 @@ class Exchange:
                 "Switch sandbox off on the connection, or leave this operation out.",
                 operation=request.path,
             )
-        return request.model_copy(update={"sandbox_mode": True})
+        marked = request.model_copy(update={"sandbox_mode": True})
+        if not _is_marked(marked):
+            raise MailSandboxError(
+                f"{request.path}: the connection is in sandbox mode and the request cannot be marked with sandboxMode: "
+                "nothing was sent",
+                operation=request.path,
+            )
+        return marked
 
     def _call(self, request: MailRequest[Any]) -> Call:
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
@@ -197,6 +228,20 @@ class Exchange:
             return not (yield from exists)
         except MailError as failed_look:
             raise _in_doubt(failed_look) from None
+
+
+class _Mark(msgspec.Struct):
+    sandboxMode: bool = False
+
+
+def _is_marked(request: MailRequest[Any]) -> bool:
+    """Whether what is sent says so: a request may make its body in its own way."""
+    if request.method == "GET":
+        return request.query().get("sandboxMode") in (True, "true")
+    try:
+        return msgspec.json.decode(request.payload(), type=_Mark).sandboxMode
+    except msgspec.DecodeError:
+        return False
 
 
 def _was_looked_for(request: MailRequest[Any], error: MailError) -> bool:

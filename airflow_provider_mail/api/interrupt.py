@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -135,11 +135,12 @@ class Workers(Generic[T]):
         future.add_done_callback(self._under_way.discard)
         return future
 
-    def first_done(self, futures: list[Future[T]]) -> set[Future[T]]:
+    def first_done(self, futures: Iterable[Future[T]]) -> set[Future[T]]:
         """Wait until one of the futures is done; returns those that are.
 
         :raises MailInterruptedError: when the work is ended from outside meanwhile.
         """
+        futures = list(futures)
         while not (done := wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done):
             self.interrupt.check()
         return done
@@ -153,8 +154,9 @@ class Workers(Generic[T]):
         self._pool.shutdown(wait=False, cancel_futures=True)
         wait(list(self._under_way), grace)
         self.interrupt.abort()
-        # What cannot be cut, such as the look-up of a name, ends by its own time-out; nobody waits for it.
         wait(list(self._under_way), GRACE_SECONDS)
+        # What cannot be cut, such as the look-up of a name, ends by its own time-out; nobody waits for it.
+        self._pool.shutdown(wait=not self._under_way)
 
     def __enter__(self) -> Self:
         return self

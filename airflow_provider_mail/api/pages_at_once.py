@@ -3,46 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 from airflow_provider_mail.api.base import PagedRequest, PageResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailRejectedError
+from airflow_provider_mail.api.interrupt import Interrupt, Workers
 from airflow_provider_mail.api.paging import Changes, Pager
 
 Item = TypeVar("Item")
 
 
 def pages_at_once(
-    client: MailClient, request: PagedRequest[PageResponse[Item]], at_once: int, changes: Changes = Changes.REFUSE
+    client: MailClient,
+    request: PagedRequest[PageResponse[Item]],
+    at_once: int,
+    changes: Changes = Changes.REFUSE,
+    interrupt: Interrupt | None = None,
 ) -> Generator[list[Item], None, None]:
     """The records of a list, page by page, complete or ending in an error.
 
-    Memory holds a few pages more than are under way. Close the iterator to end early; it waits for what is under way.
+    Memory holds a few pages more than are under way. Close the iterator to end early: what is under way gets
+    two seconds.
 
     :param client: the client whose connections are used by all threads.
     :param request: for the first page.
     :param at_once: pages under way at once; no more than the client's own ``max_in_flight``.
     :param changes: what becomes of the reading when the list changes meanwhile.
+    :param interrupt: ends the reading from outside, such as from ``on_kill`` of an operator.
     :raises MailIncompleteError: when records are missing, or the list has changed and must not.
     :raises MailAnswerError: when the list has no end.
+    :raises MailInterruptedError: the interrupt ended it.
     """
     pager = Pager(request, changes)
     reading = pager.reading
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
     threads = min(at_once, client.config.max_in_flight)
     asked: dict[int, Future[PageResponse[Item]]] = {}
-    with ThreadPoolExecutor(threads, thread_name_prefix="mail-pages") as pool:
+    with Workers[PageResponse[Item]](threads, "mail-pages", interrupt) as workers:
         try:
             while (wanted := pager.next_request) is not None:
                 # Pages are taken in order, so twice as many as can be under way: one that is late holds nobody up.
                 for each in (wanted, *pager.ahead(2 * threads)):
                     index = each.page_index or 1
                     if index not in asked:
-                        asked[index] = pool.submit(client.send, each)
+                        asked[index] = workers.submit(client.send, each)
+                future = asked.pop(wanted.page_index or 1)
+                workers.first_done([future])
                 try:
-                    page = asked.pop(wanted.page_index or 1).result()
+                    page = future.result()
                 except MailRejectedError as refusal:
                     pager.refused(refusal)
                     continue

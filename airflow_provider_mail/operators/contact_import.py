@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.contact_import import ImportPlan, Progress
     from airflow_provider_mail.api.contacts import UpdateMode
+    from airflow_provider_mail.api.interrupt import Interrupt
     from airflow_provider_mail.hooks.import_memory import ImportMemory
     from airflow_provider_mail.hooks.rejects import RejectSpool
 
@@ -80,6 +81,7 @@ class BaseContactImportOperator(MailTask, BaseOperator):
         "rejects_path",
     )
     ui_color = "#e6f1f2"
+    _interrupt: Interrupt | None = None
 
     def __init__(
         self,
@@ -160,8 +162,10 @@ class BaseContactImportOperator(MailTask, BaseOperator):
 
     def _import(self, source: Source, spool: RejectSpool, progress: Progress, memory: ImportMemory | None) -> None:
         from airflow_provider_mail.api.contact_import import import_contacts
+        from airflow_provider_mail.api.interrupt import Interrupt
         from airflow_provider_mail.hooks.progress import ProgressLog
 
+        self._interrupt = Interrupt()
         places, plan = self._plan(source.columns)
         if memory is not None:
             memory.begin(plan, self.hook.config)
@@ -174,6 +178,7 @@ class BaseContactImportOperator(MailTask, BaseOperator):
                 on_progress=ProgressLog(self.log, source.total),
                 progress=progress,
                 memory=memory,
+                interrupt=self._interrupt,
             )
         except BaseException:
             self.log.error(
@@ -186,6 +191,11 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             if memory is not None:
                 # Also when all is accepted: what remains to be done may fail.
                 memory.save()
+
+    def on_kill(self) -> None:
+        """Let the import end: nothing more is sent, and what is under way gets two seconds."""
+        if self._interrupt is not None:
+            self._interrupt.stop()
 
     def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
         """Store what an import that failed had set aside; its own error is the one that counts."""

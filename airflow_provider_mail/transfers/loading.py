@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.api.base import PagedRequest
+    from airflow_provider_mail.api.interrupt import Interrupt
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
@@ -192,6 +193,8 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         total that the service said, otherwise read it again.
     """
 
+    _interrupt: Interrupt | None = None
+
     def __init__(
         self,
         *,
@@ -270,7 +273,13 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
         return {**tables, "records": loaded.rows, "readings": reading, **counts}
 
+    def on_kill(self) -> None:
+        """Let the reading end: no further page is asked for, and what is under way gets two seconds."""
+        if self._interrupt is not None:
+            self._interrupt.stop()
+
     def _load(self, fall_limit: FallLimit | None) -> LoadResult:
+        from airflow_provider_mail.api.interrupt import Interrupt
         from airflow_provider_mail.api.pages_at_once import pages_at_once
         from airflow_provider_mail.api.paging import Changes
         from airflow_provider_mail.warehouse.load import load
@@ -278,7 +287,8 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
         observation = Observation(client, self.sql_hook)
-        pages = pages_at_once(client, self.request(), self.max_in_flight, changes)
+        self._interrupt = Interrupt()
+        pages = pages_at_once(client, self.request(), self.max_in_flight, changes, self._interrupt)
         with closing(pages):
             first = next(pages, None)
             return load(

@@ -32,12 +32,14 @@ from airflow_provider_mail.api.oauth import GetToken
 from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.api.senders import DeleteSender, GetSenders
 from airflow_provider_mail.api.templates import DeleteTemplate
+from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, Driver, Rehearsal, Time, exchange
 
 GOOD = Answer(200, {}, b'{"code": 200}')
 LOST = MailAnswerLostError("the answer was lost", operation="/v5/x")
 READ = GetLists()
+SEND = SendMail(subject="s", content="c", sender_mail="news@example.com", to=Recipient(email="ada@example.com"))
 
 
 def answer(status: int = 200, headers: dict[str, str] | None = None, **body: Any) -> Answer:
@@ -196,6 +198,41 @@ def test_a_send_that_never_arrived_is_not_ambiguous() -> None:
     with pytest.raises(MailConnectError):
         rehearsal.run(exchange(time, retry=RetryRule(attempts=3)).send(request))
     assert len(rehearsal.asked) == 3
+
+
+PAGES = [Answer(status, {}, b"<html>no</html>") for status in (400, 403, 404, 407, 413, 422, 451)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.status))
+def test_a_proxys_page_does_not_say_that_nothing_was_sent(page: Answer) -> None:
+    rehearsal = Rehearsal(in_turn(page), Time())
+    with pytest.raises(MailAmbiguousSendError, match=f"HTTP {page.status}"):
+        rehearsal.run(exchange(rehearsal.time).send(SEND))
+    with pytest.raises(MailError) as raised:
+        Rehearsal(lambda call: page).run(exchange(Time()).send(AddList(list_name="vip")))
+    assert raised.value.may_have_taken_effect, "the name is looked up"
+    if page.status != 413:
+        rehearsal = Rehearsal(in_turn(page, page, GOOD))
+        assert rehearsal.run(exchange(rehearsal.time).send(READ)).code == 200
+
+
+def test_a_401_without_a_code_is_the_services_if_it_reads_nothing_either() -> None:
+    page = Answer(401, {}, b"<html>Unauthorized</html>")
+    rehearsal = Rehearsal(in_turn(page, MailAuthError("no")))
+    with pytest.raises(MailAuthError) as raised:
+        rehearsal.run(exchange(rehearsal.time).send(SEND))
+    assert not raised.value.may_have_taken_effect
+    assert [step.path for step in rehearsal.asked] == [SEND.path, READ.path]
+    for other in (GetLists.response(), MailAnswerLostError("lost")):
+        with pytest.raises(MailAmbiguousSendError, match="HTTP 401"):
+            Rehearsal(in_turn(page, other)).run(exchange(Time()).send(SEND))
+
+
+def test_the_services_own_401_needs_no_question() -> None:
+    rehearsal = Rehearsal(in_turn(answer(401, code=401)))
+    with pytest.raises(MailAuthError):
+        rehearsal.run(exchange(rehearsal.time).send(SEND))
+    assert len(rehearsal.asked) == 1
 
 
 def test_the_credentials_go_where_they_belong() -> None:

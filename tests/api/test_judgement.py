@@ -71,11 +71,11 @@ TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
     (500, coded(200), MailServerError, True, True, 200, "HTTP 500"),
     (502, coded(400), MailRejectedError, False, False, 400, "code 400"),
     (400, coded(500), MailServerError, True, True, 500, "code 500"),
-    (400, coded(200), MailRejectedError, False, False, 200, "HTTP 400"),
+    (400, coded(200), MailAnswerError, True, True, 200, "HTTP 400 with code 200"),
     (429, coded(500), MailRateLimitError, True, False, 500, "HTTP 429"),
-    (429, coded(200), MailRateLimitError, True, False, 200, "HTTP 429"),
+    (429, coded(200), MailAnswerError, True, True, 200, "HTTP 429 with code 200"),
     (401, coded(500), MailAuthError, False, False, 500, "HTTP 401"),
-    (401, coded(200), MailAuthError, False, False, 200, "HTTP 401"),
+    (401, coded(200), MailAnswerError, True, True, 200, "HTTP 401 with code 200"),
     # No JSON object: the status decides.
     (200, HTML, MailAnswerError, True, True, None, "HTTP 200 with no JSON object"),
     (200, b"", MailAnswerError, True, True, None, "no JSON object"),
@@ -90,8 +90,15 @@ TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
     (200, b'{"code": 200, "message": "\xff"}', MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": 200, "message": "\\ud800"}', MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": 200, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", MailAnswerError, True, True, None, "JSON"),
-    (400, HTML, MailRejectedError, False, False, None, "HTTP 400: refused (no JSON: is the connection's host"),
-    (404, HTML, MailRejectedError, False, False, None, "HTTP 404: refused (no JSON"),
+    # A proxy's page, whatever its status, says nothing of what became of the request ...
+    *(
+        (status, body, MailAnswerError, True, True, None, f"HTTP {status} with ")
+        for status in (400, 402, 403, 404, 405, 406, 407, 409, 410, 414, 418, 421, 422, 425, 431, 451, 499)
+        for body in (HTML, b"", b'{"message": "words"}', b'{"code": "x"}')
+    ),
+    (413, HTML, MailRejectedError, False, True, None, "HTTP 413: refused, the request is too large for a proxy"),
+    (413, coded(413), MailRejectedError, False, False, 413, "code 413: refused"),
+    # ... but for 401 (what the service's own holds is not shown) and 429, which are given before anything is done.
     (401, HTML, MailAuthError, False, False, None, "HTTP 401: the service refused the credentials"),
     (408, b"", MailAnswerLostError, True, True, None, "HTTP 408: the service gave up waiting"),
     (429, b"slow down", MailRateLimitError, True, False, None, "HTTP 429: too many requests"),

@@ -133,6 +133,21 @@ def test_reads_go_through_as_ever(request_: MailRequest[Any], service: Emulator,
     assert "sandboxMode" not in entry["body"]
 
 
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"sandboxMode": false}', b'{"email": {"sandboxMode": true}}', b"[true]", b"no JSON"]
+)
+def test_what_cannot_be_marked_is_not_sent(body: bytes, service: Emulator, client: Driver) -> None:
+    """A request that says that it takes the sandbox, and whose body is made in its own way."""
+
+    class Encoded(UpsertContact):
+        def payload(self) -> bytes:
+            return body
+
+    with pytest.raises(MailSandboxError, match="nothing was sent"):
+        client.send(Encoded(email=ADA))
+    assert service.journal.count() == 0
+
+
 def test_every_request_is_in_one_of_the_three() -> None:
     covered = {*map(type, CHECKED), *map(type, REFUSED), *map(type, READS)}
     assert len(covered) == 25

@@ -199,7 +199,11 @@ def test_a_key_refused_in_other_words(make_hook: MakeHook, emulator: Emulator) -
     ("fault", "params", "words"),
     [
         ("html_before", {}, "does not answer as the service does: HTTP 200 with no JSON object"),
-        ("html_before", {"status": 404}, "refuses the request (HTTP 404: refused (no JSON: is the connection's host"),
+        (
+            "html_before",
+            {"status": 404},
+            "does not answer as the service does: HTTP 404 with no JSON object instead of",
+        ),
         ("no_code", {}, "does not answer as the service does: HTTP 200 with an object without a whole-number code"),
         ("http_error_before", {"status": 503}, "has trouble of its own (HTTP 503: the service failed); try again"),
         ("too_many_requests", {}, "has had too many requests; try again later."),
