@@ -48,6 +48,9 @@ class Unchecked:
     def personal(self) -> Iterator[str]:
         return iter(())
 
+    def senders(self) -> Iterator[str]:
+        return iter(())
+
     def query(self) -> dict[str, str]:
         return dict(self.body)
 
