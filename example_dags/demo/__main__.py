@@ -99,7 +99,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
 
 WAITING = """
 Airflow stays up at {url}
-  - Every DAG can be triggered. mail_approval waits for your answer: see its tab "Required Actions".
+  - Every DAG can be triggered. mail_approval waits for your answer: see its "Required Actions".
   - mail_on_campaign_sent starts within half a minute after a campaign of mail_campaign has gone out.
   - Connections and their test button: {url}/connections
   - Tasks link to their campaign at the emulated service, {emulator}

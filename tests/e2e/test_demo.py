@@ -133,7 +133,7 @@ def emulator(demo: Demo) -> EmulatorClient:
 
 
 class Person:
-    """Agrees to what is asked, as in the tab "Required Actions", but takes a while to read it.
+    """Agrees to what is asked, as in "Required Actions", but takes a while to read it.
 
     An answer before the scheduler has heard that the worker is done with the task would fail the task: Airflow takes
     it for one that was killed.
@@ -162,6 +162,7 @@ def all_runs(api: AirflowApi) -> list[Json]:
     return runs
 
 
+@pytest.mark.timeout(600)  # with the start of the demo; on a busy machine
 def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
     """All are triggered at once, after those that the demo itself has run: a second time for some."""
     assert {dag["dag_id"] for dag in api.request("GET", "/dags?limit=100").json()["dags"]} >= DAGS
@@ -210,8 +211,10 @@ def test_what_the_warehouse_holds(demo: Demo) -> None:
             "= (SELECT MIN(mail_name) FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%') "
             "ORDER BY observed_day"
         ).fetchall()
-    assert rows == sorted(rows)
-    assert rows[-1][0] > 0
+    # An open curve: a point for each (emulated) day.
+    assert len(rows) >= 2
+    assert rows == sorted(set(rows))
+    assert rows[0][0] > 0
 
 
 @pytest.fixture
