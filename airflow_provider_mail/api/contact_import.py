@@ -22,7 +22,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row, RowChecker
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
 from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError, MailValidationError
-from airflow_provider_mail.api.import_probe import about_the_account, new_contact
+from airflow_provider_mail.api.import_probe import about_the_account, surely_good
 from airflow_provider_mail.api.interrupt import GRACE_SECONDS, Interrupt, Workers
 
 MOST_REFUSED_ALONE = 50
@@ -358,7 +358,7 @@ class _Courier:
             self._set_aside(alone, refusal, sent)
 
     def _set_aside(self, alone: list[Reject], refusal: MailRejectedError, sent: _Sent) -> None:
-        """Set aside what was refused alone, unless the service would refuse any contact now, with the same code.
+        """Set aside what was refused alone, unless the service would now refuse a good contact too, with the same code.
 
         :param alone: is emptied.
         :param refusal: the last one.
@@ -366,14 +366,15 @@ class _Courier:
         like = None
         if self._accepted_body is not None:
             like = msgspec.json.decode(self._accepted_body)["contactData"][0]
-        row = new_contact(self._plan.properties, like, self._plan.null_value)
-        template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [row]})
-        sent.requests += 1
-        try:
-            self._client.send(_EncodedImport(body=template.payload()))
-        except MailRejectedError as refusal_of_any:
-            if refusal_of_any.code == refusal.code:
-                raise about_the_account(refusal, sent.accepted) from None
+        row = surely_good(self._plan, like)
+        if row is not None:
+            template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [row]})
+            sent.requests += 1
+            try:
+                self._client.send(_EncodedImport(body=template.payload()))
+            except MailRejectedError as refusal_of_any:
+                if refusal_of_any.code == refusal.code:
+                    raise about_the_account(refusal, sent.accepted) from None
         sent.rejects.extend(alone)
         alone.clear()
 

@@ -1,26 +1,33 @@
 """Is it the rows that an import's refusals are about, or the account? Whether a surely good contact is refused as well.
 
 A limit of the account (contacts, credits) is reported like a bad row: the document shows no codes for imports. So the
-service is asked, in sandbox mode, which changes nothing, whether it would take a contact that is new and good.
+service is asked, in sandbox mode, which changes nothing, whether it would take a good contact that is new to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 from airflow_provider_mail.api.contact_rows import Row
+from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import MailRejectedError
 
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.contact_import import ImportPlan
 
-def new_contact(properties: Sequence[str], like: Row | None, missing: str | None) -> Row:
-    """A contact that does not exist.
 
-    :param properties: what its values are, by position.
-    :param like: one that the service has accepted: the values are its own but for what identifies it.
-    :param missing: what is sent for a missing value.
+def surely_good(plan: ImportPlan, like: Row | None) -> Row | None:
+    """A contact that the service takes as long as it takes any; ``None`` where none is known.
+
+    An import that only updates takes those that exist, others those that do not exist: these count against a limit.
+
+    :param like: a row that the service has accepted. A new contact has its values but for what identifies it.
     """
-    values = dict(zip(properties, like or [missing] * len(properties), strict=True))
+    if plan.update_mode is UpdateMode.UPDATE_ONLY:
+        return like
+    missing = plan.null_value
+    values = dict(zip(plan.properties, like or [missing] * len(plan.properties), strict=True))
     if "email" in values:
         email = values["email"] or ""
         values["email"] = f"{token_hex(8)}@{email.rpartition('@')[2] if '@' in email else 'example.com'}"
@@ -35,7 +42,7 @@ def about_the_account(refusal: MailRejectedError, accepted: int) -> MailRejected
     :param accepted: rows of the chunk that the service took before.
     """
     return MailRejectedError(
-        f"{refusal}. The service would refuse any new contact now, a good one as well, so the rows are not the reason: "
+        f"{refusal}. The service would refuse any contact now, a good one as well, so the rows are not the reason: "
         f"is the account at a limit? No row is set aside for it; {accepted} rows of this chunk were accepted before",
         operation=refusal.operation,
         status=refusal.status,

@@ -289,6 +289,25 @@ def test_what_is_asked_about_the_account_changes_nothing(
     assert emulator.contact_count() == 35
 
 
+def test_an_import_that_only_updates_is_judged_by_a_contact_that_exists(job: Import, emulator: Emulator) -> None:
+    for number in range(1, 31):
+        emulator.add_contact(address(number))
+    emulator.change_settings(refused_addresses=(address(3),))
+    job.run(people(30), chunk_size=30, update_mode=UpdateMode.UPDATE_ONLY)
+
+    assert [reject.row_number for reject in job.rejects] == [3]
+    (asked,) = [entry["body"] for entry in emulator.journal.entries(IMPORTS) if entry["body"].get("sandboxMode")]
+    assert asked["contactData"][0][0] in {address(number) for number in range(1, 31) if number != 3}
+
+
+def test_an_import_that_only_updates_and_finds_nobody_is_not_judged_at_all(job: Import, emulator: Emulator) -> None:
+    emulator.faults.add("code_before", IMPORTS, count=None, code=404, message="there is no such contact")
+    job.run(people(4), update_mode=UpdateMode.UPDATE_ONLY)
+
+    assert [reject.row_number for reject in job.rejects] == [1, 2, 3, 4]
+    assert not any(entry["body"].get("sandboxMode") for entry in emulator.journal.entries(IMPORTS))
+
+
 def test_what_the_service_says_beside_success_is_counted_and_logged(
     job: Import, emulator: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
