@@ -369,25 +369,27 @@ class _Courier:
         row = surely_good(self._plan, like)
         if row is not None:
             template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [row]})
-            sent.requests += 1
-            try:
-                self._client.send(_EncodedImport(body=template.payload()))
-            except MailRejectedError as refusal_of_any:
-                if refusal_of_any.code == refusal.code:
-                    raise about_the_account(refusal, sent.accepted) from None
+            outcome = self._request(template.payload(), sent)
+            if isinstance(outcome, MailRejectedError) and outcome.code == refusal.code:
+                raise about_the_account(refusal, sent.accepted)
         sent.rejects.extend(alone)
         alone.clear()
 
     def _post(self, body: bytes, rows: int, sent: _Sent) -> MailRejectedError | None:
+        outcome = self._request(body, sent)
+        if isinstance(outcome, MailRejectedError):
+            return outcome
+        sent.accepted += rows
+        sent.remarks += bool(outcome.message)
+        self._accepted_body = body
+        return None
+
+    def _request(self, body: bytes, sent: _Sent) -> MailResponse | MailRejectedError:
         sent.requests += 1
         try:
-            response = self._client.send(_EncodedImport(body=body))
+            return self._client.send(_EncodedImport(body=body))
         except MailInterruptedError:
             sent.requests -= 1
             raise
         except MailRejectedError as refusal:
             return refusal
-        sent.accepted += rows
-        sent.remarks += bool(response.message)
-        self._accepted_body = body
-        return None
