@@ -146,6 +146,37 @@ def _is_address(word: str, but: Collection[str]) -> bool:
     return "@" in word[1:-1] and word.rstrip(".!?").casefold() not in but
 
 
+MEMORY_RATIO = 4
+"""So many times ``max_answer_bytes`` may an answer take in memory when it is decoded."""
+
+# Bytes in memory, roughly and rather too many: of an object with its model, of a field with its name, of other values.
+_MEMORY = ((b"{", 700), (b":", 100), (b",", 64), (b"[", 64))
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOTALL)
+"""So many texts with what stands before them: some megabytes of memory to take them out, at the speed of ``re``."""
+
+
+def takes_more_memory(body: bytes, most: int) -> bool:
+    """Whether the values of a JSON text may take more memory than allowed.
+
+    They can take thirty times the text's size, and that a thousand times what was received: ``{},{},{}``.
+    """
+    if _memory(body) <= most:
+        return False
+    # What stands in texts does not count: contents of mails are full of these characters.
+    needed = end = 0
+    for part in _PART.finditer(body):
+        needed += _memory(_TEXT.sub(b"", part[0]))
+        end = part.end()
+        if needed > most:
+            return True
+    return needed + _memory(body[end:]) > most
+
+
+def _memory(body: bytes) -> int:
+    return sum(body.count(mark) * size for mark, size in _MEMORY)
+
+
 class Collector:
     """Takes an answer's body in piece by piece and unpacks it, within bounds of size.
 
@@ -203,5 +234,16 @@ class Collector:
             return piece
 
     def answer(self) -> Answer:
-        """The whole answer."""
-        return Answer(self._status, self._headers, self._into.rest() if self._into else b"".join(self._pieces))
+        """The whole answer.
+
+        :raises MailAnswerError: when decoding it would take too much memory.
+        """
+        body = self._into.rest() if self._into else b"".join(self._pieces)
+        most = MEMORY_RATIO * self._most
+        if takes_more_memory(body, most):
+            raise MailAnswerError(
+                f"{self._operation}: the answer holds so many values that they would take more than {most} bytes of "
+                "memory: ask for less at once",
+                operation=self._operation,
+            )
+        return Answer(self._status, self._headers, body)

@@ -24,6 +24,9 @@ SMALL = 1 << 17
 PIECE = 1 << 17
 """Bytes of the list that are decoded at a time; more where an element is longer."""
 
+MAX_ELEMENT = 1 << 22
+"""Bytes of one element of the list: a longer one is none of the service's, and would be decoded as a whole."""
+
 _MOST_ENDS = 64
 """So many places are tried for each end; an honest answer has one or two."""
 
@@ -99,6 +102,8 @@ class ListFile:
             if position == self._last:
                 break
             if (found := _cut_off(buffer, decode)) is None:
+                if len(buffer) > MAX_ELEMENT:
+                    raise ValueError("an element of the list is too long")
                 wanted = len(buffer)  # twice as much each time, or a long element would take for ever
                 continue
             elements, buffer = found

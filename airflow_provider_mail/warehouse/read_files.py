@@ -26,8 +26,10 @@ SUFFIXES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 FORMATS = ("csv", "jsonl", "parquet")
 
-MOST_LINE_BYTES = 10_000_000
-"""In one line of JSON: a longer one is another kind of file, and would be read as a whole."""
+MAX_ROW = 1_000_000
+"""Characters in one row of CSV, bytes in one line of JSON Lines. A longer one is another kind of file, and would be
+read as a whole.
+"""
 
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
 
@@ -155,13 +157,28 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     encoding = "utf-8-sig" if form.utf8 else form.encoding
     # It must not close what somebody else has opened, also when it is thrown away.
     text = io.TextIOWrapper(io.BufferedReader(_Borrowed(file), 1 << 20), encoding=encoding, newline="")
-    reader = csv.reader(text, delimiter=form.delimiter, strict=True)
+    row, size = 1, 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        while piece := text.readline(MAX_ROW):
+            # A quoted value may go on in the next line.
+            size += len(piece)
+            if size >= MAX_ROW:
+                raise WarehouseError(
+                    f"row {row} is longer than {MAX_ROW:,} characters: is a quotation mark not closed, or is it no CSV?"
+                )
+            yield piece
+
+    reader = csv.reader(lines(), delimiter=form.delimiter, strict=True)
 
     def rows() -> Iterator[Row]:
+        nonlocal row, size
         line[0] = 1
         try:
             for values in reader:
                 line[0] = reader.line_num + 1
+                row, size = row + 1, 0
                 if values:
                     # CSV has no other form for a value that is missing.
                     yield tuple(value or None for value in values)
@@ -210,10 +227,10 @@ def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[
     plain = io.BufferedReader(_Borrowed(file), 1 << 20)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     utf8 = form.utf8
-    while text := plain.readline(MOST_LINE_BYTES):
+    while text := plain.readline(MAX_ROW):
         line[0] += 1
-        if len(text) == MOST_LINE_BYTES:
-            raise WarehouseError(f"is longer than {MOST_LINE_BYTES:,} bytes: is it one JSON object a line?")
+        if len(text) == MAX_ROW:
+            raise WarehouseError(f"is longer than {MAX_ROW:,} bytes: is it one JSON object a line?")
         if line[0] == 1:
             text = text.removeprefix(b"\xef\xbb\xbf")
         if not text.isspace():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import socket
 import subprocess
 import time
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail.api.answers import takes_more_memory
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -179,6 +181,49 @@ def test_a_huge_body_ends_early_and_takes_little_memory(
     finally:
         tracemalloc.stop()
     assert peak < 8_000_000
+
+
+NESTED = b"[" * 50 + b"]" * 50 + b","
+BOMBS = {
+    "objects": (b'{"code": 200, "lists": [', b"{},", b"{}]}"),
+    "objects of another list": (b'{"code": 200, "x": [', b"{},", b"{}]}"),
+    "lists": (b'{"code": 200, "x": [', b"[],", b"[]]}"),
+    "nested lists": (b'{"code": 200, "x": [', NESTED, b"0]}"),
+    "numbers": (b'{"code": 200, "x": [', b"1.5,", b"0]}"),
+    "objects behind a text": (b'{"code": 200, "message": "\\"{", "lists": [', b'{"ListName":""},', b"{}]}"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_an_answer_of_very_many_values_takes_little_memory(
+    bomb: str, wire: Wire, connect: Callable[..., Driver]
+) -> None:
+    """Within the limits of size, as received and unpacked, and a hundred times as large when decoded."""
+    begin, piece, end = BOMBS[bomb]
+    body = begin + piece * (3_500_000 // len(piece)) + end
+    wire.answer = http(gzip.compress(body), "200 OK", "Content-Encoding: gzip")
+    client = connect(wire.base_url, retry=ONCE, max_answer_bytes=4_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MailAnswerError, match="so many values"):
+            client.send(READ)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_answer_of_large_texts_is_none_of_very_many_values(wire: Wire, connect: Callable[..., Driver]) -> None:
+    text = json.dumps('<style>a{b:c},[d]{e:f}</style>\n"' * 100_000)
+    wire.answer = http(f'{{"code": 200, "lists": [{{"ListName": {text}}}]}}'.encode())
+    client = connect(wire.base_url, retry=ONCE, max_answer_bytes=4_000_000)
+    assert len(client.send(READ).records[0].list_name) == 3_200_000
+
+
+@pytest.mark.parametrize(
+    "text", [b'"' * 1_000_001, b'"' + rb"\"" * 1_000_000, b'"' + b"\\" * 1_000_001, b"{" * 2_000_000]
+)
+def test_looking_for_texts_takes_no_longer_than_the_answer_is_long(text: bytes) -> None:
+    takes_more_memory(text, 0)
 
 
 def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:

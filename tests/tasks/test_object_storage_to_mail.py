@@ -276,7 +276,7 @@ def test_a_broken_line_is_named_and_not_shown(
     bad: bytes,
     words: str,
 ) -> None:
-    monkeypatch.setattr("airflow_provider_mail.warehouse.read_files.MOST_LINE_BYTES", 1_000)
+    monkeypatch.setattr("airflow_provider_mail.warehouse.read_files.MAX_ROW", 1_000)
     rows = [(f"u{number}@example.com",) for number in range(1000)]
     make = csv_file if name.endswith("csv") else jsonl_file
     memory.pipe_file(f"/{name}", make(rows, ["email"]) + bad + make(rows[:3], ["email"]))
