@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.waiting import Look
 
 Command = Callable[[Namespace], None]
+
+STATUS_NAMES = {status.value: status.name.lower() for status in MailStatus}
 
 
 def command(function: Command) -> Command:
@@ -54,11 +58,24 @@ def fail(sentence: str) -> None:
     raise SystemExit(1)
 
 
-def show(rows: Sequence[dict[str, Any]], output: str) -> None:
-    """Print rows as Airflow's own commands do."""
-    from airflow.cli.simple_table import AirflowConsole
+def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
+    """Print for people, as Airflow's own commands do, or for programs.
 
-    AirflowConsole().print_as(data=list(rows), output=output)
+    :param rows: for people, with headings and words.
+    :param output: ``table`` and ``plain`` are for people, ``json`` and ``yaml`` for programs.
+    :param data: for programs: one object for one thing, a list for many, with names in snake_case, numbers as numbers,
+        times in ISO 8601 and ``None`` for what is not known. Airflow's own printer would make text of it all.
+    """
+    if output == "json":
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+    elif output == "yaml":
+        import yaml  # type: ignore[import-untyped]  # comes with Airflow, which has no stubs for it
+
+        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+    else:
+        from airflow.cli.simple_table import AirflowConsole
+
+        AirflowConsole().print_as(data=list(rows), output=output)
 
 
 @command
@@ -82,9 +99,11 @@ def campaigns(args: Namespace) -> None:
         page_size=100,
     )
     hook = MailHook(args.conn_id)
-    found = [_row(each, args.all_team) for page in hook.get_conn().pages(request) for each in page]
-    found.sort(key=lambda row: row["send time"], reverse=True)
-    show(found[: args.limit], args.output)
+    found = [each for page in hook.get_conn().pages(request) for each in page]
+    never = datetime.min.replace(tzinfo=UTC)
+    found.sort(key=lambda each: each.send_by_date_time or never, reverse=True)
+    shown = found[: args.limit]
+    show([_row(each, args.all_team) for each in shown], args.output, [_object(each) for each in shown])
     if len(found) > args.limit:
         print(f"The newest {args.limit} of {len(found)}; --limit shows more.", file=sys.stderr)
 
@@ -103,9 +122,8 @@ def campaign(args: Namespace) -> None:
     assert found is not None
     row = {"name": found.mail_name, **_row(found, team=True)}
     row |= {name: value for name, value in _details(found).items() if value}
-    show(
-        [row] if args.output != "table" else [{"field": key, "value": value} for key, value in row.items()], args.output
-    )
+    table = [{"field": key, "value": value} for key, value in row.items()]
+    show(table if args.output == "table" else [row], args.output, _object(found))
 
 
 @command
@@ -159,9 +177,28 @@ def _row(campaign: Campaign, team: bool) -> dict[str, Any]:
     }
 
 
+def _object(campaign: Campaign) -> dict[str, Any]:
+    """A campaign for programs."""
+    stats, send_time = campaign.mail_stats or MailStats(), campaign.send_by_date_time
+    return {
+        "mail_name": campaign.mail_name,
+        "team_name": campaign.team_name,
+        "mail_status": campaign.mail_status,
+        "status": STATUS_NAMES.get(campaign.mail_status),
+        "send_time": send_time.astimezone(UTC).isoformat() if send_time else None,
+        **{name: getattr(stats, name) for name in MailStats.model_fields},
+        "subject": campaign.subject,
+        "sender_mail": campaign.sender_mail,
+        "send_list_names": list(campaign.rcpt_list_names or []),
+        "repel_list_names": list(campaign.repel_list_names or []),
+        "task_type": campaign.task_type,
+        "guid": campaign.guid,
+        "reviewer_name": campaign.reviewer_name,
+    }
+
+
 def _status(number: int) -> str:
-    known = {status.value: status.name.lower() for status in MailStatus}
-    return f"{known[number]} ({number})" if number in known else str(number)
+    return f"{STATUS_NAMES[number]} ({number})" if number in STATUS_NAMES else str(number)
 
 
 def _details(campaign: Campaign) -> dict[str, Any]:

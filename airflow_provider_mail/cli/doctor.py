@@ -49,7 +49,7 @@ def doctor(args: Namespace) -> None:
             if each.fix:
                 print(f"{'':<11}  {'fix:':<10}  {each.fix}")
     else:
-        show([asdict(each) for each in found], args.output)
+        show([], args.output, [asdict(each) for each in found])
     failing = ("error", "warning") if args.strict else ("error",)
     if any(each.level in failing for each in found):
         raise SystemExit(1)

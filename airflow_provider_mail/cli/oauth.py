@@ -87,6 +87,7 @@ def status(args: Namespace) -> None:
     fields = fields_of(connection)
     kind = fields.get("auth_type", "api_key")
     row = {"connection": args.conn_id, "authentication": kind}
+    data: dict[str, Any] = {"conn_id": args.conn_id, "auth_type": kind}
     if kind == "oauth":
         obtained, left = fields.get("oauth_obtained_at"), seconds_left(fields)
         known = obtained is not None
@@ -95,7 +96,14 @@ def status(args: Namespace) -> None:
             "obtained": _ago(obtained) if obtained else "not by the login command",
             "life": _life(left) if known or left is not None else "is not known",
         }
-    show([row], args.output)
+        data |= {
+            "token_stored": bool(fields.get("access_token")),
+            "obtained_at": obtained,
+            "expires_at": fields.get("oauth_expires_at"),
+            "is_permanent": left is None if known or left is not None else None,
+            "seconds_left": None if left is None else round(left),
+        }
+    show([row], args.output, data)
 
 
 def is_stored(conn_id: str) -> bool:

@@ -100,8 +100,8 @@ def test_approved(page: Page, emulator: Emulator, stored: dict[str, Any], monkey
     with running("oauth", "status", "--conn-id", CONN, "-o", "json") as terminal:
         status, printed = terminal.end()
     assert status == 0, printed
-    assert '"token": "stored"' in printed
-    assert "is good for another 3 hours" in printed
+    assert '"token_stored": true' in printed
+    assert '"is_permanent": false' in printed
     assert token not in printed
 
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")

@@ -23,6 +23,11 @@ class Said:
     err: str
 
     @property
+    def data(self) -> Any:
+        """Of JSON output."""
+        return json.loads(self.out)
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         return json.loads(self.out)
 

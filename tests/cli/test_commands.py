@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.client import EmulatorClient
@@ -50,34 +51,42 @@ def test_a_connection_that_is_not_there(command: Command, arguments: tuple[str, 
 def test_campaigns_newest_first(command: Command, service: Emulator) -> None:
     said = command("campaigns", "-o", "json")
     # The draft is from today.
-    assert [row["name"] for row in said.rows] == ["spring draft", "other", "summer", "spring"]
-    assert said.rows[2] == {
-        "name": "summer",
-        "status": "complete (2)",
-        "send time": "2026-06-01 08:00:00 UTC",
-        **{key: said.rows[2][key] for key in ("delivered", "opened", "clicked")},
-        "sent": "700",
+    assert [row["mail_name"] for row in said.rows] == ["spring draft", "other", "summer", "spring"]
+    summer = said.rows[2]
+    known = {key: summer[key] for key in ("mail_name", "mail_status", "status", "send_time", "sent_count")}
+    assert known == {
+        "mail_name": "summer",
+        "mail_status": 2,
+        "status": "complete",
+        "send_time": "2026-06-01T08:00:00+00:00",
+        "sent_count": 700,
     }
+    assert all(isinstance(count, int) for key, count in summer.items() if key.endswith("_count"))
+    assert said.rows[0]["sent_count"] is None
+    assert yaml.safe_load(command("campaigns", "-o", "yaml").out) == said.rows
     table = command("campaigns").out
     assert "summer" in table
     assert "complete (2)" in table
+    assert "2026-06-01 08:00:00 UTC" in table
 
 
 def test_some_campaigns(command: Command, service: Emulator) -> None:
-    assert {row["name"] for row in command("campaigns", "--name", "spring", "-o", "json").rows} == {
+    assert {row["mail_name"] for row in command("campaigns", "--name", "spring", "-o", "json").rows} == {
         "spring",
         "spring draft",
     }
-    assert [row["name"] for row in command("campaigns", "--status", "sending", "-o", "json").rows] == ["other"]
+    assert [row["mail_name"] for row in command("campaigns", "--status", "sending", "-o", "json").rows] == ["other"]
     said = command("campaigns", "--limit", "1", "-o", "json")
-    assert [row["name"] for row in said.rows] == ["spring draft"]
+    assert [row["mail_name"] for row in said.rows] == ["spring draft"]
     assert "The newest 1 of 4" in said.err
     assert "--limit" in command("campaigns", "--limit", "0").err
 
 
 def test_one_campaign(command: Command, service: Emulator) -> None:
-    (row,) = command("campaign", "spring", "-o", "json").rows
-    assert (row["name"], row["status"], row["sent"]) == ("spring", "complete (2)", "500")
+    row = command("campaign", "spring", "-o", "json").data
+    assert (row["mail_name"], row["mail_status"], row["sent_count"]) == ("spring", 2, 500)
+    assert row in command("campaigns", "-o", "json").rows, "the same object in both"
+    assert row["send_list_names"] == []
     assert "500" in command("campaign", "spring").out
     said = command("campaign", "sprin")
     assert (said.status, said.err) == (1, "There is no campaign 'sprin'.\n")
@@ -87,7 +96,7 @@ def test_watching_one(command: Command, service: Emulator) -> None:
     service.plan_campaign("other", looks=3)
     said = command("campaign", "other", "--watch", "--interval", "0.05", "-o", "json")
     assert said.status == 0
-    assert said.rows[0]["status"] == "complete (2)"
+    assert said.data["status"] == "complete"
     assert "has mailStatus 1" in said.err
     assert "has gone out" in said.err
 

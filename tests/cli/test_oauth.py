@@ -102,11 +102,18 @@ def test_the_token_is_stored_and_works(
     assert command("check", "-c", CONN).status == 0
     assert emulator.journal.entries("lists/get")[-1]["auth"] == "oauth"
 
-    (row,) = command("oauth", "status", "-c", CONN, "-o", "json").rows
-    assert row["authentication"] == "oauth"
-    assert row["token"] == "stored"
-    assert row["life"] == "is permanent"
-    assert re.fullmatch(r"\d+ seconds ago", row["obtained"])
+    status = command("oauth", "status", "-c", CONN, "-o", "json").data
+    obtained = datetime.datetime.fromisoformat(status.pop("obtained_at"))
+    assert abs((datetime.datetime.now(datetime.UTC) - obtained).total_seconds()) < 300
+    assert status == {
+        "conn_id": CONN,
+        "auth_type": "oauth",
+        "token_stored": True,
+        "expires_at": None,
+        "is_permanent": True,
+        "seconds_left": None,
+    }
+    assert re.search(r"stored +\| \d+ seconds ago +\| is permanent", command("oauth", "status", "-c", CONN).out)
 
 
 def test_pasting_the_address(
@@ -382,5 +389,7 @@ def test_the_hook_does_not_warn_of_a_long_life(
     stored(auth_type="oauth", access_token=emulator.issue_token(), oauth_expires_at=ends.isoformat())
     assert MailHook(CONN).config.auth_type == "oauth"
     assert "oauth login" not in "".join(capfd.readouterr())
-    (row,) = command("oauth", "status", "-c", CONN, "-o", "json").rows
-    assert row["life"] == "is good for another 3 hours"
+    status = command("oauth", "status", "-c", CONN, "-o", "json").data
+    assert status["expires_at"] == ends.isoformat()
+    assert status["seconds_left"] == pytest.approx(3 * 3600, abs=120)
+    assert "is good for another 3 hours" in command("oauth", "status", "-c", CONN).out
