@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Collection, Mapping
@@ -106,7 +107,12 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
-        return None
+        try:
+            # NaN and halves of surrogate pairs are no JSON, but one in one field must not make the whole unreadable:
+            # whoever needs the field refuses it by its name.
+            value = json.loads(body.decode())
+        except (ValueError, RecursionError):
+            return None
     return value if isinstance(value, dict) else None
 
 

@@ -125,6 +125,26 @@ class FallError(WarehouseError):
         self.after = after
 
 
+class UnstorableError(WarehouseError):
+    """A row holds what the database cannot keep, or what cannot be true.
+
+    :param row: its number in what was read, from 1.
+    :param column: of the table.
+    :param reason: without the value.
+    """
+
+    def __init__(self, message: str, *, row: int = 0, column: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.row = row
+        self.column = column
+        self.reason = reason
+
+    @classmethod
+    def of(cls, row: int, column: str, reason: str) -> UnstorableError:
+        """The error that says so."""
+        return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
+
+
 def words(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
     """Say what a driver's exception says, without the values of rows and parameters.
 

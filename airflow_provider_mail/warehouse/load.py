@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialect import Dialect, FallLimit, Job, LoadResult, connected, database
 from airflow_provider_mail.warehouse.duckdb import DuckDb
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.mysql import MySql
 from airflow_provider_mail.warehouse.portable import NOT_ENFORCING, Portable
 from airflow_provider_mail.warehouse.postgres import Postgres
@@ -125,6 +125,8 @@ def load(
             error.__traceback__
         )
     # Outside of `except`, so that the driver's exception, full of values, does not hang on to it.
+    if isinstance(job.source.error, UnstorableError):
+        job.source.error.args = (str(dialect.error(str(job.source.error))),)
     raise job.source.error or failure
 
 

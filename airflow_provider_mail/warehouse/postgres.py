@@ -162,7 +162,7 @@ class Postgres(Staged):
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
         number = count(1)
-        for columns in self.job.source.columns(Encoder(self.table, _COPIED, null=_NULL)):
+        for columns in self.job.source.columns(Encoder(self.table, _COPIED, null=_NULL, nul=False)):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
 

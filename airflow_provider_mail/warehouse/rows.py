@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.table import Column, Table
 
 Convert = Callable[[Sequence[Any]], Iterable[Any]]
@@ -31,6 +31,8 @@ _ACCEPTED: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "json": ((object,), ()),
 }
 
+
+_RANGES = {"integer": (-(2**31), 2**31 - 1), "bigint": (-(2**63), 2**63 - 1)}
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -92,17 +94,19 @@ class Encoder:
 
     :param converts: by the name of a type, what makes of values what the driver takes; absent: taken as they are.
     :param null: what the driver takes for NULL.
+    :param nul: whether texts may hold the character NUL.
     """
 
-    def __init__(self, table: Table, converts: Mapping[str, Convert], null: object = None) -> None:
+    def __init__(self, table: Table, converts: Mapping[str, Convert], null: object = None, *, nul: bool = True) -> None:
         self._table = table
         self._converts = converts
         self._null = null
+        self._nul = nul
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Encode rows from row `number` (it counts from 1) on; one sequence of values per column.
 
-        :raises WarehouseError: naming row and column, never the value.
+        :raises UnstorableError: naming row and column, never the value.
         """
         columns = self._table.columns
         for row, width in enumerate(map(len, rows), number):
@@ -116,7 +120,7 @@ class Encoder:
         if not all(fits(column, kind) for kind in kinds):
             row, kind = next((row, type(value)) for row, value in enumerate(values) if not fits(column, type(value)))
             got = "nothing" if kind is type(None) else kind.__name__
-            raise WarehouseError(f"row {number + row}, column {column.name}: needs {column.type.name}, got {got}")
+            raise UnstorableError.of(number + row, column.name, f"needs {column.type.name}, got {got}")
         given = [value for value in values if value is not None] if type(None) in kinds else values
         convert = self._converts.get(column.type.name)
         made = _converted(convert, given) if convert else given
@@ -126,11 +130,69 @@ class Encoder:
                 row for row, value in enumerate(values) if value is not None and not _converted(convert, [value])
             )
             need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
-            raise WarehouseError(f"row {number + row}, column {column.name}: needs {need}")
+            reason = _text_problem(values[row], nul=True) if column.type.name in ("text", "json") else None
+            raise UnstorableError.of(number + row, column.name, reason or f"needs {need}")
+        if made and not self._storable(column, given, made):
+            for row, value in enumerate(values):
+                if value is not None and (reason := self._problem(column, value)):
+                    raise UnstorableError.of(number + row, column.name, reason)
         if given is values:
             return made
         rest = iter(made)
         return [self._null if value is None else next(rest) for value in values]
+
+    def _storable(self, column: Column, given: Sequence[Any], made: Sequence[Any]) -> bool:
+        """Whether all of them are surely right; quick, since there is hardly ever anything to find."""
+        kind = column.type.name
+        if kind in _RANGES:
+            least, most = _RANGES[kind]
+            lowest = least if column.least is None else max(least, column.least)
+            return bool(lowest <= min(given) and max(given) <= most)
+        if kind in ("text", "json"):
+            together = "".join(made)
+            return (together.isascii() or _encodes(together)) and (
+                self._nul or ("\x00" not in together and (kind == "text" or "\\u0000" not in together))
+            )
+        return True
+
+    def _problem(self, column: Column, value: Any) -> str | None:
+        """Why a value cannot be stored."""
+        kind = column.type.name
+        if kind in _RANGES:
+            if column.least is not None and value < column.least:
+                return f"is less than {column.least}, which cannot be true: the service's error"
+            least, most = _RANGES[kind]
+            return None if least <= value <= most else f"is too large for {kind}"
+        return _text_problem(value, nul=self._nul)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text_problem(value: Any, *, nul: bool) -> str | None:
+    """What is wrong with a text, or with one somewhere in a JSON value; names the field there."""
+    if isinstance(value, str):
+        if not _encodes(value):
+            return "holds half a surrogate pair, which is no character"
+        return "holds the character NUL, which the database cannot keep" if not nul and "\x00" in value else None
+    if isinstance(value, float) and value - value != 0:
+        return "holds NaN or infinity, which JSON cannot say"
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for name, item in items:
+        if (reason := _text_problem(name, nul=nul)) is not None:
+            return f"the name of a field {reason}"
+        if (reason := _text_problem(item, nul=nul)) is not None:
+            return f"field {name!r} {reason}" if isinstance(name, str) else f"item {name} {reason}"
+    return None
 
 
 def _converted(convert: Convert, values: Sequence[Any]) -> Sequence[Any] | None:

@@ -44,6 +44,7 @@ class Column:
     :param comment: what it means, with the unit; kept in the database where that has comments.
     :param observed: the column says when the service was asked. A newer observation replaces an older one, never the
         other way round, and a row in which nothing else is new does not count as changed.
+    :param least: the smallest number that can be true, such as 0 for a count.
     :param gone: the column says since when the service does not have the row any more. Loads set and clear it; the rows
         that they bring have none.
     """
@@ -54,6 +55,7 @@ class Column:
     nullable: bool = False
     observed: bool = False
     gone: bool = False
+    least: int | None = None
 
     def __post_init__(self) -> None:
         # Plain names need no quotes anywhere, and cannot break out of a statement.

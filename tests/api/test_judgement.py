@@ -16,6 +16,7 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api.answers import Answer, judge
 from airflow_provider_mail.api.base import MailRequest, MailResponse, PageResponse, Resource
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
+from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -84,11 +85,9 @@ TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
     (200, b"[200]", MailAnswerError, True, True, None, "no JSON object"),
     (200, b"200", MailAnswerError, True, True, None, "no JSON object"),
     (200, b"null", MailAnswerError, True, True, None, "no JSON object"),
-    (200, b'{"code": NaN}', MailAnswerError, True, True, None, "no JSON object"),
+    (200, b'{"code": NaN}', MailAnswerError, True, True, None, "an object without a whole-number code"),
     (200, b'{"code": 1e999}', MailAnswerError, True, True, None, "without a whole-number code"),
-    (200, b'{"code": 200, "x": Infinity}', MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": 200, "message": "\xff"}', MailAnswerError, True, True, None, "no JSON object"),
-    (200, b'{"code": 200, "message": "\\ud800"}', MailAnswerError, True, True, None, "no JSON object"),
     (200, b'{"code": 200, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", MailAnswerError, True, True, None, "JSON"),
     # A proxy's page, whatever its status, says nothing of what became of the request ...
     *(
@@ -277,3 +276,31 @@ def test_any_fields_of_a_success_end_in_a_response_or_a_mail_error(
     request: MailRequest[Any], fields: dict[str, Any]
 ) -> None:
     only_mail_errors(request, Answer(200, {}, json.dumps({**fields, "code": 200}, allow_nan=True).encode()))
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"openCount": float("nan")}, r"mailStatsList\[1\]\.openCount: .*finite"),
+        ({"mailSendDate": float("inf")}, r"mailStatsList\[1\]\.mailSendDate: "),
+    ],
+)
+def test_a_number_that_is_none_is_named(record: dict[str, Any], words: str) -> None:
+    counts = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
+    right = {"mailName": "a", "mailSendDate": 1, **dict.fromkeys(counts, 1)}
+    body = json.dumps({"code": 200, "mailStatsList": [right, {**right, "mailName": "b", **record}]}).encode()
+    request = GetCampaignStats(start_date="2026-01-01", end_date="2026-01-02")
+    with pytest.raises(MailAnswerError, match=words):
+        judge(request, Answer(200, {}, body))
+
+
+def test_what_is_no_json_spoils_nothing_but_itself() -> None:
+    assert judge(REQUEST, Answer(200, {}, b'{"code": 200, "x": Infinity}')).code == 200
+    assert judge(REQUEST, Answer(200, {}, b'{"code": 200, "message": "\\ud800"}')).code == 200
+
+
+def test_half_a_surrogate_pair_spoils_its_field_alone() -> None:
+    body = b'{"code": 200, "message": "\\ud800", "contactList": [{"id": "1", "name": "\\ud800"}, {"id": "2"}]}'
+    page = judge(GetListContacts(list_name="news"), Answer(200, {}, body))
+    assert [contact.id for contact in page.records] == ["1", "2"]
+    assert page.records[0].name == "\ud800"
