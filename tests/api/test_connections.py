@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import socket
 import threading
@@ -29,7 +30,7 @@ from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.test_hostile_answers import certificate
-from tests.api.test_sandbox import CHECKED, REFUSED
+from tests.api.test_sandbox import CHECKED, READS, REFUSED
 from tests.api.wire import Wire, read_request
 
 READ = GetLists()
@@ -214,6 +215,26 @@ def test_a_response_that_drips_ends_in_time_wherever_it_drips(
         connect(wire.base_url, retry=ONCE, timeout=0.1).send(READ)
     wire.join()
     assert dripping.seconds < 5
+
+
+@pytest.mark.parametrize("request_", [*CHANGES, *READS], ids=lambda request: type(request).__name__)
+def test_no_operation_is_held_up_or_swells(
+    request_: MailRequest[Any], wire: Wire, connect: Callable[..., Driver]
+) -> None:
+    """Each of them against a drip, a flood and a bomb: an error that says what may have happened, soon, and small."""
+    parts = [*DRIPS.values()]
+    number = [*CHANGES, *READS].index(request_)
+    client = connect(wire.base_url, retry=ONCE, timeout=0.05, max_answer_bytes=100_000)
+    bomb = gzip.compress(b'{"code": 200, "x": [' + b"{}," * 30_000 + b"0]}")
+    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
+    for answer in (Dripping(*parts[number % len(parts)]), Dripping(b"", b"HTTP/1.1 100 \r\n\r\n" * 50), head + bomb):
+        wire.answer = answer
+        with pytest.raises(MailError) as raised:
+            client.send(request_)
+        assert raised.value.may_have_taken_effect
+        wire.join()
+        assert not isinstance(answer, Dripping) or answer.seconds < 5
+    assert len(wire.requests) == 3
 
 
 def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:

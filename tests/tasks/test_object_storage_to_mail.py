@@ -264,7 +264,7 @@ SECRET = b"hush@example.com"
         ("a.jsonl", b'{"email": "' + b"x" * 2_000 + b'"}\n', "line 1001: is longer than 1,000 bytes"),
         ("a.csv", b"\xff%s\n" % SECRET, "line 1002: is not utf-8 (the encoding argument"),
         ("a.csv", b'"%s"x\n' % SECRET, "line 1002: is no CSV with ',' between the values"),
-        ("a.csv", b'"%s\n' % SECRET + b"y" * 140_000, "line 1002: is no CSV with ',' between the values"),
+        ("a.csv", b'"%s\n' % SECRET + b"y" * 140_000, "line 1002: row 1002 is longer than 1,000 characters"),
     ],
 )
 def test_a_broken_line_is_named_and_not_shown(
