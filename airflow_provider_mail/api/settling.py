@@ -6,6 +6,7 @@ long enough, or when the campaign is old enough.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -13,7 +14,15 @@ from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.stats import DAY, campaign_stats
-from airflow_provider_mail.api.waiting import MAX_POLL_ERRORS, MISSED_LOOKS, Outcome, Patience, Verdict
+from airflow_provider_mail.api.waiting import (
+    CONFIRM_SECONDS,
+    MAX_POLL_ERRORS,
+    POLL_ERROR_TIMEOUT,
+    Outcome,
+    PollErrorBudget,
+    Streak,
+    Verdict,
+)
 
 StatsLook: TypeAlias = CampaignStats | MailError | None
 """What one look found: the record of exactly that name, nothing, or why the look failed."""
@@ -23,6 +32,10 @@ Days: TypeAlias = tuple[date, date]
 
 SLACK = 0.99
 """Two observations may be closer than asked for by a hundredth: clocks are set while we wait."""
+
+
+MAX_PAUSE = 3600.0
+"""Seconds from one poll to the next, at most, while the send time or the age is ahead: either may be changed."""
 
 
 def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
@@ -50,8 +63,9 @@ class SettlingStats:
     :param apart: a look that finds the same counts is an observation when it comes so many seconds after the last one.
     :param age: final so many seconds after the send time, whatever changes; ``None``: never for that reason.
     :param memory: of another object's :attr:`memory`, to go on where that one was.
-    :param looked: see :class:`.waiting.Patience`.
-    :param max_poll_errors: see :class:`.waiting.Patience`.
+    :param looked: see :class:`.waiting.PollErrorBudget`.
+    :param poll_error_timeout: see :class:`.waiting.PollErrorBudget`.
+    :param max_poll_errors: see :class:`.waiting.PollErrorBudget`.
     """
 
     def __init__(
@@ -63,6 +77,7 @@ class SettlingStats:
         age: float | None = None,
         memory: dict[str, Any] | None = None,
         looked: bool = False,
+        poll_error_timeout: float = POLL_ERROR_TIMEOUT,
         max_poll_errors: int = MAX_POLL_ERRORS,
     ) -> None:
         self.mail_name = mail_name
@@ -73,8 +88,13 @@ class SettlingStats:
         self.record: dict[str, Any] | None = mine.get("record")
         self._same = int(mine.get("same", 0))
         self._last = float(mine.get("last", 0.0))
-        self._missing = int(mine.get("missing", 0))
-        self._patience = Patience(looked=looked or self.record is not None, max_poll_errors=max_poll_errors)
+        self._missing = Streak(mine.get("missed"))
+        self._errors = PollErrorBudget(
+            looked=looked or self.record is not None,
+            timeout=poll_error_timeout,
+            max_errors=max_poll_errors,
+            memory=mine.get("errors"),
+        )
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -85,7 +105,8 @@ class SettlingStats:
             "record": self.record,
             "same": self._same,
             "last": self._last,
-            "missing": self._missing,
+            "missed": self._missing.memory,
+            "errors": self._errors.memory,
         }
 
     @property
@@ -96,7 +117,7 @@ class SettlingStats:
 
     @property
     def not_before(self) -> float:
-        """Unix time before which there is nothing to see."""
+        """The service's Unix time before which there is nothing to see."""
         sent = self.send_time
         if sent is None:
             return 0.0
@@ -106,32 +127,36 @@ class SettlingStats:
         """The days to ask for: where the campaign may be, and as soon as it is known those around its send time.
 
         :param end_day: ``None`` for the day of the look.
-        :param at: Unix time of the look.
+        :param at: the service's Unix time of the look.
         """
         sent, today = self.send_time, datetime.fromtimestamp(at, UTC).date()
-        if sent is not None and sent.timestamp() <= at and not self._missing:
+        if sent is not None and sent.timestamp() <= at and not self._missing.polls:
             # The zone of the service's days is not shown in the document: nowhere is it a day from UTC.
             day = sent.astimezone(UTC).date()
             return day - DAY, min(day + DAY, today)
         return start_day, max(start_day, end_day or today)
 
-    def judge(self, look: StatsLook, at: float) -> Verdict:
+    def judge(self, look: StatsLook, at: float, offset: float = 0.0) -> Verdict:
         """What this look means, after those before it.
 
-        :param at: Unix time at which the service was asked.
+        :param at: Unix time of the look.
+        :param offset: seconds by which the service's clock is ahead.
         """
         if isinstance(look, MailError):
-            return self._patience.failed(look)
-        self._patience.worked()
+            return self._errors.failed(look, at)
+        self._errors.succeeded()
         if look is None:
-            return self._nothing()
-        self._missing = 0
+            self._missing.extend(at)
+            return self._nothing(at)
+        self._missing.end()
         record = look.model_dump(mode="json")
         if record != self.record:
             self.record, self._same, self._last = record, 1, at
         elif at - self._last >= self._apart * SLACK:
             self._same, self._last = self._same + 1, at
-        return self._found(at)
+        now = at + offset
+        verdict = self._found(now)
+        return replace(verdict, pause=min(max(0.0, self.not_before - now), MAX_PAUSE))
 
     def _found(self, at: float) -> Verdict:
         sent, named = self.send_time, f"statistics of campaign {self.mail_name!r}"
@@ -150,10 +175,11 @@ class SettlingStats:
     def _final(self, message: str) -> Verdict:
         return Verdict(Outcome.COMPLETE, message, dict(self.record or {}))
 
-    def _nothing(self) -> Verdict:
-        self._missing += 1
-        if self.record is not None and self._missing >= MISSED_LOOKS:
+    def _nothing(self, at: float) -> Verdict:
+        if self.record is not None and self._missing.lasted(CONFIRM_SECONDS, at):
             return Verdict(
                 Outcome.FAILED, f"the statistics of campaign {self.mail_name!r} have disappeared: was it deleted?"
             )
+        if self.record is not None:
+            return Verdict(Outcome.WAITING, f"the statistics of campaign {self.mail_name!r} are not there (any more)")
         return Verdict(Outcome.WAITING, f"there are no statistics of a campaign {self.mail_name!r} (yet)")

@@ -1,4 +1,8 @@
-"""What looking at a campaign means to somebody who waits for it (document, "States and transitions")."""
+"""What the polls of a campaign mean to a wait for it (document, "States and transitions"). No I/O.
+
+Patience is a time, not a count: a state that may pass (failed polls, a campaign that is missing or shows as a draft)
+ends a wait only after it has lasted, in several polls.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,26 @@ from airflow_provider_mail.api.campaigns import Campaign, MailStatus
 from airflow_provider_mail.api.errors import MailError
 
 Look: TypeAlias = Campaign | MailError | None
-"""What one look found: the campaign of exactly that name, nothing, or why the look failed."""
+"""The result of one poll: the campaign of exactly that name, nothing, or why the poll failed."""
 
-MAX_POLL_ERRORS = 10
-"""So many failed looks in a row are borne."""
+POLL_ERROR_TIMEOUT = 600.0
+"""Seconds: polls may fail in a row for so long before a wait is given up, unless it says otherwise."""
 
-MISSED_LOOKS = 3
-"""So many looks in a row may miss a campaign that was there before, or see a draft: a new one may appear late, and the
-document does not show the status it has until it is sent."""
+MAX_POLL_ERRORS = 2
+"""At least one more poll than this must have failed, so that two errors an hour apart do not end a wait."""
+
+CONFIRM_SECONDS = 300.0
+"""A campaign that is missing after it was there, or that shows as a draft, must do so for so many seconds, in two polls
+or more, to end a wait: the document does not show how soon a campaign appears, nor its status until it is sent."""
+
+MAX_PAUSE = 300.0
+"""Seconds from one poll of a scheduled campaign to the next, at most: it may be sent earlier, or clocks be changed."""
+
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 60.0
+"""Seconds to pause after the first failed poll, doubling with each one in a row, and the longest such pause."""
+
+HEARTBEAT_SECONDS = 3600.0
+"""A wait logs its status when it changes, and otherwise once in so many seconds."""
 
 
 class Outcome(StrEnum):
@@ -29,119 +45,257 @@ class Outcome(StrEnum):
     FAILED = "failed"
     """The campaign will not go out: final."""
     REFUSED = "refused"
-    """The service or the connection's settings do not let us look: no retry mends it."""
+    """The service or the connection's settings do not allow polling: no retry fixes it."""
     ERROR = "error"
-    """Looking failed too often in a row."""
+    """Polls have failed for too long."""
     TIMEOUT = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a look means.
+    """What a poll means.
 
     :param message: for a person: what is waited for, or why the wait is over.
     :param mail_stats: what was waited for, when it is complete: a campaign's counts, a sender's checks.
+    :param pause: seconds until the next poll is useful; at least the wait's interval is kept.
+    :param status: equal for polls that show the same; default: the message.
     """
 
     outcome: Outcome
     message: str
     mail_stats: dict[str, Any] = field(default_factory=dict)
+    pause: float = 0.0
+    status: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.status:
+            object.__setattr__(self, "status", self.message)
 
 
-class Patience:
-    """How many failed looks in a row are borne.
+class StatusLog:
+    """Decides when a wait logs its status: when that has changed, and once in :data:`HEARTBEAT_SECONDS`."""
 
-    :param looked: whether looking has worked before. A refusal then counts as one failed look, since a key may be
-        exchanged while we wait; the first look of all ends the wait at once.
-    :param max_poll_errors: so many failed looks in a row are borne.
+    def __init__(self) -> None:
+        self._status: str | None = None
+        self._logged_at = 0.0
+
+    def is_due(self, verdict: Verdict, at: float) -> bool:
+        """Whether to log this one.
+
+        :param at: Unix time.
+        """
+        if verdict.status == self._status and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
+            return False
+        self._status, self._logged_at = verdict.status, at
+        return True
+
+
+def status_line(verdict: Verdict, interval: float, end_time: float | None) -> str:
+    """A wait's status for the log: what is known, when the next poll is, and when the wait is given up.
+
+    :param interval: seconds from one poll to the next.
+    :param end_time: Unix time; ``None`` when the wait has no deadline of its own.
+    """
+    if verdict.outcome is not Outcome.WAITING:
+        return verdict.message
+    deadline = "" if end_time is None else f", deadline {_utc(end_time)}"
+    return f"{verdict.message}; next poll in {max(interval, verdict.pause):.4g} s{deadline}"
+
+
+class Streak:
+    """Polls in a row that showed the same.
+
+    :param memory: of another object's :attr:`memory`, to continue it.
     """
 
-    def __init__(self, *, looked: bool = False, max_poll_errors: int = MAX_POLL_ERRORS) -> None:
-        self._looked = looked
-        self._max_poll_errors = max_poll_errors
-        self._errors = 0
+    def __init__(self, memory: list[float] | None = None) -> None:
+        self.since, self.polls = (float(memory[0]), int(memory[1])) if memory else (0.0, 0)
 
-    def worked(self) -> None:
-        """A look has worked."""
-        self._errors = 0
+    @property
+    def memory(self) -> list[float] | None:
+        """As plain JSON; ``None`` while there is none."""
+        return [self.since, self.polls] if self.polls else None
+
+    def extend(self, at: float) -> None:
+        """Count one more poll.
+
+        :param at: Unix time.
+        """
+        self.since, self.polls = at if not self.polls else self.since, self.polls + 1
+
+    def end(self) -> None:
+        """Another poll showed something else."""
+        self.polls = 0
+
+    def lasted(self, seconds: float, at: float) -> bool:
+        """Whether it is that long, in two polls or more."""
+        return self.polls > 1 and at - self.since >= seconds
+
+
+class PollErrorBudget:
+    """How long polls may fail in a row.
+
+    :param looked: whether a poll has worked before. A refusal then counts as one failed poll, since a key may be
+        exchanged while tasks wait; when it is the first of all polls, it ends the wait at once.
+    :param timeout: seconds from the first failed poll in a row to the one that ends the wait.
+    :param max_errors: at least one more poll than this must have failed.
+    :param memory: of another object's :attr:`memory`, to continue it.
+    """
+
+    def __init__(
+        self,
+        *,
+        looked: bool = False,
+        timeout: float = POLL_ERROR_TIMEOUT,
+        max_errors: int = MAX_POLL_ERRORS,
+        memory: dict[str, Any] | None = None,
+    ) -> None:
+        memory = memory or {}
+        self._timeout = timeout
+        self._max_errors = max_errors
+        self._looked = looked or bool(memory.get("looked"))
+        self._failed = Streak(memory.get("failed"))
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What must outlive the process, as plain JSON."""
+        return {"looked": self._looked, "failed": self._failed.memory}
+
+    def succeeded(self) -> None:
+        """A poll has worked."""
+        self._failed.end()
         self._looked = True
 
-    def failed(self, error: MailError) -> Verdict:
-        """What a failed look means, after those before it."""
-        self._errors += 1
+    def failed(self, error: MailError, at: float) -> Verdict:
+        """What a failed poll means, after those before it.
+
+        :param at: Unix time of the poll.
+        """
         if not error.temporary and not self._looked:
             return Verdict(Outcome.REFUSED, str(error))
-        if self._errors > self._max_poll_errors:
+        self._failed.extend(at)
+        polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
+        if polls > self._max_errors and seconds >= self._timeout:
             outcome = Outcome.ERROR if error.temporary else Outcome.REFUSED
-            return Verdict(outcome, f"{self._errors} looks in a row failed, the last with: {error}")
+            return Verdict(
+                outcome,
+                f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {self._timeout:g} s), "
+                f"the last with: {error}",
+            )
         return Verdict(
-            Outcome.WAITING, f"look failed ({self._errors} in a row, {self._max_poll_errors} are borne): {error}"
+            Outcome.WAITING,
+            f"poll failed ({polls} in a row; given up after {self._timeout:g} s): {error}",
+            pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
+            status=f"poll failed: {type(error).__name__}",
         )
 
 
 class CampaignWait:
-    """Judges look after look.
-
-    ``not_before`` is the send time (Unix time) of a campaign that was last seen waiting for it, else 0: until then
-    there is nothing to see.
+    """Judges poll after poll.
 
     :param mail_name: the campaign's exact name.
-    :param seen: whether it has been there before.
-    :param looked: see :class:`Patience`.
-    :param max_poll_errors: see :class:`Patience`.
+    :param seen: whether it has been there before; ``None`` when that is not known.
+    :param scheduled: whether it is known to have been scheduled. Without that, a campaign that shows as sending is
+        taken to be sending, whatever its send time.
+    :param looked: see :class:`PollErrorBudget`.
+    :param poll_error_timeout: see :class:`PollErrorBudget`.
+    :param max_poll_errors: see :class:`PollErrorBudget`.
+    :param memory: of another object's :attr:`memory`, to continue it.
     """
 
     def __init__(
-        self, mail_name: str, *, seen: bool = False, looked: bool = False, max_poll_errors: int = MAX_POLL_ERRORS
+        self,
+        mail_name: str,
+        *,
+        seen: bool | None = False,
+        scheduled: bool = False,
+        looked: bool = False,
+        poll_error_timeout: float = POLL_ERROR_TIMEOUT,
+        max_poll_errors: int = MAX_POLL_ERRORS,
+        memory: dict[str, Any] | None = None,
     ) -> None:
+        mine = memory if memory and memory.get("mail_name") == mail_name else {}
         self.mail_name = mail_name
-        self.seen = seen
-        self.not_before = 0.0
-        self._patience = Patience(looked=looked, max_poll_errors=max_poll_errors)
-        self._missing = 0
-        self._drafts = 0
+        self.seen: bool | None = mine.get("seen", seen)
+        self.scheduled = scheduled or bool(mine.get("scheduled"))
+        self._errors = PollErrorBudget(
+            looked=looked, timeout=poll_error_timeout, max_errors=max_poll_errors, memory=mine.get("errors")
+        )
+        self._missing = Streak(mine.get("missing"))
+        self._drafts = Streak(mine.get("drafts"))
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What must outlive the process, as plain JSON."""
+        return {
+            "mail_name": self.mail_name,
+            "seen": self.seen,
+            "scheduled": self.scheduled,
+            "errors": self._errors.memory,
+            "missing": self._missing.memory,
+            "drafts": self._drafts.memory,
+        }
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the last look showed a draft that may still become more."""
-        return self._drafts > 0
+        """Whether the last poll showed a draft that may still become more."""
+        return self._drafts.polls > 0
 
-    def judge(self, look: Look) -> Verdict:
-        """What this look means, after those before it."""
+    def judge(self, look: Look, at: float, offset: float = 0.0) -> Verdict:
+        """What this poll means, after those before it.
+
+        :param at: Unix time of the poll.
+        :param offset: seconds by which the service's clock is ahead.
+        """
         if isinstance(look, MailError):
-            return self._patience.failed(look)
-        self._patience.worked()
-        self.not_before = _send_time_ahead(look)
+            return self._errors.failed(look, at)
+        self._errors.succeeded()
         if look is None:
-            self._missing += 1
-            self._drafts = 0
-            if self.seen and self._missing >= MISSED_LOOKS:
-                return Verdict(
-                    Outcome.FAILED, f"campaign {self.mail_name!r} has disappeared: deleted or cancelled at the service"
-                )
-            return Verdict(Outcome.WAITING, f"there is no campaign {self.mail_name!r} (yet)")
-        self._missing = 0
+            self._drafts.end()
+            self._missing.extend(at)
+            return self._absent(at)
+        self._missing.end()
         self.seen = True
-        self._drafts = self._drafts + 1 if look.is_idle_draft else 0
-        if look.mail_status == MailStatus.DRAFT and self._drafts < MISSED_LOOKS:
-            return Verdict(Outcome.WAITING, f"campaign {self.mail_name!r} shows as a draft (mailStatus -1)")
-        return _status(look)
+        now = datetime.fromtimestamp(at + offset, UTC)
+        if look.mail_status == MailStatus.DRAFT and not look.send_time_is_ahead(now):
+            self._drafts.extend(at)
+        else:
+            self._drafts.end()
+        return self._present(look, at, now)
+
+    def _absent(self, at: float) -> Verdict:
+        named = f"campaign {self.mail_name!r}"
+        if self.seen and self._missing.lasted(CONFIRM_SECONDS, at):
+            return Verdict(Outcome.FAILED, f"{named} has disappeared: deleted or cancelled at the service")
+        if self.seen:
+            return Verdict(Outcome.WAITING, f"{named} is not there (any more)")
+        if self.seen is None:
+            return Verdict(Outcome.WAITING, f"{named} is not there (yet)")
+        return Verdict(Outcome.WAITING, f"{named} was never seen: the service has none of exactly this name (yet)")
+
+    def _present(self, campaign: Campaign, at: float, now: datetime) -> Verdict:
+        named, status = f"campaign {self.mail_name!r}", campaign.mail_status
+        if status == MailStatus.COMPLETE:
+            stats = campaign.mail_stats.model_dump(mode="json", exclude_none=True) if campaign.mail_stats else {}
+            return Verdict(Outcome.COMPLETE, f"{named} has gone out", stats)
+        if status == MailStatus.FAILED:
+            return Verdict(Outcome.FAILED, f"{named}: the service reports that sending failed (mailStatus 4)")
+        send_time = campaign.send_by_date_time
+        trusted = status != MailStatus.SENDING or self.scheduled
+        if send_time is not None and trusted and campaign.send_time_is_ahead(now):
+            self.scheduled = True
+            return Verdict(
+                Outcome.WAITING,
+                f"{named}: scheduled for {_utc(send_time.timestamp())} (mailStatus {status})",
+                pause=min((send_time - now).total_seconds(), MAX_PAUSE),
+            )
+        if status == MailStatus.DRAFT and self._drafts.lasted(CONFIRM_SECONDS, at):
+            return Verdict(
+                Outcome.FAILED, f"{named} is a draft (mailStatus -1): saved only, or cancelled before its send time"
+            )
+        shown = {MailStatus.DRAFT: "shows as a draft", MailStatus.SENDING: "sending"}.get(status, "waiting")  # type: ignore[call-overload]
+        return Verdict(Outcome.WAITING, f"{named}: {shown} (mailStatus {status})")
 
 
-def _send_time_ahead(campaign: Campaign | None) -> float:
-    send_time = None if campaign is None else campaign.send_by_date_time
-    return send_time.timestamp() if send_time is not None and send_time > datetime.now(UTC) else 0.0
-
-
-def _status(campaign: Campaign) -> Verdict:
-    name, status = repr(campaign.mail_name), campaign.mail_status
-    if status == MailStatus.COMPLETE:
-        stats = campaign.mail_stats.model_dump(mode="json", exclude_none=True) if campaign.mail_stats else {}
-        return Verdict(Outcome.COMPLETE, f"campaign {name} has gone out", stats)
-    if status == MailStatus.FAILED:
-        return Verdict(Outcome.FAILED, f"campaign {name}: the service reports that sending failed (mailStatus 4)")
-    if status == MailStatus.DRAFT:
-        return Verdict(
-            Outcome.FAILED, f"campaign {name} is a draft (mailStatus -1): saved only, or cancelled before its send time"
-        )
-    return Verdict(Outcome.WAITING, f"campaign {name} has mailStatus {status}")
+def _utc(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+from airflow_provider_mail.api.waiting import CampaignWait, Outcome, StatusLog
 from airflow_provider_mail.hooks.errors import without_addresses
 from airflow_provider_mail.hooks.mail import MailHook
 
@@ -140,13 +140,12 @@ def emulator(args: Namespace) -> None:
 
 def _watched(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     """Look until it is over; fails when it did not go out."""
-    wait, said = CampaignWait(mail_name, seen=True, looked=True), ""
+    wait, status_log = CampaignWait(mail_name, seen=True, looked=True), StatusLog()
     while True:
         look = _look(hook, mail_name)
-        verdict = wait.judge(look)
-        if verdict.message != said:
-            said = verdict.message
-            print(f"{time.strftime('%H:%M:%S')}  {said}", file=sys.stderr, flush=True)
+        verdict = wait.judge(look, time.time(), hook.get_conn().service_clock.offset)
+        if status_log.is_due(verdict, time.time()):
+            print(f"{time.strftime('%H:%M:%S')}  {verdict.message}", file=sys.stderr, flush=True)
         if verdict.outcome is Outcome.COMPLETE:
             assert isinstance(look, Campaign)
             return look

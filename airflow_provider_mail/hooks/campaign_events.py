@@ -6,6 +6,7 @@ read, and again when their number or the first page has changed: while nothing h
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -93,6 +94,12 @@ class EventPart(Part):
     """One trigger's part: text that the names contain, by which the service filters; ``None`` for all."""
 
     text: str | None
+    looks: asyncio.Queue[tuple[Listing | MailError, float]] = field(default_factory=asyncio.Queue)
+    """The result of each poll, and its Unix time."""
+
+    def deliver(self, result: Listing | MailError, at: float, offset: float) -> None:
+        """Leave it to the trigger, which has to store what it reported after every poll."""
+        self.looks.put_nowait((result, at + offset))
 
 
 class FinalWatch(Watch[EventPart]):

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.senders import Checks, GetSenders, checks_of, sender_in, verify_sender
-from airflow_provider_mail.hooks.watch import Part, Watch
+from airflow_provider_mail.hooks.watch import WaitPart, Watch
 
 
 @dataclass(eq=False, kw_only=True)
-class SenderPart(Part):
+class SenderPart(WaitPart):
     """One trigger's part: the sender, and how its DKIM entry is found when the service is to check at each look."""
 
     sender_email: str

@@ -11,11 +11,11 @@ from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.settling import Days, StatsLook, by_name
 from airflow_provider_mail.api.stats import campaign_stats
-from airflow_provider_mail.hooks.watch import Part, Watch
+from airflow_provider_mail.hooks.watch import WaitPart, Watch
 
 
 @dataclass(eq=False, kw_only=True)
-class StatsPart(Part):
+class StatsPart(WaitPart):
     """One trigger's part: the campaign, and the days in which it was or may be sent.
 
     :param days: may be changed between two looks.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+RECONNECT_SECONDS = 60.0
+"""While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
+
 
 class MailTask:
     """Mixin for operators, sensors and transfers."""
 
     mail_conn_id: str
+    clock_offset = 0.0
+    """Seconds by which the service's clock was ahead at the last :meth:`ask`."""
+    _connected_at = -inf
 
     @cached_property
     def hook(self) -> MailHook:
@@ -54,17 +61,23 @@ class MailTask:
                 raise
 
     def ask(self, flow: Flow[T]) -> T | MailError:
-        """Ask the service, for somebody who waits; a failed look is a result too."""
+        """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.
+
+        After a refusal, and while temporary errors last, the connection is read again: it may be fixed meanwhile.
+        """
         from airflow_provider_mail.api.errors import MailError
 
+        if "hook" not in self.__dict__:
+            self._connected_at = time.monotonic()
         try:
-            return self.hook.run(flow)
+            result = self.hook.run(flow)
         except MailError as error:
-            if not error.temporary:
-                # The connection may be mended while we wait: the next look reads it anew.
+            if not error.temporary or time.monotonic() - self._connected_at >= RECONNECT_SECONDS:
                 self.hook.close()
                 del self.__dict__["hook"]
             return error
+        self.clock_offset = self.hook.get_conn().service_clock.offset
+        return result
 
 
 def template_advice(field: str, error: Exception) -> str:

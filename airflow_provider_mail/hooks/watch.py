@@ -6,14 +6,16 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from math import inf
+from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError
+from airflow_provider_mail.api.waiting import Outcome, StatusLog, Verdict
 from airflow_provider_mail.hooks.mail import MailHook
 
 log = logging.getLogger(__name__)
@@ -24,24 +26,73 @@ SETTLE_SECONDS = 5.0
 SHORTEST_INTERVAL = 0.1
 """Nobody may poll without a pause, whatever a sensor's `poke_interval` says."""
 
+LONGEST_SLEEP = 60.0
+"""Seconds, at most, after which the poll task looks at its schedule again."""
+
+
+RECONNECT_SECONDS = 60.0
+"""While polls fail with temporary errors, the connection is read again so often: its host may have been changed."""
+
+Judge: TypeAlias = Callable[[Any, float, float], Verdict]
+"""What a poll's result means to a wait, after those before it: given the result, the Unix time of the poll, and the
+seconds by which the service's clock is ahead."""
+
 
 @dataclass(eq=False, kw_only=True)
-class Part:
-    """One trigger's part in a poll.
+class Part(ABC):
+    """One trigger's part in a shared poll.
 
-    :param not_before: Unix time before which there is nothing to see; may be changed between two looks.
+    :param due: monotonic time before which it need not be polled.
     """
 
-    not_before: float = 0.0
-    looks: asyncio.Queue[tuple[Any, float]] = field(default_factory=asyncio.Queue)
-    """What each look found, or the `MailError` with which it failed, and the Unix time at which it began."""
+    due: float = 0.0
+
+    @abstractmethod
+    def deliver(self, result: Any, at: float, offset: float) -> None:
+        """Take the result of one poll, or the `MailError` with which it failed.
+
+        :param at: Unix time of the poll.
+        :param offset: seconds by which the service's clock is ahead.
+        """
+
+
+@dataclass(eq=False, kw_only=True)
+class WaitPart(Part):
+    """The part of a trigger that waits for something: judged here, the trigger wakes only for what concerns it.
+
+    A thousand triggers that woke for every poll would cost more than the poll itself.
+    """
+
+    judge: Judge
+    verdict: Verdict | None = None
+    """The last one."""
+    error: Exception | None = None
+    """A programming error in ``judge``, to be raised by the trigger."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the wait is over, or its status is to be logged."""
+    _log: StatusLog = field(default_factory=StatusLog)
+
+    def deliver(self, result: Any, at: float, offset: float) -> None:
+        """Judge the result; wake the trigger when that is due."""
+        try:
+            verdict = self.judge(result, at, offset)
+        except Exception as error:
+            # It must not end the poll, on which others depend.
+            self.error, self.due = error, inf
+            self.changed.set()
+            return
+        waiting = verdict.outcome is Outcome.WAITING
+        self.verdict = verdict
+        self.due = time.monotonic() + verdict.pause if waiting else inf
+        if not waiting or self._log.is_due(verdict, at):
+            self.changed.set()
 
 
 P = TypeVar("P", bound=Part)
 
 
 class Watch(ABC, Generic[P]):
-    """Polls through one client; after a refusal it reads the connection anew, which may be mended.
+    """Polls through one client. After errors it reads the connection again, which may have been fixed.
 
     :param interval: seconds from one poll to the next.
     """
@@ -53,6 +104,8 @@ class Watch(ABC, Generic[P]):
         self._joined = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._client: AsyncMailClient | None = None
+        self._connected_at = 0.0
+        self._offset = 0.0
 
     @abstractmethod
     async def look(self, client: AsyncMailClient, due: Collection[P]) -> Mapping[P, object]:
@@ -81,32 +134,33 @@ class Watch(ABC, Generic[P]):
             next_poll = time.monotonic()
             while True:
                 await self._until_due(next_poll)
-                next_poll, now = time.monotonic() + self._interval, time.time()
-                due = [part for part in self._parts if part.not_before <= now]
+                started, at = time.monotonic(), time.time()
+                due = [part for part in self._parts if part.due <= started]
                 looks = await self._looks(due)
                 for part in due:
-                    part.looks.put_nowait((looks[part], now))
+                    part.deliver(looks[part], at, self._offset)
                 # A poll may take longer than the interval: who has seen enough must have left before the next one.
-                next_poll = max(next_poll, time.monotonic() + SHORTEST_INTERVAL)
+                next_poll = max(started + self._interval, time.monotonic() + SHORTEST_INTERVAL)
         finally:
             await self._close()
 
     async def _until_due(self, next_poll: float) -> None:
-        """Sleep until a poll is due and concerns somebody, who may come while we sleep."""
+        """Sleep until the next poll is due; look again when a part joins."""
         while True:
             self._joined.clear()
-            first = min(part.not_before for part in self._parts)
-            left = max(first - time.time(), next_poll - time.monotonic())
+            first = min(part.due for part in self._parts)
+            left = max(first, next_poll) - time.monotonic()
             if left <= 0:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, LONGEST_SLEEP)):
                     await self._joined.wait()
 
     async def _looks(self, due: Collection[P]) -> Mapping[P, object]:
         found: Mapping[P, object]
         try:
             if self._client is None:
+                self._connected_at = time.monotonic()
                 self._client = await MailHook(self._mail_conn_id).get_async_conn()
             found = await self.look(self._client, due)
         except MailError as error:
@@ -116,7 +170,12 @@ class Watch(ABC, Generic[P]):
             log.exception("polling for connection %r failed", self._mail_conn_id)
             words = f"{type(error).__name__}: {error}"
             found = dict.fromkeys(due, MailConnectError(f"connection {self._mail_conn_id!r}: {words}"))
-        if any(isinstance(look, MailError) and not look.temporary for look in found.values()):
+        if self._client is not None:
+            self._offset = self._client.service_clock.offset
+        errors = [look for look in found.values() if isinstance(look, MailError)]
+        refused = any(not error.temporary for error in errors)
+        all_failed = bool(errors) and len(errors) == len(found)
+        if refused or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
             await self._close()
         return found
 
@@ -128,7 +187,7 @@ class Watch(ABC, Generic[P]):
 
 @asynccontextmanager
 async def joined(kind: type[Watch[P]], mail_conn_id: str, interval: float, part: P) -> AsyncIterator[None]:
-    """Take part in the running loop's polls of a connection; those that concern the part put a look in its queue.
+    """Take part in the running loop's polls of a connection; those that concern the part are delivered to it.
 
     The poll is begun by the first to come and ended by the last to go.
 
@@ -136,7 +195,7 @@ async def joined(kind: type[Watch[P]], mail_conn_id: str, interval: float, part:
     :param interval: seconds from one poll to the next; parts with different intervals have different polls.
     """
     interval = max(interval, SHORTEST_INTERVAL)
-    part.not_before = max(part.not_before, time.time() + min(interval, SETTLE_SECONDS))
+    part.due = max(part.due, time.monotonic() + min(interval, SETTLE_SECONDS))
     watches = _watches.setdefault(asyncio.get_running_loop(), {})
     key = kind, mail_conn_id, interval
     if key not in watches:

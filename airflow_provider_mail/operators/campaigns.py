@@ -50,7 +50,9 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         ``only_save``).
     :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2).
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one look to the next.
+    :param poke_interval: seconds from one poll to the next. Default: 60.
+    :param poll_error_timeout: seconds for which polls may fail in a row before the wait is given up and the task is
+        retried according to its ``retries``. Default: 600.
     :param timeout: seconds to wait for completion after creation or, when it is later, after ``send_date``.
     :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
         failed or successful; not when it is cleared, tried again, or goes on elsewhere. While the task is deferred this
@@ -66,6 +68,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float = 60.0,
+        poll_error_timeout: float = 600.0,
         timeout: float = 24 * 60 * 60.0,
         cancel_on_kill: bool = False,
         **kwargs: Any,
@@ -73,6 +76,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         super().__init__(**kwargs)
         check_flags(wait_for_completion=wait_for_completion, deferrable=deferrable, cancel_on_kill=cancel_on_kill)
         check_number("poke_interval", poke_interval, above=True)
+        check_number("poll_error_timeout", poll_error_timeout)
         check_number("timeout", timeout)
         if on_incomplete not in ON_INCOMPLETE:
             raise ValueError(f"on_incomplete: {on_incomplete!r} is none of {', '.join(ON_INCOMPLETE)}")
@@ -87,6 +91,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.poke_interval = poke_interval
+        self.poll_error_timeout = poll_error_timeout
         self.timeout = timeout
         self.cancel_on_kill = cancel_on_kill
 
@@ -171,27 +176,44 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
             )
 
     def _wait(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
-        """Look until it is over, or once and then let the triggerer look."""
-        from airflow_provider_mail.api.campaigns import find_campaign
-        from airflow_provider_mail.api.waiting import CampaignWait, Outcome
+        """Poll until it is over, or once and then let the triggerer poll."""
+        from airflow_provider_mail.api.campaigns import Campaign, find_campaign
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.api.waiting import CampaignWait, Outcome, StatusLog, status_line
         from airflow_provider_mail.triggers.base import event_of, mail_stats_of
 
-        mail_name = request.mail_name
-        send_time = request.send_date.timestamp() if request.send_date else 0.0
-        end_time = max(time.time(), send_time) + self.timeout
-        wait = CampaignWait(mail_name, seen=True, looked=True)
+        mail_name, send_date = request.mail_name, request.send_date
+        wait = CampaignWait(
+            mail_name,
+            seen=True,
+            scheduled=send_date is not None,
+            looked=True,
+            poll_error_timeout=self.poll_error_timeout,
+        )
+        status_log = StatusLog()
+        end_time: float | None = None
         while True:
-            verdict = wait.judge(self.ask(find_campaign(mail_name)))
-            self.log.info("%s", verdict.message)
+            look = self.ask(find_campaign(mail_name))
+            now = time.time()
+            # The send date is the service's time.
+            send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
+            end_time = end_time or max(now, send_time) + self.timeout
+            verdict = wait.judge(look, now, self.clock_offset)
+            if status_log.is_due(verdict, now):
+                self.log.info("%s", status_line(verdict, self.poke_interval, end_time))
             if verdict.outcome is not Outcome.WAITING:
                 event = event_of(self.mail_conn_id, mail_name, verdict)
                 return mail_stats_of(event, time_up=AirflowException)
             if self.deferrable:
-                self._defer(mail_name, end_time, wait.not_before or send_time, context)
-            left = end_time - time.time()
+                if isinstance(look, Campaign):
+                    send_time = now + verdict.pause
+                self._defer(mail_name, end_time, send_time if send_time > now else 0.0, context)
+            left = end_time - now
             if left <= 0:
                 raise AirflowException(f"the time is up: {verdict.message}")
-            self.rest(min(self.poke_interval, left))
+            # A worker slot is held anyway: only failed polls are repeated more slowly.
+            pause = verdict.pause if isinstance(look, MailError) else 0.0
+            self.rest(min(max(self.poke_interval, pause), left))
             self.hook.run(self.heed_kill(mail_name, context))
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
@@ -215,6 +237,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
                 not_before=not_before,
                 seen=True,
                 cancel_on_kill=self.cancel_on_kill,
+                poll_error_timeout=self.poll_error_timeout,
             ),
             method_name="execute_complete",
             # The trigger keeps the time itself; this one is for a triggerer that is not there.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
@@ -17,20 +16,24 @@ if TYPE_CHECKING:
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 
-DOUBT_SECONDS = 2.0
-"""Pause before looking again in reschedule mode, where a draft has to be judged at once."""
+DOUBT_SECONDS = 15.0
+"""Pause between polls of a draft in reschedule mode before Airflow 3.3, where one process has to judge it."""
 
 
 class MailCampaignSensor(BaseWaitSensor):
     """Waits until a campaign has gone out (``mailStatus`` 2) and returns its ``mailStats``.
 
-    Fails when the service reports failure (4); when the campaign stays a draft for three looks with no send time ahead
-    (saved only, or cancelled); and when it has disappeared for three looks after it was there. A campaign that does
-    not exist yet is waited for; in reschedule mode, where no look knows of the one before, so is one that has
-    disappeared. On a connection in sandbox mode, where nothing was created, it succeeds at once and says so.
+    Fails when the service reports failure (4); when the campaign stays a draft for five minutes with no send time ahead
+    (saved only, or cancelled); and when it has disappeared for five minutes after it was there. A campaign that does
+    not exist yet is waited for. On a connection in sandbox mode, where nothing was created, it succeeds at once and
+    says so.
 
-    A refused key fails the task at once. When looking has worked before, it counts as one of the ten failed looks in a
-    row that are borne, and the connection is read again: keys may be exchanged while tasks wait.
+    A refused key fails the task at once. When a poll has worked before, it counts as a failed poll, and the connection
+    is read again: keys may be exchanged while tasks wait.
+
+    In ``mode="reschedule"`` every poll is another process. Airflow 3.3 keeps what they have seen (the task state
+    store). Before 3.3 nothing tells a campaign that has disappeared from one that was never there, a draft holds the
+    worker slot until it is judged, and failed polls after the first never end the wait before ``timeout``.
 
     .. seealso::
         For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
@@ -38,6 +41,9 @@ class MailCampaignSensor(BaseWaitSensor):
     :param mail_conn_id: the connection.
     :param mail_name: the campaign's exact name.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
+    :param poke_interval: seconds from one poll to the next. Default: 60.
+    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up; seconds or a timedelta.
+        Default: 600.
     """
 
     template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name")
@@ -45,15 +51,22 @@ class MailCampaignSensor(BaseWaitSensor):
     identity = "mail_name"
     absent = "campaign {!r} to wait for"
 
+    _wait: CampaignWait
+
     def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mail_name = mail_name
 
-    @cached_property
-    def _wait(self) -> CampaignWait:
+    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> CampaignWait:
         from airflow_provider_mail.api.waiting import CampaignWait
 
-        return CampaignWait(self.mail_name)
+        return CampaignWait(
+            self.mail_name,
+            seen=None if polled else False,
+            looked=polled,
+            poll_error_timeout=self.poll_error_timeout,
+            memory=memory,
+        )
 
     def look(self, context: Context) -> Look:
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
@@ -63,25 +76,28 @@ class MailCampaignSensor(BaseWaitSensor):
             push_campaign_link(self, context, self.mail_name, guid=look.guid)
         return look
 
-    def judge(self, look: Look) -> Verdict:
+    def judge(self, look: Look, context: Context) -> Verdict:
         from airflow_provider_mail.api.campaigns import find_campaign
         from airflow_provider_mail.api.waiting import Outcome
 
-        verdict = self._wait.judge(look)
-        while self.reschedule and self._wait.in_doubt and verdict.outcome is Outcome.WAITING:
+        verdict = super().judge(look, context)
+        forgets = self.remembers and not self.ledger(context).durable
+        while forgets and self._wait.in_doubt and verdict.outcome is Outcome.WAITING:
             # The next poke is another process and knows nothing of this one.
             time.sleep(DOUBT_SECONDS)
-            verdict = self._wait.judge(self.ask(find_campaign(self.mail_name)))
+            verdict = super().judge(self.ask(find_campaign(self.mail_name)), context)
         return verdict
 
     def trigger(self, end_time: float) -> MailCampaignTrigger:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
+        assert self._verdict is not None
         return MailCampaignTrigger(
             mail_conn_id=self.mail_conn_id,
             mail_name=self.mail_name,
             poke_interval=self.poke_interval,
             end_time=end_time,
-            not_before=self._wait.not_before,
-            seen=self._wait.seen,
+            not_before=time.time() + self._verdict.pause if self._wait.scheduled else 0.0,
+            seen=bool(self._wait.seen),
+            poll_error_timeout=self.poll_error_timeout,
         )

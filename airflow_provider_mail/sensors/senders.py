@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.sensors.base import BaseWaitSensor
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.senders import Checks, SenderWait
-    from airflow_provider_mail.api.waiting import Verdict
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
 
@@ -22,8 +20,8 @@ class MailSenderSensor(BaseWaitSensor):
     """Waits until all four DNS checks of a sender are good, and returns them.
 
     A sender that is not registered yet is waited for. On a connection in sandbox mode, where none was registered, it
-    succeeds at once and says so. A refused key fails the task at once; when looking has worked before, it counts as
-    one of the ten failed looks in a row that are borne, and the connection is read again.
+    succeeds at once and says so. A refused key fails the task at once; when a poll has worked before, it counts as a
+    failed poll, and the connection is read again.
 
     Returns ``mx``, ``spf``, ``dkim``, ``dmarc`` and ``valid``, all true.
 
@@ -35,7 +33,9 @@ class MailSenderSensor(BaseWaitSensor):
     :param selector: of its DKIM entry in DNS: have the service check at each look. Without it the outcome of the
         service's last check is read; when that is, is not shown in its document.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one look to the next.
+    :param poke_interval: seconds from one poll to the next; or a timedelta. Default: 300.
+    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up; seconds or a timedelta.
+        Default: an hour. In ``mode="reschedule"`` before Airflow 3.3, ``timeout`` alone ends the wait.
     """
 
     template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "sender_email", "selector")
@@ -48,17 +48,17 @@ class MailSenderSensor(BaseWaitSensor):
         sender_email: str,
         selector: str | None = None,
         poke_interval: float | timedelta = 300.0,
+        poll_error_timeout: float | timedelta = 3600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **kwargs)
+        super().__init__(poke_interval=poke_interval, poll_error_timeout=poll_error_timeout, **kwargs)
         self.sender_email = sender_email
         self.selector = selector
 
-    @cached_property
-    def _wait(self) -> SenderWait:
+    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> SenderWait:
         from airflow_provider_mail.api.senders import SenderWait
 
-        return SenderWait(self.sender_email)
+        return SenderWait(self.sender_email, looked=polled, poll_error_timeout=self.poll_error_timeout, memory=memory)
 
     def look(self, context: Context) -> Checks | MailError | None:
         from airflow_provider_mail.api.errors import MailError
@@ -69,9 +69,6 @@ class MailSenderSensor(BaseWaitSensor):
         found = self.ask(find_sender(self.sender_email))
         return found if isinstance(found, MailError) else checks_of(found)
 
-    def judge(self, look: Checks | MailError | None) -> Verdict:
-        return self._wait.judge(look)
-
     def trigger(self, end_time: float) -> MailSenderTrigger:
         from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
@@ -81,4 +78,5 @@ class MailSenderSensor(BaseWaitSensor):
             selector=self.selector,
             poke_interval=self.poke_interval,
             end_time=end_time,
+            poll_error_timeout=self.poll_error_timeout,
         )

@@ -8,18 +8,14 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.hooks.task import check_number
-from airflow_provider_mail.sensors.base import BaseWaitSensor
+from airflow_provider_mail.sensors.base import BaseWaitSensor, seconds_of
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_mail.api.settling import SettlingStats, StatsLook
-    from airflow_provider_mail.api.waiting import Verdict
-    from airflow_provider_mail.hooks.ledger import Ledger
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
-
-MEMORY = "mail_stats_settled"
 
 
 class MailStatsSettledSensor(BaseWaitSensor):
@@ -29,10 +25,10 @@ class MailStatsSettledSensor(BaseWaitSensor):
     same counts; or ``age`` after the campaign was sent, if that comes first. Looks in between may find other counts:
     then it begins anew. Nothing counts before the send time.
 
-    Fails when the record has disappeared for three looks after it was there (the campaign was deleted). A campaign
+    Fails when the record has disappeared for five minutes after it was there (the campaign was deleted). A campaign
     that has no statistics yet is waited for. On a connection in sandbox mode, where nothing was created, it succeeds at
-    once and says so. A refused key fails the task at once; when looking has worked before, it counts as one of the ten
-    failed looks in a row that are borne.
+    once and says so. A refused key fails the task at once; when a poll has worked before, it counts as a failed poll,
+    and the connection is read again.
 
     In ``mode="reschedule"`` every look is another process. Airflow 3.3 keeps what they have seen (the task state
     store); on an older one only ``age`` can end the wait in that mode.
@@ -53,12 +49,18 @@ class MailStatsSettledSensor(BaseWaitSensor):
     :param end_day: last such day. Default: the day of the look.
     :param lookback_days: used when there is no ``start_day``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one look to the next.
+    :param poke_interval: seconds from one poll to the next; or a timedelta. Default: 900.
+    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up; seconds or a timedelta.
+        Default: three hours. In ``mode="reschedule"`` before Airflow 3.3, ``timeout`` alone ends the wait.
     """
 
     template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name", "start_day", "end_day")
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
+    memory_key = "mail_stats_settled"
+    lasting = frozenset({"mail_name", "apart", "record", "same", "last"})
+
+    _wait: SettlingStats
 
     def __init__(
         self,
@@ -71,13 +73,14 @@ class MailStatsSettledSensor(BaseWaitSensor):
         end_day: str | None = None,
         lookback_days: int = 7,
         poke_interval: float | timedelta = 900.0,
+        poll_error_timeout: float | timedelta = 3 * 3600.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **kwargs)
+        super().__init__(poke_interval=poke_interval, poll_error_timeout=poll_error_timeout, **kwargs)
         self.mail_name = mail_name
         self.observations = observations
-        self.apart = _seconds(apart)
-        self.age = None if age is None else _seconds(age)
+        self.apart = float(seconds_of(apart))
+        self.age = None if age is None else float(seconds_of(age))
         self.start_day = start_day
         self.end_day = end_day
         self.lookback_days = lookback_days
@@ -93,9 +96,12 @@ class MailStatsSettledSensor(BaseWaitSensor):
                 "observations: Airflow before 3.3 keeps nothing between the looks of mode='reschedule'; "
                 "use deferrable=True or mode='poke', or give an age"
             )
-        self._settling: SettlingStats | None = None
-        self._looked_at = 0.0
         self._days: tuple[date, date | None] = (date.min, None)
+
+    @property
+    def remembers(self) -> bool:
+        """Observations outlive a worker and a try in either mode."""
+        return not self.deferrable
 
     def look(self, context: Context) -> StatsLook:
         from airflow_provider_mail.api.settling import find_stats
@@ -103,39 +109,26 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
-        settling = self._settling = self._settling or self._remembered(context)
-        self._looked_at = time.time()
-        return self.ask(find_stats(self.mail_name, settling.days(*self._days, self._looked_at)))
+        return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
-    def judge(self, look: StatsLook) -> Verdict:
-        assert self._settling is not None
-        return self._settling.judge(look, self._looked_at)
-
-    def keep(self, context: Context) -> None:
-        assert self._settling is not None
-        ledger = self._ledger(context)
-        if ledger.durable:
-            ledger.write(self._settling.memory)
-        elif self.reschedule:
-            self.log.info("This Airflow keeps nothing between looks: only the age ends the wait.")
-
-    def _ledger(self, context: Context) -> Ledger:
-        from airflow_provider_mail.hooks.ledger import task_ledger
-
-        return task_ledger(context, MEMORY)
-
-    def _remembered(self, context: Context) -> SettlingStats:
+    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> SettlingStats:
         from airflow_provider_mail.api.settling import SettlingStats
 
-        memory = None if self.deferrable else self._ledger(context).read()
+        if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
+            self.log.info("This Airflow keeps nothing between polls: only the age ends the wait.")
         return SettlingStats(
-            self.mail_name, observations=self.observations, apart=self.apart, age=self.age, memory=memory
+            self.mail_name,
+            observations=self.observations,
+            apart=self.apart,
+            age=self.age,
+            memory=memory,
+            looked=polled,
+            poll_error_timeout=self.poll_error_timeout,
         )
 
     def trigger(self, end_time: float) -> MailStatsSettledTrigger:
         from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
-        assert self._settling is not None
         start_day, end_day = self._days
         return MailStatsSettledTrigger(
             mail_conn_id=self.mail_conn_id,
@@ -145,11 +138,8 @@ class MailStatsSettledSensor(BaseWaitSensor):
             observations=self.observations,
             apart=self.apart,
             age=self.age,
-            memory=self._settling.memory,
+            memory=self._wait.memory,
             poke_interval=self.poke_interval,
             end_time=end_time,
+            poll_error_timeout=self.poll_error_timeout,
         )
-
-
-def _seconds(time: float | timedelta) -> float:
-    return time.total_seconds() if isinstance(time, timedelta) else float(time)

@@ -6,19 +6,16 @@ import asyncio
 import inspect
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.waiting import Verdict
-    from airflow_provider_mail.hooks.watch import Part, Watch
-
-    Judge: TypeAlias = Callable[[Any, float], Verdict]
-    """What a look means, after those before it; with the Unix time at which it began."""
+    from airflow_provider_mail.hooks.watch import WaitPart, Watch
 
 
 class BaseWaitTrigger(BaseTrigger):
@@ -32,20 +29,32 @@ class BaseWaitTrigger(BaseTrigger):
     :param mail_conn_id: the connection.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param max_poll_errors: so many failed polls in a row are borne.
+    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
+    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
     watch: ClassVar[str]
     """The module that makes the requests, and with it all that :meth:`waiting` imports."""
 
+    added: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
+    """Arguments that came after the first release, with their defaults: stored only when they are something else, so
+    that a triggerer that is not upgraded yet can load the trigger."""
+
     def __init__(
-        self, *, mail_conn_id: str, poke_interval: float, end_time: float | None, max_poll_errors: int
+        self,
+        *,
+        mail_conn_id: str,
+        poke_interval: float,
+        end_time: float | None,
+        max_poll_errors: int,
+        poll_error_timeout: float,
     ) -> None:
         super().__init__()
         self.mail_conn_id = mail_conn_id
         self.poke_interval = poke_interval
         self.end_time = end_time
         self.max_poll_errors = max_poll_errors
+        self.poll_error_timeout = poll_error_timeout
 
     @property
     @abstractmethod
@@ -53,8 +62,8 @@ class BaseWaitTrigger(BaseTrigger):
         """The name of what is waited for."""
 
     @abstractmethod
-    def waiting(self) -> tuple[type[Watch[Any]], Part, Judge]:
-        """What is polled, the part that this trigger has in it, and what a look means to it.
+    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+        """What is polled, and the part that this trigger has in it.
 
         The task looked before it deferred, so a refusal is news and may pass.
         """
@@ -62,8 +71,11 @@ class BaseWaitTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
         kind = type(self)
-        names = list(inspect.signature(kind).parameters)
-        return f"{kind.__module__}.{kind.__qualname__}", {name: getattr(self, name) for name in names}
+        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
+        for name, default in self.added.items():
+            if arguments[name] == default:
+                del arguments[name]
+        return f"{kind.__module__}.{kind.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
@@ -72,22 +84,26 @@ class BaseWaitTrigger(BaseTrigger):
         yield TriggerEvent(event_of(self.mail_conn_id, self.awaited, await self._wait()))
 
     async def _wait(self) -> Verdict:
-        from airflow_provider_mail.api.waiting import Outcome, Verdict
+        from airflow_provider_mail.api.waiting import Outcome, Verdict, status_line
         from airflow_provider_mail.hooks.watch import joined
 
-        watch, part, judge = self.waiting()
-        verdict = Verdict(Outcome.WAITING, f"{self.awaited!r} was not looked at yet")
+        watch, part = self.waiting()
         async with joined(watch, self.mail_conn_id, self.poke_interval, part):
-            while verdict.outcome is Outcome.WAITING:
+            while True:
                 left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
                 try:
                     async with asyncio.timeout(left):
-                        look, at = await part.looks.get()
+                        await part.changed.wait()
                 except TimeoutError:
-                    return Verdict(Outcome.TIMEOUT, f"the time is up: {verdict.message}")
-                verdict = judge(look, at)
-                self.log.info("%s", verdict.message)
-        return verdict
+                    known = part.verdict.message if part.verdict else f"{self.awaited!r} was not polled"
+                    return Verdict(Outcome.TIMEOUT, f"the time is up: {known}")
+                part.changed.clear()
+                if part.error is not None:
+                    raise part.error
+                assert part.verdict is not None
+                self.log.info("%s", status_line(part.verdict, self.poke_interval, self.end_time))
+                if part.verdict.outcome is not Outcome.WAITING:
+                    return part.verdict
 
 
 def event_of(mail_conn_id: str, awaited: str, verdict: Verdict) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -15,8 +16,7 @@ from airflow_provider_mail.triggers.base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail.hooks.campaign_events import FinalCampaign
-    from airflow_provider_mail.hooks.watch import Part, Watch
-    from airflow_provider_mail.triggers.base import Judge
+    from airflow_provider_mail.hooks.watch import WaitPart, Watch
 
 
 class MailCampaignTrigger(BaseWaitTrigger):
@@ -26,14 +26,17 @@ class MailCampaignTrigger(BaseWaitTrigger):
     :param mail_name: the campaign's exact name.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param not_before: Unix time before which there is nothing to see, such as the send time.
+    :param not_before: the send time of a campaign that is known to be scheduled, as Unix time by the local clock: until
+        then it is polled every five minutes only.
     :param seen: whether the campaign has been there before.
-    :param max_poll_errors: so many failed polls in a row are borne.
+    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
+    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     :param cancel_on_kill: cancel the campaign when the task that waits is marked failed or successful. Needs Airflow
         3.3; earlier ones do not tell a trigger.
     """
 
     watch = "airflow_provider_mail.hooks.campaign_watch"
+    added: ClassVar[dict[str, Any]] = {**BaseWaitTrigger.added, "cancel_on_kill": False}
 
     def __init__(
         self,
@@ -44,11 +47,16 @@ class MailCampaignTrigger(BaseWaitTrigger):
         end_time: float | None = None,
         not_before: float = 0.0,
         seen: bool = False,
-        max_poll_errors: int = 10,
+        max_poll_errors: int = 2,
         cancel_on_kill: bool = False,
+        poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
-            mail_conn_id=mail_conn_id, poke_interval=poke_interval, end_time=end_time, max_poll_errors=max_poll_errors
+            mail_conn_id=mail_conn_id,
+            poke_interval=poke_interval,
+            end_time=end_time,
+            max_poll_errors=max_poll_errors,
+            poll_error_timeout=poll_error_timeout,
         )
         self.mail_name = mail_name
         self.not_before = not_before
@@ -59,21 +67,20 @@ class MailCampaignTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.mail_name
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class path and the arguments."""
-        path, arguments = super().serialize()
-        if not self.cancel_on_kill:
-            # A triggerer that is not upgraded yet does not know it.
-            del arguments["cancel_on_kill"]
-        return path, arguments
-
-    def waiting(self) -> tuple[type[Watch[Any]], Part, Judge]:
-        from airflow_provider_mail.api.waiting import CampaignWait
+    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+        from airflow_provider_mail.api.waiting import MAX_PAUSE, CampaignWait
         from airflow_provider_mail.hooks.campaign_watch import CampaignPart, CampaignWatch
 
-        wait = CampaignWait(self.mail_name, seen=self.seen, looked=True, max_poll_errors=self.max_poll_errors)
-        part = CampaignPart(mail_name=self.mail_name, not_before=self.not_before)
-        return CampaignWatch, part, lambda look, _: wait.judge(look)
+        wait = CampaignWait(
+            self.mail_name,
+            seen=self.seen,
+            scheduled=self.not_before > 0,
+            looked=True,
+            poll_error_timeout=self.poll_error_timeout,
+            max_poll_errors=self.max_poll_errors,
+        )
+        pause = min(max(self.not_before - time.time(), 0.0), MAX_PAUSE)
+        return CampaignWatch, CampaignPart(mail_name=self.mail_name, judge=wait.judge, due=time.monotonic() + pause)
 
     async def on_kill(self) -> None:
         """Airflow's word for a task that was ended while it was deferred; it also comes when it was not."""
@@ -180,13 +187,13 @@ class MailCampaignEventTrigger(BaseEventTrigger):
                 if isinstance(look, MailError):
                     failed += 1
                     pause = pause_after(failed, self.poke_interval)
-                    part.not_before = at + pause
+                    part.due = time.monotonic() + pause
                     self.log.warning(
                         "connection %r: look failed (%d in a row), the next in %.0f s: %s",
                         self.mail_conn_id, failed, pause, look,
                     )  # fmt: skip
                     continue
-                failed, part.not_before = 0, 0.0
+                failed, part.due = 0, 0.0
                 if fresh := news.judge(look, at):
                     for campaign in fresh:
                         self.log.info("campaign %r is over (mailStatus %d)", campaign.mail_name, campaign.mail_status)

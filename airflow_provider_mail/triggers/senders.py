@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.triggers.base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.hooks.watch import Part, Watch
-    from airflow_provider_mail.triggers.base import Judge
+    from airflow_provider_mail.hooks.watch import WaitPart, Watch
 
 
 class MailSenderTrigger(BaseWaitTrigger):
@@ -21,7 +20,8 @@ class MailSenderTrigger(BaseWaitTrigger):
     :param selector: of its DKIM entry: have the service check at each look.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param max_poll_errors: so many failed polls in a row are borne.
+    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
+    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
     watch = "airflow_provider_mail.hooks.sender_watch"
@@ -34,10 +34,15 @@ class MailSenderTrigger(BaseWaitTrigger):
         selector: str | None = None,
         poke_interval: float = 300.0,
         end_time: float | None = None,
-        max_poll_errors: int = 10,
+        max_poll_errors: int = 2,
+        poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
-            mail_conn_id=mail_conn_id, poke_interval=poke_interval, end_time=end_time, max_poll_errors=max_poll_errors
+            mail_conn_id=mail_conn_id,
+            poke_interval=poke_interval,
+            end_time=end_time,
+            max_poll_errors=max_poll_errors,
+            poll_error_timeout=poll_error_timeout,
         )
         self.sender_email = sender_email
         self.selector = selector
@@ -46,10 +51,14 @@ class MailSenderTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.sender_email
 
-    def waiting(self) -> tuple[type[Watch[Any]], Part, Judge]:
+    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
         from airflow_provider_mail.api.senders import SenderWait
         from airflow_provider_mail.hooks.sender_watch import SenderPart, SenderWatch
 
-        wait = SenderWait(self.sender_email, looked=True, max_poll_errors=self.max_poll_errors)
-        part = SenderPart(sender_email=self.sender_email, selector=self.selector)
-        return SenderWatch, part, lambda look, _: wait.judge(look)
+        wait = SenderWait(
+            self.sender_email,
+            looked=True,
+            poll_error_timeout=self.poll_error_timeout,
+            max_poll_errors=self.max_poll_errors,
+        )
+        return SenderWatch, SenderPart(sender_email=self.sender_email, selector=self.selector, judge=wait.judge)

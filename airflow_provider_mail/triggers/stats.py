@@ -10,8 +10,7 @@ from airflow_provider_mail.triggers.base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.waiting import Verdict
-    from airflow_provider_mail.hooks.watch import Part, Watch
-    from airflow_provider_mail.triggers.base import Judge
+    from airflow_provider_mail.hooks.watch import WaitPart, Watch
 
 
 class MailStatsSettledTrigger(BaseWaitTrigger):
@@ -31,7 +30,8 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     :param memory: what was seen before, see :attr:`airflow_provider_mail.api.settling.SettlingStats.memory`.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param max_poll_errors: so many failed polls in a row are borne.
+    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
+    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
     watch = "airflow_provider_mail.hooks.stats_watch"
@@ -49,10 +49,15 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         memory: dict[str, Any] | None = None,
         poke_interval: float = 60.0,
         end_time: float | None = None,
-        max_poll_errors: int = 10,
+        max_poll_errors: int = 2,
+        poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
-            mail_conn_id=mail_conn_id, poke_interval=poke_interval, end_time=end_time, max_poll_errors=max_poll_errors
+            mail_conn_id=mail_conn_id,
+            poke_interval=poke_interval,
+            end_time=end_time,
+            max_poll_errors=max_poll_errors,
+            poll_error_timeout=poll_error_timeout,
         )
         self.mail_name = mail_name
         self.start_day = start_day
@@ -66,8 +71,8 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.mail_name
 
-    def waiting(self) -> tuple[type[Watch[Any]], Part, Judge]:
-        from airflow_provider_mail.api.settling import SettlingStats
+    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+        from airflow_provider_mail.api.settling import MAX_PAUSE, SettlingStats
         from airflow_provider_mail.hooks.stats_watch import StatsPart, StatsWatch
 
         settling = SettlingStats(
@@ -77,19 +82,22 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
             age=self.age,
             memory=self.memory,
             looked=True,
+            poll_error_timeout=self.poll_error_timeout,
             max_poll_errors=self.max_poll_errors,
         )
         start_day = date.fromisoformat(self.start_day)
         end_day = date.fromisoformat(self.end_day) if self.end_day else None
-        part = StatsPart(
-            not_before=settling.not_before,
-            mail_name=self.mail_name,
-            days=settling.days(start_day, end_day, time.time()),
-        )
 
-        def judge(look: Any, at: float) -> Verdict:
-            verdict = settling.judge(look, at)
-            part.not_before, part.days = settling.not_before, settling.days(start_day, end_day, time.time())
+        def judge(look: Any, at: float, offset: float) -> Verdict:
+            verdict = settling.judge(look, at, offset)
+            part.days = settling.days(start_day, end_day, at + offset)
             return verdict
 
-        return StatsWatch, part, judge
+        now = time.time()
+        part = StatsPart(
+            mail_name=self.mail_name,
+            days=settling.days(start_day, end_day, now),
+            judge=judge,
+            due=time.monotonic() + min(max(settling.not_before - now, 0.0), MAX_PAUSE),
+        )
+        return StatsWatch, part

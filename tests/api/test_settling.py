@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
-from airflow_provider_mail.api.settling import SettlingStats, StatsLook, find_stats
-from airflow_provider_mail.api.waiting import Outcome, Verdict
+from airflow_provider_mail.api.settling import MAX_PAUSE, SettlingStats, StatsLook, find_stats
+from airflow_provider_mail.api.waiting import CONFIRM_SECONDS, Outcome, Verdict
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 
@@ -46,9 +47,11 @@ def expected(looks: list[tuple[StatsLook, float]], needed: int, apart: float, ag
     if isinstance(last, MailError):
         return Outcome.WAITING
     if last is None:
-        found = [look for look, _ in looks if not isinstance(look, MailError)]
-        was_there = any(look is not None for look in found)
-        return Outcome.FAILED if was_there and found[-3:] == [None] * 3 else Outcome.WAITING
+        found = [(look, when) for look, when in looks if not isinstance(look, MailError)]
+        was_there = any(look is not None for look, _ in found)
+        missing = list(takewhile(lambda each: each[0] is None, reversed(found)))
+        gone = len(missing) > 1 and at - missing[-1][1] >= CONFIRM_SECONDS
+        return Outcome.FAILED if was_there and gone else Outcome.WAITING
     if age is not None and at >= age:
         return Outcome.COMPLETE
     good = [(look.open_count, when) for look, when in looks if isinstance(look, CampaignStats)]
@@ -71,7 +74,7 @@ LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
     st.integers(0, 16),
 )
 def test_every_row_of_looks(steps: list[tuple[StatsLook, float]], needed: int, age: float | None, restart: int) -> None:
-    options = {"observations": needed, "apart": HOUR, "age": age, "max_poll_errors": 99}
+    options = {"observations": needed, "apart": HOUR, "age": age, "poll_error_timeout": 1e9}
     settling = SettlingStats("news", **options)  # type: ignore[arg-type]
     looks: list[tuple[StatsLook, float]] = []
     after = 0.0
@@ -126,8 +129,9 @@ def test_age_alone() -> None:
     assert outcomes(looks, **options) == ["waiting", "waiting", "complete"]
     assert "it was sent 1 day, 0:00:00 ago" in judge(looks, **options)[-1].message
     settling = SettlingStats("news", **options)  # type: ignore[arg-type]
-    settling.judge(record(7), SENT_AT)
+    assert settling.judge(record(7), SENT_AT).pause == MAX_PAUSE
     assert settling.not_before == SENT_AT + 24 * HOUR
+    assert settling.judge(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
     # Without a send time there is no age.
     assert outcomes([(record(7, None), 99 * HOUR)], **options) == ["waiting"]
 
@@ -138,8 +142,19 @@ def test_nothing_counts_before_the_send_time() -> None:
     ]
     assert outcomes(looks) == ["waiting"] * 7 + ["complete"]
     settling = SettlingStats("news", observations=2)
-    settling.judge(record(0), SENT_AT - HOUR)
+    assert settling.judge(record(0), SENT_AT - 60).pause == 60
     assert settling.not_before == SENT_AT
+
+
+def test_the_times_are_the_service_s() -> None:
+    """Its clock is two days ahead: what it shows as sent an hour ago was."""
+    ahead = 48 * HOUR
+    settling = SettlingStats("news", observations=2, age=HOUR)
+    assert settling.judge(record(0), SENT_AT - ahead - 60, ahead).message.startswith(
+        "statistics of campaign 'news': it will"
+    )
+    assert settling.judge(record(0), SENT_AT - ahead + 60, ahead).pause == 0
+    assert settling.judge(record(1), SENT_AT - ahead + HOUR, ahead).outcome is Outcome.COMPLETE
 
 
 def test_the_days_to_ask_for() -> None:
@@ -160,15 +175,19 @@ def test_the_days_to_ask_for() -> None:
 
 def test_disappeared_and_never_there() -> None:
     assert outcomes([(None, number * HOUR) for number in range(50)]) == ["waiting"] * 50
-    assert outcomes([(record(1), 0), (None, 1), (None, 2), (None, 3)]) == ["waiting"] * 3 + ["failed"]
+    often = [(record(1), 0.0), *((None, number * 1.0) for number in range(302))]
+    assert outcomes(often) == ["waiting"] * 301 + ["failed"] * 2  # type: ignore[arg-type]
+    assert outcomes([(record(1), 0), (None, HOUR), (None, 2 * HOUR)]) == ["waiting"] * 2 + ["failed"]
 
 
 def test_looks_that_fail() -> None:
     assert outcomes([(KEY, 0)]) == ["refused"]
     assert outcomes([(KEY, 0)], looked=True) == ["waiting"]
-    assert outcomes([(record(1), 0), (KEY, 1), (KEY, 2)], max_poll_errors=1) == ["waiting", "waiting", "refused"]
-    assert outcomes([(BLIP, 0), (BLIP, 1), (record(1), 2), (BLIP, 3), (BLIP, 4)], max_poll_errors=2) == ["waiting"] * 5
-    assert outcomes([(BLIP, 0), (BLIP, 1)], max_poll_errors=1) == ["waiting", "error"]
+    options = {"max_poll_errors": 1, "poll_error_timeout": 10}
+    assert outcomes([(record(1), 0), (KEY, 1), (KEY, 11)], **options) == ["waiting", "waiting", "refused"]
+    row = [(BLIP, 0), (BLIP, 9), (record(1), 10), (BLIP, 11), (BLIP, 20)]
+    assert outcomes(row, **options) == ["waiting"] * 5  # type: ignore[arg-type]
+    assert outcomes([(BLIP, 0), (BLIP, 10)], **options) == ["waiting", "error"]
 
 
 @pytest.mark.parametrize("other", [{"mail_name": "other"}, {"apart": 60.0}])

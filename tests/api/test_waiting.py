@@ -1,7 +1,10 @@
-"""What a row of looks at a campaign means: every row, against the rules written down once more and plainly."""
+"""What a row of polls of a campaign means: every row, against the rules written down once more and plainly."""
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -20,11 +23,24 @@ from airflow_provider_mail.api.errors import (
     MailRateLimitError,
     MailServerError,
 )
-from airflow_provider_mail.api.waiting import CampaignWait, Look, Outcome, Verdict
+from airflow_provider_mail.api.waiting import (
+    CONFIRM_SECONDS,
+    HEARTBEAT_SECONDS,
+    MAX_BACKOFF,
+    MAX_PAUSE,
+    CampaignWait,
+    Look,
+    Outcome,
+    StatusLog,
+    Verdict,
+    status_line,
+)
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 
-AHEAD, PAST = datetime.now(UTC) + timedelta(days=1), datetime.now(UTC) - timedelta(days=1)
+NOW = datetime.now(UTC)
+T0 = NOW.timestamp()
+AHEAD, PAST = NOW + timedelta(days=1), NOW - timedelta(days=1)
 
 
 def campaign(status: int, send_time: datetime | None = None, **stats: int) -> Campaign:
@@ -34,37 +50,46 @@ def campaign(status: int, send_time: datetime | None = None, **stats: int) -> Ca
 
 
 BLIP, KEY = MailServerError("blip"), MailAuthError("key refused")
-DRAFT, WAITS_AS_DRAFT, SENDING = campaign(-1), campaign(-1, AHEAD), campaign(1, AHEAD)
+DRAFT, WAITS_AS_DRAFT, SENDING = campaign(-1), campaign(-1, AHEAD), campaign(1, PAST)
 DONE, FAILED = campaign(2, PAST, sentCount=7), campaign(4, PAST)
 
 
-def judge(looks: list[Look], **options: Any) -> list[Verdict]:
+def judge(looks: list[Look], every: float = 60.0, **options: Any) -> list[Verdict]:
     wait = CampaignWait("news", **options)
-    return [wait.judge(look) for look in looks]
+    return [wait.judge(look, T0 + number * every) for number, look in enumerate(looks)]
 
 
-def outcomes(looks: list[Look], **options: Any) -> list[Outcome]:
-    return [verdict.outcome for verdict in judge(looks, **options)]
+def outcomes(looks: list[Look], every: float = 60.0, **options: Any) -> list[Outcome]:
+    return [verdict.outcome for verdict in judge(looks, every, **options)]
 
 
-def expected(looks: list[Look], seen: bool, looked: bool, bearable: int) -> Outcome:
+Polled = list[tuple[Look, float]]
+
+
+def streak(polls: Polled, same: Callable[[Look], bool]) -> tuple[int, float]:
+    """How many polls at the end showed the same, and from the first to the last of them how many seconds passed."""
+    row = list(takewhile(lambda polled: same(polled[0]), reversed(polls)))
+    return len(row), row[0][1] - row[-1][1] if row else 0.0
+
+
+def expected(polls: Polled, seen: bool, looked: bool, most: int, seconds: float) -> Outcome:
     """The rules, read off the whole row instead of counted along it."""
-    last = looks[-1]
-    good = [look for look in looks if not isinstance(look, MailError)]
+    last = polls[-1][0]
+    good = [polled for polled in polls if not isinstance(polled[0], MailError)]
     if isinstance(last, MailError):
         if not last.temporary and not looked and not good:
             return Outcome.REFUSED
-        in_a_row = len(list(takewhile(lambda look: isinstance(look, MailError), reversed(looks))))
-        if in_a_row <= bearable:
+        in_a_row, lasted = streak(polls, lambda look: isinstance(look, MailError))
+        if in_a_row <= most or lasted < seconds:
             return Outcome.WAITING
         return Outcome.ERROR if last.temporary else Outcome.REFUSED
     if last is None:
-        missing = len(list(takewhile(lambda look: look is None, reversed(good))))
-        was_there = seen or any(look is not None for look in good)
-        return Outcome.FAILED if was_there and missing >= 3 else Outcome.WAITING
+        missing, lasted = streak(good, lambda look: look is None)
+        was_there = seen or any(look is not None for look, _ in good)
+        return Outcome.FAILED if was_there and missing > 1 and lasted >= CONFIRM_SECONDS else Outcome.WAITING
     if last.mail_status == -1:
-        idle = len(list(takewhile(lambda look: look is not None and look.is_idle_draft, reversed(good))))
-        return Outcome.FAILED if idle >= 3 else Outcome.WAITING
+        idle, lasted = streak(good, lambda look: look is not None and look.is_idle_draft)
+        return Outcome.FAILED if idle > 1 and lasted >= CONFIRM_SECONDS else Outcome.WAITING
     return {2: Outcome.COMPLETE, 4: Outcome.FAILED}.get(last.mail_status, Outcome.WAITING)
 
 
@@ -73,15 +98,34 @@ LOOKS = st.sampled_from(
      MailAnswerLostError("lost"), MailRateLimitError("slow down"), MailIncompleteError("short", got=1, expected=2), KEY,
      MailConfigError("no such host")]
 )  # fmt: skip
+PAUSES = st.sampled_from([0.1, 10.0, 60.0, 150.0, CONFIRM_SECONDS, 3600.0])
 
 
-@given(st.lists(LOOKS, min_size=1, max_size=14), st.booleans(), st.booleans(), st.integers(0, 3))
-def test_every_row_of_looks(looks: list[Look], seen: bool, looked: bool, bearable: int) -> None:
-    wait = CampaignWait("news", seen=seen, looked=looked, max_poll_errors=bearable)
-    for number, look in enumerate(looks, 1):
-        verdict = wait.judge(look)
-        assert verdict.outcome is expected(looks[:number], seen, looked, bearable)
+@given(
+    st.lists(st.tuples(LOOKS, PAUSES), min_size=1, max_size=14),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from([0.0, 100.0, 600.0]),
+    st.integers(0, 14),
+)
+def test_every_row_of_polls(
+    steps: list[tuple[Look, float]], seen: bool, looked: bool, most: int, seconds: float, restart: int
+) -> None:
+    options: dict[str, Any] = {"max_poll_errors": most, "poll_error_timeout": seconds}
+    wait = CampaignWait("news", seen=seen, looked=looked, **options)
+    polls: Polled = []
+    at = T0
+    for number, (look, pause) in enumerate(steps):
+        if number == restart:  # another process continues
+            memory = json.loads(json.dumps(wait.memory))
+            wait = CampaignWait("news", looked=looked, memory=memory, **options)
+        at += pause
+        polls.append((look, at))
+        verdict = wait.judge(look, at)
+        assert verdict.outcome is expected(polls, seen, looked, most, seconds)
         assert verdict.message
+        assert 0 <= verdict.pause <= max(MAX_PAUSE, MAX_BACKOFF)
         if verdict.outcome is not Outcome.WAITING:
             return
 
@@ -93,43 +137,139 @@ def test_sent() -> None:
 
 
 def test_failed_cancelled_and_vanished_say_which() -> None:
-    assert "mailStatus 4" in judge([FAILED])[0].message
-    assert "saved only, or cancelled" in judge([DRAFT] * 3)[2].message
-    assert "disappeared" in judge([SENDING, None, None, None])[3].message
-    for verdict in (judge([FAILED])[0], judge([DRAFT] * 3)[2], judge([SENDING, None, None, None])[3]):
+    failed, draft = judge([FAILED])[0], judge([DRAFT] * 2, every=300)[1]
+    vanished = judge([SENDING, None, None], every=300)[2]
+    assert "mailStatus 4" in failed.message
+    assert "saved only, or cancelled" in draft.message
+    assert "disappeared" in vanished.message
+    for verdict in (failed, draft, vanished):
         assert verdict.outcome is Outcome.FAILED
         assert "'news'" in verdict.message
 
 
-def test_what_was_never_there_is_waited_for() -> None:
+@pytest.mark.parametrize("look", [None, DRAFT])
+def test_what_may_pass_is_judged_by_time_and_not_by_polls(look: Look) -> None:
+    """A new campaign may appear late, and the status it has until then is not shown in the document."""
+    often = outcomes([SENDING, *[look] * 302], every=1)
+    assert often == ["waiting"] * 301 + ["failed"] * 2
+    assert outcomes([SENDING, look, SENDING, look], every=3600) == ["waiting"] * 4
+    assert outcomes([SENDING, look, look], every=3600)[-1] == "failed"
+
+
+def test_what_was_never_there_is_waited_for_and_named_as_such() -> None:
     assert set(outcomes([None] * 50)) == {"waiting"}
-    assert outcomes([None] * 3, seen=True) == ["waiting", "waiting", "failed"]
+    assert outcomes([None] * 6, seen=True) == ["waiting"] * 5 + ["failed"]
+    assert "campaign 'news' was never seen" in judge([None] * 50)[-1].message
+    assert "never seen" not in judge([SENDING, None])[-1].message
+    # A process that cannot know what others have seen does not say so.
+    assert "never seen" not in judge([None], seen=None)[-1].message
 
 
 def test_a_scheduled_campaign_that_shows_as_a_draft_waits_for_its_time() -> None:
     assert set(outcomes([WAITS_AS_DRAFT] * 50)) == {"waiting"}
-    wait = CampaignWait("news")
-    wait.judge(WAITS_AS_DRAFT)
-    assert wait.not_before == pytest.approx(AHEAD.timestamp(), abs=1)
-    wait.judge(DRAFT)
-    assert wait.not_before == 0.0
+    first, then = judge([WAITS_AS_DRAFT, DRAFT])
+    assert first.message == f"campaign 'news': scheduled for {AHEAD:%Y-%m-%d %H:%M:%S} UTC (mailStatus -1)"
+    assert (first.pause, then.pause) == (MAX_PAUSE, 0.0)
+    soon = campaign(-1, NOW + timedelta(seconds=100))
+    assert judge([soon])[0].pause == pytest.approx(100, abs=1)
 
 
-def test_refused_credentials_end_a_wait_that_never_worked_and_are_borne_by_one_that_did() -> None:
+def test_what_is_being_sent_is_polled_whatever_its_send_time() -> None:
+    """It may have been sent before its time, at the service."""
+    assert judge([campaign(1, AHEAD)])[0].pause == 0.0
+    assert judge([campaign(1, AHEAD)])[0].message == "campaign 'news': sending (mailStatus 1)"
+    # What a scheduled one shows is not in the document: one of which that is known may show as sending.
+    scheduled = judge([campaign(1, AHEAD), campaign(1, PAST)], scheduled=True)
+    assert [verdict.pause for verdict in scheduled] == [MAX_PAUSE, 0.0]
+    assert judge([WAITS_AS_DRAFT, campaign(1, AHEAD)])[1].pause == MAX_PAUSE
+
+
+@pytest.mark.parametrize("status", [-1, 0, 1])
+def test_the_send_time_is_the_service_s(status: int) -> None:
+    two_days = 2 * 86_400.0
+    sent_there = campaign(status, NOW + timedelta(seconds=two_days - 60))
+    wait = CampaignWait("news", scheduled=True)
+    assert wait.judge(sent_there, T0, two_days).pause == 0.0
+    assert wait.judge(sent_there, T0, 0.0).pause == MAX_PAUSE
+    behind = campaign(status, NOW - timedelta(seconds=two_days - 60))
+    assert wait.judge(behind, T0, -two_days).pause == pytest.approx(60, abs=1)
+
+
+def test_refused_credentials_end_a_wait_that_never_worked_and_not_at_once_one_that_did() -> None:
     assert outcomes([KEY]) == ["refused"]
     assert outcomes([KEY], looked=True) == ["waiting"]
     assert outcomes([SENDING, KEY, KEY, SENDING, DONE]) == ["waiting"] * 4 + ["complete"]
-    assert outcomes([SENDING, *[KEY] * 11])[-1] == "refused"
+    assert outcomes([SENDING, *[KEY] * 11]) == ["waiting"] * 11 + ["refused"]
 
 
-def test_blips_are_borne_and_counted_in_a_row() -> None:
-    assert outcomes([BLIP] * 11) == ["waiting"] * 10 + ["error"]
-    assert set(outcomes(([BLIP] * 10 + [SENDING]) * 5)) == {"waiting"}
-    assert "11 looks in a row failed, the last with: blip" in judge([BLIP] * 11)[-1].message
+@pytest.mark.parametrize("every", [0.2, 1.0, 10.0, 60.0])
+def test_an_outage_of_minutes_ends_no_wait_whatever_its_interval(every: float) -> None:
+    polls = int(180 / every)
+    assert set(outcomes([SENDING, *[BLIP] * polls, SENDING], every)) == {"waiting"}
+    assert outcomes([BLIP] * (int(600 / every) + 2), every)[-1] == "error"
+
+
+def test_two_errors_hours_apart_end_no_wait() -> None:
+    assert outcomes([BLIP, BLIP, SENDING, BLIP, BLIP], every=3600) == ["waiting"] * 5
+    assert outcomes([BLIP] * 3, every=3600)[-1] == "error"
+
+
+def test_the_time_for_which_polls_may_fail_can_be_chosen() -> None:
+    assert outcomes([BLIP] * 4, every=60, poll_error_timeout=120) == ["waiting"] * 2 + ["error"] * 2
+    message = judge([BLIP] * 3, every=60, poll_error_timeout=120)[-1].message
+    assert message == "3 polls in a row failed, for 120 s (poll_error_timeout: 120 s), the last with: blip"
+
+
+def test_failed_polls_are_repeated_ever_more_slowly() -> None:
+    pauses = [verdict.pause for verdict in judge([BLIP] * 12, every=1)]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, *[60.0] * 5]
+    assert judge([BLIP, BLIP, SENDING, BLIP], every=1)[-1].pause == 0.5
 
 
 def test_errors_between_do_not_make_a_missing_campaign_present() -> None:
-    assert outcomes([SENDING, None, BLIP, None, BLIP, None])[-1] == "failed"
+    assert outcomes([SENDING, None, BLIP, None, BLIP, None, None])[-1] == "failed"
+
+
+def test_a_memory_of_another_campaign_is_not_taken_over() -> None:
+    wait = CampaignWait("news")
+    wait.judge(SENDING, T0)
+    assert CampaignWait("news", memory=wait.memory).seen is True
+    assert CampaignWait("other", memory=wait.memory).seen is False
+
+
+# --- what is logged ---
+
+
+def logged(looks: list[Look], every: float) -> list[str]:
+    status_log = StatusLog()
+    verdicts = enumerate(judge(looks, every))
+    return [verdict.message for number, verdict in verdicts if status_log.is_due(verdict, T0 + number * every)]
+
+
+def test_a_line_for_each_change_and_none_for_what_is_known() -> None:
+    rows: list[Look] = [*[None] * 20, *[SENDING] * 20, *[BLIP] * 5, *[SENDING] * 10, DONE]
+    assert [line.split("(")[0].strip() for line in logged(rows, every=30)] == [
+        "campaign 'news' was never seen: the service has none of exactly this name",
+        "campaign 'news': sending",
+        "poll failed",
+        "campaign 'news': sending",
+        "campaign 'news' has gone out",
+    ]
+
+
+def test_a_heartbeat() -> None:
+    lines = logged([SENDING] * 601, every=60)  # ten hours
+    assert len(lines) == 1 + 10 * 3600 / HEARTBEAT_SECONDS
+
+
+def test_a_line_says_when_the_next_poll_is_and_when_the_wait_is_given_up() -> None:
+    sending, later = judge([SENDING])[0], judge([WAITS_AS_DRAFT])[0]
+    end_time = datetime(2026, 11, 24, 8, tzinfo=UTC).timestamp()
+    assert status_line(sending, 60, end_time) == (
+        "campaign 'news': sending (mailStatus 1); next poll in 60 s, deadline 2026-11-24 08:00:00 UTC"
+    )
+    assert status_line(later, 60, None).endswith("; next poll in 300 s")
+    assert status_line(judge([DONE])[0], 60, end_time) == "campaign 'news' has gone out"
 
 
 @pytest.mark.parametrize("end", ["done", "failed", "draft", "removed"])
@@ -140,12 +280,13 @@ def test_a_real_campaign(end: Any, emulator: Emulator, client: Driver) -> None:
     emulator.settings.campaign_outcome = "failed" if end == "failed" else "done"
     emulator.add_list("customers", count=50)
     client.send(CreateCampaign(mail_name="news", sender_mail="news@example.com", send_list_names=["customers"]))
-    wait = CampaignWait("news")
+    wait, at = CampaignWait("news"), time.time()
     verdicts: list[Verdict] = []
     while not verdicts or verdicts[-1].outcome is Outcome.WAITING:
         if len(verdicts) == 4 and end in ("draft", "removed"):
             emulator.set_campaign_state("news", end)
-        verdicts.append(wait.judge(client.run(find_campaign("news"))))
+        at += 150
+        verdicts.append(wait.judge(client.run(find_campaign("news")), at))
     assert verdicts[-1].outcome == ("complete" if end == "done" else "failed")
-    assert len(verdicts) == 7, "two looks too early, then four of sending, or two and three of patience"
+    assert len(verdicts) == 7, "two polls too early, then four of sending, or two and three of patience"
     assert verdicts[-1].mail_stats.get("sent_count") == (50 if end == "done" else None)

@@ -97,7 +97,7 @@ def test_watching_one(command: Command, service: Emulator) -> None:
     said = command("campaign", "other", "--watch", "--interval", "0.05", "-o", "json")
     assert said.status == 0
     assert said.data["status"] == "complete"
-    assert "has mailStatus 1" in said.err
+    assert "sending (mailStatus 1)" in said.err
     assert "has gone out" in said.err
 
 

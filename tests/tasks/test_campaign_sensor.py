@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api import waiting
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors import campaigns as sensors
@@ -23,6 +25,8 @@ GETS = "campaign/mail/get"
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
     monkeypatch.setattr(sensors, "DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "MAX_BACKOFF", 0.2)
 
 
 def wait(way: str, **arguments: Any) -> MailCampaignSensor:
@@ -50,7 +54,7 @@ def test_gone_out_at_last(run: Run, emulator: Emulator, way: str) -> None:
         "unsubscribe_count",
     }
     assert emulator.journal.count(GETS) == 4
-    assert "campaign 'spring' has mailStatus 1" in done.log
+    assert "campaign 'spring': sending (mailStatus 1)" in done.log
 
 
 @every_way
@@ -107,7 +111,7 @@ def test_appears_late(run: Run, emulator: Emulator, way: str) -> None:
         done = run(lambda: wait(way))
 
     assert done.state == "success"
-    assert "there is no campaign 'spring' (yet)" in done.log
+    assert "campaign 'spring' was never seen" in done.log
 
 
 @repeating
@@ -121,6 +125,7 @@ def test_a_longer_name_is_another_campaign(run: Run, emulator: Emulator, way: st
 
 def test_a_deferred_wait_for_a_scheduled_campaign_asks_nothing_until_then(run: Run, emulator: Emulator) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+    emulator.settings.scheduled_status = -1
     emulator.settings.sending_seconds = 0.0
     emulator.add_campaign("spring", state="scheduled", send_date=soon)
 
@@ -167,27 +172,55 @@ def test_a_connection_without_a_host_fails_at_once(run: Run, monkeypatch: pytest
 
 
 @every_way
-def test_looks_that_fail_are_borne(run: Run, emulator: Emulator, way: str) -> None:
+def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring")
-    # One look is up to five requests.
+    # One poll is up to five requests.
     emulator.faults.add("code_before", GETS, count=6)
 
     done = run(lambda: wait(way))
 
     assert (done.state, done.tries) == ("success", 1)
-    assert "look failed (1 in a row, 10 are borne)" in done.log
+    assert "poll failed (1 in a row; given up after 600 s)" in done.log
 
 
 @retrying
-def test_after_too_many_looks_that_fail_the_task_is_tried_again(run: Run, emulator: Emulator, way: str) -> None:
+def test_after_polls_have_failed_for_too_long_the_task_is_tried_again(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring")
-    # So long a pause is not waited for: each look is one request.
-    emulator.faults.add("too_many_requests", GETS, count=11 if way == "poke" else 12, retry_after=999)
+    # So long a pause is not waited for: each poll is one request.
+    emulator.faults.add("too_many_requests", GETS, count=3 if way == "poke" else 4, retry_after=999)
 
-    done = run(lambda: wait(way, poke_interval=0.05, retry_delay=0))
+    done = run(lambda: wait(way, poke_interval=0.05, poll_error_timeout=0, retry_delay=0))
 
     assert (done.state, done.tries) == ("success", 2)
-    assert "connection 'mail_default': 11 looks in a row failed" in done.log
+    assert "connection 'mail_default': 3 polls in a row failed" in done.log
+
+
+@repeating
+def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator, way: str) -> None:
+    done = run(lambda: wait(way, mail_name="sprang", timeout=0.5))
+
+    assert done.state == "failed"
+    assert re.search(r"the time is up.*: campaign 'sprang' was never seen: the service has none of", done.log)
+
+
+@every_way
+@pytest.mark.parametrize("state", ["sending", "scheduled"])
+def test_the_service_s_clock_is_ahead(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, way: str, state: str
+) -> None:
+    """`make demo-ui` moves it. By our clock the send time is in two days."""
+    monkeypatch.setattr(waiting, "CONFIRM_SECONDS", 60)
+    if way not in repeating.args[1]:
+        pytest.skip("dag.test() of this Airflow cannot go on after a reschedule")
+    emulator.settings.scheduled_status = -1
+    emulator.settings.sending_seconds = 0.5
+    emulator.clock.advance(days=2)
+    there = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2, seconds=1 if state == "scheduled" else 0)
+    emulator.add_campaign("spring", state=state, send_date=there)  # type: ignore[arg-type]
+
+    done = run(lambda: wait(way, timeout=30))
+
+    assert done.state == "success"
 
 
 def test_the_name_is_a_template(run: Run, new_dag: Callable[..., Any], emulator: Emulator) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api import waiting
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
@@ -24,6 +25,8 @@ retrying = pytest.mark.parametrize("deferrable", [False, True] if AIRFLOW_VERSIO
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "MAX_BACKOFF", 0.2)
     emulator.add_list("newsletter", count=100)
     emulator.settings.sending_seconds = 1000
 
@@ -67,7 +70,7 @@ def test_what_was_created_is_known_before_the_wait(run: Run, emulator: Emulator,
     done = run(lambda: create(deferrable=deferrable, timeout=1))
 
     assert done.state == "failed"
-    assert "the time is up: campaign 'spring' has mailStatus 1" in done.log
+    assert "the time is up: campaign 'spring': sending (mailStatus 1)" in done.log
     (campaign,) = emulator.campaigns()
     assert [done.result.xcom(TASK, key) for key in ("mail_name", "id", "guid", "adopted")] == [
         "spring",
@@ -138,6 +141,31 @@ def test_the_timeout_counts_from_the_send_time(run: Run, emulator: Emulator, def
     asked = [entry["real_ms"] / 1000 for entry in emulator.journal.entries(GETS)]
     if deferrable:
         assert all(moment >= soon.timestamp() - 1 for moment in asked[2:])
+
+
+@both_ways
+def test_the_service_s_clock_is_ahead(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    """`make demo-ui` moves it. By our clock the send date is in two days."""
+    emulator.settings.sending_seconds = 0.0
+    emulator.clock.advance(days=2)
+    there = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2, seconds=3)
+
+    done = run(lambda: create(deferrable=deferrable, send_date=there, timeout=30))
+
+    assert done.state == "success"
+
+
+@both_ways
+def test_polls_that_fail_for_too_long_end_the_wait(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    def fail() -> None:
+        emulator.faults.add("too_many_requests", GETS, count=None, retry_after=999)
+
+    with as_soon_as(lambda: emulator.journal.count(GETS) >= 3, fail):
+        done = run(lambda: create(deferrable=deferrable, poll_error_timeout=0, poke_interval=0.1))
+
+    assert done.state == "failed"
+    assert "3 polls in a row failed" in done.log
+    assert len(emulator.campaigns()) == emulator.journal.count(SENDS) == 1
 
 
 @both_ways

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,9 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors import base, campaigns, senders, stats
 from airflow_provider_mail.sensors.base import BaseWaitSensor
+from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sensing import WAYS, every_way
+from tests.tasks.sensing import WAYS, every_way, repeating
 from tests.tasks.waiting import as_soon_as
 
 SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
@@ -51,13 +51,13 @@ def test_a_refused_key_fails_at_once(
 
 
 @every_sensor
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
+@repeating
 def test_a_key_may_be_exchanged_meanwhile(
     run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
 ) -> None:
     def exchange() -> None:
         emulator.settings.api_key = "the new key"
-        time.sleep(1)
+        wait_until(lambda: emulator.journal.entries()[-1]["auth"] == "invalid", what="refused", timeout=30)
         connect(password="the new key")
         good(emulator)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api import settling, waiting
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
@@ -27,6 +28,8 @@ remembering = pytest.mark.parametrize("way", WAYS if REMEMBERS else ["poke", "de
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(settling, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "MAX_BACKOFF", 0.2)
 
 
 def wait(way: str, **arguments: Any) -> MailStatsSettledSensor:
@@ -208,13 +211,14 @@ def test_without_a_memory_rescheduling_needs_an_age(run: Run, emulator: Emulator
 @pytest.mark.skipif(not REMEMBERS, reason="needs the task state store of 3.3")
 def test_a_new_try_goes_on_where_the_last_one_was(run: Run, emulator: Emulator) -> None:
     counting(emulator)
-    emulator.faults.add("too_many_requests", STATS, count=12, skip=2, retry_after=999)
+    emulator.faults.add("too_many_requests", STATS, count=4, skip=2, retry_after=999)
+    arguments = {"poke_interval": 0.05, "apart": 0.05, "observations": 3, "retry_delay": 0}
 
-    done = run(lambda: wait("poke", poke_interval=0.05, apart=0.05, observations=3, retry_delay=0))
+    done = run(lambda: wait("poke", poll_error_timeout=0, **arguments))
 
-    # Two observations, eleven failed looks that end the try, one more in the second, and one observation.
+    # Two observations, three failed polls that end the try, one more in the second, and one observation.
     assert (done.state, done.tries) == ("success", 2)
-    assert emulator.journal.count(STATS) == 2 + 12 + 1
+    assert emulator.journal.count(STATS) == 2 + 4 + 1
 
 
 def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:

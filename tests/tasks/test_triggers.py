@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 
+from airflow_provider_mail.api import waiting as waiting_rules
+from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.triggers.base import BaseWaitTrigger, mail_stats_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from tests.support.processes import free_port
 from tests.tasks.conftest import Connect
-from tests.tasks.triggering import cancelled, event, note_closed, restarted, run, until
+from tests.tasks.triggering import cancelled, event, impatient, note_closed, restarted, run, until
 
 NEEDED: dict[type[BaseWaitTrigger], dict[str, Any]] = {
     MailCampaignTrigger: {"mail_name": "spring"},
@@ -73,6 +77,7 @@ STORED: dict[type[BaseWaitTrigger], tuple[str, dict[str, Any]]] = {
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
     monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(waiting_rules, "MAX_BACKOFF", 0.2)
 
 
 def trigger(kind: type[BaseWaitTrigger], **arguments: Any) -> BaseWaitTrigger:
@@ -87,6 +92,13 @@ def test_the_arguments_that_are_stored_stay_the_same(kind: type[BaseWaitTrigger]
 
     assert waiting.serialize() == (path, arguments)
     assert restarted(waiting).serialize() == (path, arguments)
+
+
+@every_trigger
+def test_a_budget_for_failed_polls_is_stored_when_it_is_another(kind: type[BaseWaitTrigger]) -> None:
+    path, arguments = STORED[kind]
+    waiting = kind(**arguments, poll_error_timeout=60.0)
+    assert waiting.serialize() == restarted(waiting).serialize() == (path, {**arguments, "poll_error_timeout": 60.0})
 
 
 def test_what_is_asked_for_when_the_task_is_killed_is_stored_when_it_is_wanted() -> None:
@@ -108,13 +120,13 @@ def test_the_time_was_up_before(emulator: Emulator, kind: type[BaseWaitTrigger])
 
 
 @every_trigger
-def test_no_such_connection_is_borne_for_a_while(emulator: Emulator, kind: type[BaseWaitTrigger]) -> None:
-    found = run(event(trigger(kind, mail_conn_id="nobody", max_poll_errors=2)))
+def test_no_such_connection_is_tolerated_for_a_while(emulator: Emulator, kind: type[BaseWaitTrigger]) -> None:
+    found = run(event(trigger(kind, mail_conn_id="nobody", poll_error_timeout=0)))
 
     assert found["status"] == "error"
-    assert "3 looks in a row failed" in found["message"]
+    assert "3 polls in a row failed" in found["message"]
     assert "connection 'nobody'" in found["message"]
-    with pytest.raises(AirflowException, match="3 looks in a row failed") as caught:
+    with pytest.raises(AirflowException, match="3 polls in a row failed") as caught:
         mail_stats_of(found, time_up=AirflowSensorTimeout)
     assert not isinstance(caught.value, AirflowFailException)
 
@@ -125,10 +137,10 @@ def test_a_key_that_stays_refused_ends_the_wait(
 ) -> None:
     connect(password="wrong")
 
-    found = run(event(trigger(kind, max_poll_errors=2)))
+    found = run(event(trigger(kind, poll_error_timeout=0)))
 
     assert found["status"] == "refused"
-    assert "connection 'mail_default': 3 looks in a row failed" in found["message"]
+    assert "connection 'mail_default': 3 polls in a row failed" in found["message"]
     assert emulator.journal.count() == 3
     with pytest.raises(AirflowFailException, match="refused the credentials"):
         mail_stats_of(found, time_up=AirflowSensorTimeout)
@@ -152,6 +164,51 @@ def test_a_refusal_reads_the_connection_anew(
     assert run(exchanged())["status"] == "complete"
     assert {entry["auth"] for entry in emulator.journal.entries()} == {"api_key", "invalid"}
     assert len(closed) >= 3
+
+
+@every_trigger
+def test_while_polls_fail_the_connection_is_read_again(
+    emulator: Emulator,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[BaseWaitTrigger],
+) -> None:
+    """Its host was changed: the old one never answers again, which is an error that may pass."""
+    monkeypatch.setattr(watch, "RECONNECT_SECONDS", 0.2)
+    emulator.add_campaign("spring", send_date="2026-03-01T08:00:00Z")
+    emulator.add_sender("mail.example.com")
+    gone = {"conn_type": "mail", "host": f"http://127.0.0.1:{free_port()}", "password": emulator.api_key}
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(gone))
+    monkeypatch.setattr(AsyncMailClient, "run", impatient(AsyncMailClient.run))
+    monkeypatch.setattr(AsyncMailClient, "send", impatient(AsyncMailClient.send))
+
+    async def moved() -> dict[str, Any]:
+        waiting = asyncio.create_task(event(trigger(kind)))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        connect()
+        return await waiting
+
+    assert run(moved())["status"] == "complete"
+
+
+def test_an_error_of_our_own_ends_one_wait_and_no_other(emulator: Emulator) -> None:
+    emulator.add_campaign("spring")
+    broken, other = trigger(MailCampaignTrigger), trigger(MailCampaignTrigger)
+    kind, part = broken.waiting()
+
+    def judge(look: Any, at: float, offset: float) -> Any:
+        raise ZeroDivisionError
+
+    part.judge = judge
+    broken.waiting = lambda: (kind, part)  # type: ignore[method-assign]
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(event(broken), event(other), return_exceptions=True)
+
+    failed, found = run(both())
+    assert isinstance(failed, ZeroDivisionError)
+    assert found["status"] == "complete"
 
 
 @every_trigger

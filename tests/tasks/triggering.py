@@ -71,3 +71,14 @@ def note_closed(monkeypatch: pytest.MonkeyPatch) -> list[AsyncMailClient]:
 
     monkeypatch.setattr(AsyncMailClient, "close", note)
     return noted
+
+
+def impatient(method: Any) -> Any:
+    """A method of a client that leaves repeating to the polls."""
+
+    async def once(client: AsyncMailClient, *arguments: Any) -> Any:
+        rule = client.config.retry
+        object.__setattr__(client.config, "retry", type(rule)(attempts=1))
+        return await method(client, *arguments)
+
+    return once
