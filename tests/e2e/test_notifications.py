@@ -14,8 +14,8 @@ from playwright.sync_api import Browser
 
 from airflow_provider_mail.emulator import Emulator
 from tests.api.wire import Wire
-from tests.browser.conftest import browser, chromium
 from tests.support.airflow import RunningAirflow
+from tests.support.browser import browser, chromium
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import PostgresServer
 from tests.support.processes import free_port, wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from tests.browser.conftest import browser, chromium
+from tests.support.browser import browser, chromium
 from tests.tasks.conftest import _mail_default, _one_api_server, connect, errors, new_dag, run
 from tests.tasks.sending import SENDS
 
