@@ -173,7 +173,7 @@ def words(error: BaseException, parameters: object = (), *, quotes_rows: bool = 
 
 
 _QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'?|"[^"]*"?|`[^`]*`?)""")
-_ADDRESS = re.compile(r"[^\s<>\"'(),;:=]+@[^\s<>\"'(),;:=]+")
+_WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 _MOST_CHARACTERS = 300
 
 
@@ -189,7 +189,7 @@ def redacted_words(error: BaseException, values: Iterable[Any], names: Iterable[
     message, allowed = _first_line(error), {name.lower() for name in names}
     for text in sorted(set(_texts(values)), key=len, reverse=True):
         message = message.replace(text, "***")
-    message = _ADDRESS.sub("***", message)
+    message = _WORD.sub(lambda word: "***" if "@" in word[0][1:-1] else word[0], message)
     message = _QUOTED.sub(lambda found: found[0] if found[0][1:-1].lower() in allowed else "***", message)
     return ": ".join(filter(None, [said, message[:_MOST_CHARACTERS]]))
 

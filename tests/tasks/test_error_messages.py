@@ -235,7 +235,8 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "set the connection's host to the final address": lambda stage: [fault(stage, "redirect"), statistics()],
     "... HTTP 200 with no JSON object instead of the service's answer: is the connection's host the service's address, "
     "without a proxy's page in between?": lambda stage: [fault(stage, "html_before"), statistics()],
-    "... HTTP 404 with no JSON object instead of the service's answer: is the connection's host the service's address, ...": lambda stage: [
+    "... HTTP 404 with no JSON object instead of the service's answer: "
+    "is the connection's host the service's address, ...": lambda stage: [
         fault(stage, "http_error_before", status=404),
         statistics(),
     ],
