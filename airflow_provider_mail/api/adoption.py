@@ -10,7 +10,7 @@ from typing import Any
 from airflow_provider_mail.api.base import Flow, Pause
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign
 from airflow_provider_mail.api.cancelling import is_scheduled
-from airflow_provider_mail.api.clock import ServiceClock
+from airflow_provider_mail.api.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api.errors import MailConflictError
 
 PATIENCE = 30.0
@@ -53,10 +53,29 @@ class Creation:
     found: Campaign | None = None
 
 
+def latest(clock: ServiceClock) -> datetime:
+    """The latest time that it can be at the service: its clock is known to the second."""
+    return clock.now() + timedelta(seconds=RESOLUTION)
+
+
+def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
+    """Whether a campaign has gone out, or begun to, before a moment; also when its send time does not prove otherwise.
+
+    The document shows no time of creation. A draft, one that failed, or one that waits for its send time has mailed
+    nobody.
+
+    :param moment: in local time.
+    """
+    if found.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or found.send_time_is_ahead(latest(clock)):
+        return False
+    sent = found.send_by_date_time
+    return sent is None or sent < moment + timedelta(seconds=clock.offset) - timedelta(seconds=RESOLUTION)
+
+
 def is_new(found: Campaign, clock: ServiceClock) -> bool:
     """Whether its send time has come only a moment ago, so that what it shows may not be final."""
     sent = found.send_by_date_time
-    return sent is not None and timedelta() <= clock.now() - sent < timedelta(seconds=NEW_SECONDS)
+    return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)
 
 
 def goes_out(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
@@ -70,7 +89,7 @@ def goes_out(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Fl
     :param waits: seconds between the lookups, until it is known.
     """
     for seconds in (*waits, None):
-        ahead = found.send_time_is_ahead(clock.now())
+        ahead = found.send_time_is_ahead(latest(clock))
         if found.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
             return found, True
         if found.mail_status == MailStatus.SENDING and not ahead:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from airflow_provider_mail.api.adoption import (
@@ -19,6 +20,8 @@ from airflow_provider_mail.api.adoption import (
     adopt,
     goes_out,
     is_new,
+    is_older,
+    latest,
     pauses,
 )
 from airflow_provider_mail.api.base import Flow, Pause
@@ -89,6 +92,7 @@ def create_campaign(
     memory: Memory | None = None,
     clock: ServiceClock | None = None,
     allow_past_send_date: bool = False,
+    not_older_than: datetime | None = None,
     tries: int = 3,
     patience: float = PATIENCE,
 ) -> Flow[Creation]:
@@ -100,10 +104,13 @@ def create_campaign(
     :param memory: what is known of earlier tries.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param allow_past_send_date: create it although its send time lies in the past: the service sends it at once.
+    :param not_older_than: do not adopt a campaign that has gone out before this moment (local time), unless by an
+        attempt that ``memory`` knows of. Default: adopt it however old it is.
     :param tries: how often to create at most, each time after having looked.
     :param patience: seconds to look for what an attempt may have created, and to wait for a new one to become more than
         a draft. After a rejection that nothing leads up to, about a quarter of that.
-    :raises MailConflictError: a campaign of that name exists and differs (the fields are named), or does not go out.
+    :raises MailConflictError: a campaign of that name exists and differs (the fields are named), does not go out, or is
+        older than ``not_older_than``.
     :raises MailPendingCampaignError: what an earlier attempt may have created does not show (in its final state) yet.
     :raises MailIncompleteCampaignError: code 500, the service kept the campaign, and ``on_incomplete`` says so.
     :raises MailValidationError: ``ignore`` names a field that is never compared, or it would have to be created and its
@@ -151,6 +158,8 @@ def create_campaign(
     if memory.incomplete:
         waits = pauses(patience, brief=not new)
         return (yield from _kept(request, found, ignore, on_incomplete, answered, clock, waits))
+    if memory.attempted_at is None and not_older_than is not None and is_older(found, not_older_than, clock):
+        raise _too_old(request, found, ignore, clock, not_older_than)
     return (yield from _adopted(request, found, ignore, clock, patience, new=new))
 
 
@@ -178,6 +187,22 @@ def _not_shown_yet(request: CreateCampaign, rejection: MailError) -> MailPending
     )
 
 
+def _too_old(
+    request: CreateCampaign, found: Campaign, ignore: Collection[str], clock: ServiceClock, moment: datetime
+) -> MailConflictError:
+    """The error for an earlier campaign of that name, which is not what this run is to send."""
+    adopt(request, found, {*ignore, "only_save"}, latest(clock))  # what differs is said first
+    sent = found.send_by_date_time
+    when = f"went out at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
+    return MailConflictError(
+        f"mail_name: a campaign named {found.mail_name!r} exists and is equal, but is not of this run, which began at "
+        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}: it {when} (mailStatus {found.mail_status}). It was not adopted, "
+        'and nobody was mailed. Give each run a name of its own, such as mail_name="news {{ ds }}", or leave mail_name '
+        "out; to take the earlier campaign for this run's, set adopt_older=True",
+        operation=request.path,
+    )
+
+
 def _adopted(
     request: CreateCampaign,
     found: Campaign,
@@ -192,13 +217,13 @@ def _adopted(
     :param new: whether what it shows may not be final.
     """
     if request.only_save or "only_save" in ignore:
-        return adopt(request, found, ignore, clock.now())
+        return adopt(request, found, ignore, latest(clock))
     # Whether it goes out, it may take time to find out.
     ignore = {*ignore, "only_save"}
-    adopt(request, found, ignore, clock.now())
+    adopt(request, found, ignore, latest(clock))
     found, sure = yield from goes_out(found, clock, pauses(patience, brief=not new))
     if sure:
-        return adopt(request, found, ignore, clock.now())
+        return adopt(request, found, ignore, latest(clock))
     shows = (
         f"mail_name: a campaign named {found.mail_name!r} exists (mailStatus {found.mail_status}) and is not scheduled"
     )
@@ -234,13 +259,13 @@ def _kept(
         # What is advised depends on what becomes of it.
         found, sure = yield from goes_out(found, clock, waits)
         if choice == "keep" and sure:
-            creation = adopt(request, found, {*ignore, "only_save"}, clock.now())
+            creation = adopt(request, found, {*ignore, "only_save"}, latest(clock))
             return replace(creation, incomplete=True)
         if choice == "keep":
             kind = "a draft" if found.mail_status == MailStatus.DRAFT else "not scheduled"
             before = f"It is {kind} and does not go out, so it is not adopted. "
     elif choice == "keep":
-        return replace(adopt(request, found, ignore, clock.now()), incomplete=True)
+        return replace(adopt(request, found, ignore, latest(clock)), incomplete=True)
     advice = (
         "Delete it (its name may still be taken) or choose another mail_name, fix the cause, and run again"
         if cancelled
@@ -263,7 +288,7 @@ def _advice(kept: Campaign, clock: ServiceClock) -> str:
     if kept.mail_status not in (MailStatus.SENDING, MailStatus.COMPLETE):
         return "Cancel or delete it at the service, fix the cause, and run again"
     twice = "running again, under another mail_name or after deleting it, mails everybody a second time"
-    if kept.mail_status == MailStatus.SENDING and kept.send_time_is_ahead(clock.now()):
+    if kept.mail_status == MailStatus.SENDING and kept.send_time_is_ahead(latest(clock)):
         return (
             f"It goes out at {kept.send_by_date_time:%Y-%m-%dT%H:%M:%SZ}: cancel or delete it at the service before "
             f"that time, fix the cause, and run again. Once it goes out, {twice}"

@@ -6,9 +6,10 @@ import base64
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
-from airflow_provider_mail.api.adoption import COMPARED, differences
+from airflow_provider_mail.api.adoption import COMPARED, differences, is_older, latest
 from airflow_provider_mail.api.base import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.clock import ServiceClock
@@ -118,6 +119,7 @@ def preflight(
     *,
     ignore: Collection[str] = (),
     allow_past_send_date: bool = False,
+    not_older_than: datetime | None = None,
     clock: ServiceClock | None = None,
 ) -> Flow[Report]:
     """Check a campaign as far as that can be done without creating it.
@@ -126,6 +128,7 @@ def preflight(
     :param rules: further rules.
     :param ignore: fields that need not agree when a campaign of that name exists.
     :param allow_past_send_date: whether the campaign may be created although its send time lies in the past.
+    :param not_older_than: a campaign of that name that went out before this moment would not be adopted.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: when the service cannot be asked; a refusal of the campaign is a finding.
     :raises MailValidationError: when ``ignore`` names a field that is never compared.
@@ -146,7 +149,8 @@ def preflight(
         _send_date(request, allow_past_send_date, clock, report)
         yield from _service(request, report)
     else:
-        _existing(request, existing, ignore, clock, report)
+        older = not_older_than is not None and is_older(existing, not_older_than, clock)
+        _existing(request, existing, ignore, clock, report, older=older)
     return report
 
 
@@ -309,14 +313,23 @@ def _service(request: CreateCampaign, report: Report) -> Flow[None]:
 
 
 def _existing(
-    request: CreateCampaign, existing: Campaign, ignore: Collection[str], clock: ServiceClock, report: Report
+    request: CreateCampaign,
+    existing: Campaign,
+    ignore: Collection[str],
+    clock: ServiceClock,
+    report: Report,
+    *,
+    older: bool,
 ) -> None:
     """The service would refuse the name; whether the campaign would be adopted is another question."""
     there = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
-    different = [name for name in differences(request, existing, clock.now()) if name not in ignore]
+    different = [name for name in differences(request, existing, latest(clock)) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:
         report.note("name", "error", f"{there}: it failed, and would not be sent again")
     elif different:
         report.note("name", "error", f"{there} and differs in {', '.join(different)}: it would not be adopted")
+    elif older:
+        text = f"{there}, is equal and went out before this run: it would not be adopted, and nobody mailed"
+        report.note("name", "error", text)
     else:
         report.note("name", "warning", f"{there} and is equal: it would be adopted, and nobody mailed again")

@@ -46,6 +46,9 @@ class BaseCampaignOperator(MailTask, BaseOperator):
     :param sandbox_mode: let the service check and create nothing.
     :param ignore_differences: fields that need not agree when an existing campaign is adopted, for instance
         ``["content"]`` where the service rewrites it.
+    :param adopt_older: adopt an equal campaign of that name also when it has gone out before this DAG run began.
+        Default: no, the task fails; with a constant ``mail_name`` every run but the first would succeed and mail
+        nobody.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
         at once. Default: no.
     """
@@ -93,11 +96,17 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         editor_type: str | None = None,
         sandbox_mode: bool = False,
         ignore_differences: Collection[str] = (),
+        adopt_older: bool = False,
         allow_past_send_date: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(only_save=only_save, sandbox_mode=sandbox_mode, allow_past_send_date=allow_past_send_date)
+        check_flags(
+            only_save=only_save,
+            sandbox_mode=sandbox_mode,
+            adopt_older=adopt_older,
+            allow_past_send_date=allow_past_send_date,
+        )
         if isinstance(ignore_differences, str):
             raise ValueError("ignore_differences: a list of fields is needed, not text")
         self.mail_conn_id = mail_conn_id
@@ -119,6 +128,7 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         self.editor_type = editor_type
         self.sandbox_mode = sandbox_mode
         self.ignore_differences = ignore_differences
+        self.adopt_older = adopt_older
         self.allow_past_send_date = allow_past_send_date
 
     def request(self, context: Context) -> CreateCampaign:
@@ -153,6 +163,25 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         if unknown:
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(sorted(unknown))}")
         return CreateCampaign(**{name: revealed(self, value, context) for name, value in given.items()})
+
+    def not_older_than(self, context: Context) -> datetime | None:
+        """The moment before which a campaign of that name is not this run's; ``None`` if any may be adopted."""
+        # The default name is made of the run's id.
+        return None if self.adopt_older or self.mail_name is None else run_began(context)
+
+
+def run_began(context: Context) -> datetime:
+    """The latest moment at which the DAG run had surely not sent anything yet, whatever try of it this is.
+
+    ``start_date`` is when the scheduler started the run, also for a backfill and a run that catches up, whose
+    ``run_after`` lies far in the past. Retries and deferral keep it, and clearing sets it anew. A run that was cleared
+    has sent nothing before ``run_after``; for a backfill that would take in the campaigns of the runs beside it.
+    """
+    dag_run = context["dag_run"]
+    began = dag_run.start_date or dag_run.run_after
+    if dag_run.clear_number and dag_run.run_type != "backfill":
+        began = min(began, dag_run.run_after)
+    return began
 
 
 def default_mail_name(context: Context) -> str:

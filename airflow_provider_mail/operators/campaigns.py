@@ -30,9 +30,9 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
     """Creates a campaign to contact lists, exactly once however often the task is tried.
 
     ``mailName`` is unique within a team and known before the first request. Every try looks for it first: a campaign
-    of that name with equal content is adopted, whatever its state; a different one fails the task, naming the
-    differences; only when there is none is one created. So clearing the task does not send again: sending again takes
-    a new name.
+    of that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
+    that went out before this DAG run began (``adopt_older``); only when there is none is one created. So clearing the
+    task does not send again: sending again takes a new name.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
     ``sandbox`` and, after having waited, ``mail_stats``. Where the connection has a ``campaign_url``, the task links to
@@ -153,6 +153,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
             memory=memory,
             clock=self.hook.get_conn().service_clock,
             allow_past_send_date=self.allow_past_send_date,
+            not_older_than=self.not_older_than(context),
         )
         try:
             return self.hook.run(self.unless_killed(creating, request.mail_name, context))

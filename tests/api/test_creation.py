@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.adoption import COMPARED, Creation, adopt, differences
+from airflow_provider_mail.api.adoption import COMPARED, Creation, adopt, differences, is_older
 from airflow_provider_mail.api.campaigns import Attachment, Campaign, CancelCampaign, CreateCampaign
+from airflow_provider_mail.api.clock import ServiceClock
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.creation import Memory, create_campaign
 from airflow_provider_mail.api.errors import (
@@ -200,6 +201,91 @@ def test_what_makes_a_campaign_another_one(request_: CreateCampaign, campaign: C
         with pytest.raises(MailConflictError):
             adopt(request_, campaign)
     assert adopt(request_, campaign, ignore=different).adopted
+
+
+# Campaigns of earlier runs.
+
+
+@pytest.mark.parametrize("shift", [-5, 0, 5])
+@pytest.mark.parametrize("state", ["scheduled", "sending", "done", "failed"])
+@pytest.mark.parametrize("fault", [None, "close_after"])
+def test_an_older_campaign_is_not_adopted(
+    fault: str | None, state: str, shift: int, service: Emulator, client: Driver
+) -> None:
+    """Whatever the service's clock says. One that still waits for its send time mails everybody, so it is adopted; and
+    of one that failed its task says that.
+    """
+    service.clock.advance(shift * 86_400)
+    clock = client.client.service_clock
+    later = service.clock.now().replace(microsecond=0) + timedelta(days=30) if state == "scheduled" else None
+    request = REQUEST.model_copy(update={"send_date": later})
+    week_1 = datetime.now(UTC)
+    if fault:
+        service.faults.add(fault, SENDS)
+    assert create(client, request, clock=clock, not_older_than=week_1).guid
+    if state != "scheduled":
+        service.set_campaign_state(REQUEST.mail_name, state)
+    # A retry in the same run, whose process remembers nothing, adopts it.
+    assert create(client, request, clock=clock, not_older_than=week_1).adopted
+    service.clock.advance(7 * 86_400)
+    if state in ("scheduled", "failed"):
+        assert create(client, request, clock=clock, not_older_than=week_1).adopted
+    else:
+        with pytest.raises(MailConflictError, match=r"is not of this run.*set adopt_older=True") as raised:
+            create(client, request, clock=clock, not_older_than=week_1)
+        assert not raised.value.temporary
+        assert create(client, request, clock=clock).adopted
+        with pytest.raises(MailConflictError, match="differs in subject"):
+            create(client, wanted(mail_name=REQUEST.mail_name, subject="Else"), clock=clock, not_older_than=week_1)
+    assert (there(service), service.journal.count(SENDS)) == (1, 1)
+
+
+def test_what_an_own_attempt_made_is_adopted_however_old_it_seems(service: Emulator, client: Driver) -> None:
+    """A task that is cleared later, or a service whose clock is behind and that does not say so."""
+    service.settings.date_header = False
+    service.clock.advance(-86_400)
+    memory = Memory()
+    began = datetime.now(UTC)
+    create(client, memory=memory, not_older_than=began)
+    assert create(client, memory=memory, not_older_than=began).adopted
+    with pytest.raises(MailConflictError, match="is not of this run"):
+        create(client, not_older_than=began)
+
+
+def test_an_own_lost_answer_is_looked_for_however_old_what_is_found_seems(service: Emulator, client: Driver) -> None:
+    service.settings.date_header = False
+    service.clock.advance(-86_400)
+    service.faults.add("close_after", SENDS)
+    assert create(client, not_older_than=datetime.now(UTC)).adopted
+    assert there(service) == 1
+
+
+def test_a_name_that_was_taken_meanwhile_by_an_older_campaign(service: Emulator, client: Driver) -> None:
+    """The refusal because of its name is no attempt that may have succeeded."""
+    service.settings.visible_after_looks = 1
+    client.send(REQUEST)
+    service.clock.advance(86_400)
+    clock = client.client.service_clock
+    with pytest.raises(MailConflictError, match="is not of this run"):
+        create(client, clock=clock, not_older_than=datetime.now(UTC))
+    assert there(service) == 1
+
+
+@pytest.mark.parametrize(
+    ("campaign", "older"),
+    [
+        (found(sendByDateTime=millis(PAST)), True),
+        (found(mailStatus=1, sendByDateTime=millis(PAST)), True),
+        (found(mailStatus=-1, sendByDateTime=millis(PAST)), False),  # a draft has mailed nobody
+        (found(mailStatus=1, sendByDateTime=millis(SOON)), False),
+        (found(sendByDateTime=millis(datetime.now(UTC))), False),
+        (found(), True),  # that nobody is mailed would go unnoticed
+        (found(mailStatus=-1), False),
+        (found(mailStatus=4, sendByDateTime=millis(PAST)), False),
+    ],
+)
+def test_what_is_older(campaign: Campaign, older: bool) -> None:
+    assert is_older(campaign, datetime.now(UTC) - timedelta(hours=1), ServiceClock()) is older
 
 
 # Every fault at the creation, and whatever shows late.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -150,6 +151,18 @@ def test_a_name_that_is_taken(
     (words,) = [(each.level, each.text) for each in taken.findings if each.check == "name"]
     assert words == (level, f"'news 2' exists (mailStatus {text}")
     assert service.journal.count("campaign/mail/sends") == 0
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: Driver) -> None:
+    client.send(CreateCampaign(**GOOD))
+    service.clock.advance(7 * 86_400)
+    run = datetime.now(UTC) - timedelta(days=0 if older else 14)
+    clock = client.client.service_clock
+    found = client.run(preflight(CreateCampaign(**GOOD), not_older_than=run, clock=clock)).findings
+    (name,) = [each for each in found if each.check == "name"]
+    assert name.level == ("error" if older else "warning")
+    assert ("went out before this run: it would not be adopted" in name.text) == older
 
 
 def test_what_is_let_pass_must_be_something_that_is_compared(service: Emulator, client: Driver) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_provider_mail.api.campaigns import CreateCampaign as CreateRequest
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailIncompleteCampaignError, chain_of
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
@@ -15,6 +17,7 @@ from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBa
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.faults.cases import Case
 from tests.faults.flow_changes import CUSTOMERS, NAME, SENDER, campaigns_held, mailed
+from tests.faults.flows import config_of
 from tests.faults.stores import Database
 from tests.faults.tasks import TaskWorkload
 from tests.faults.workload import Finding, Said, Wrong
@@ -26,15 +29,27 @@ class CreateCampaign(TaskWorkload):
     adopts = True
     remembers = True
 
-    def __init__(self, how: str, **arguments: Any) -> None:
+    def __init__(self, how: str, *, last_week: bool = False, **arguments: Any) -> None:
         super().__init__()
         self.name = f"task: create a campaign, {how}"  # type: ignore[misc]
+        self._last_week = last_week
         self.settings = {"sending_looks": 2}  # type: ignore[misc]
         self._arguments = arguments
 
     def arrange(self, service: Emulator) -> None:
         service.add_list("customers", CUSTOMERS)
         service.add_campaign(f"other {NAME}")
+        if self._last_week:
+            service.clock.advance(-WEEK)
+            with MailClient(config_of(service)) as earlier:
+                earlier.send(
+                    CreateRequest(mail_name=NAME, sender_mail=SENDER, subject="News", content="<p>News</p>",
+                                  send_list_names=["customers"])
+                )  # fmt: skip
+            service.clock.advance(WEEK)
+
+    def must_end_well(self, case: Case) -> bool:
+        return not self._last_week and super().must_end_well(case)
 
     def operator(self, **identity: Any) -> BaseOperator:
         given = {"task_id": "task", "mail_name": NAME, **self._arguments, **identity}
@@ -45,15 +60,17 @@ class CreateCampaign(TaskWorkload):
     def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
         # What the service kept, or seems to have kept, a person must deal with.
         kept = any(each["keptBecause"] for each in service.campaigns(NAME))
-        return kept or (
-            error is not None and any(isinstance(each, MailIncompleteCampaignError) for each in chain_of(error))
-        )
+        if self._last_week or kept:
+            return True
+        return error is not None and any(isinstance(each, MailIncompleteCampaignError) for each in chain_of(error))
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         yield from campaigns_held(service)
         there = service.campaigns(NAME)
         if not said.green:
             return
+        if self._last_week:
+            yield Wrong.UNTRUE, "success, and nobody was mailed"
         if len(there) != 1 or there[0]["guid"] != said.result["guid"]:
             yield Wrong.UNTRUE, f"success, and the service holds {there}"
         elif there[0]["keptBecause"] and not said.result.get("incomplete") and self.task.tries == 1:
@@ -167,12 +184,14 @@ class SendRows(Send):
 
 
 IN_ONE = 2
+WEEK = 7 * 86_400
 WAIT = {"wait_for_completion": True, "poke_interval": 1.0, "deferrable": False}
 CHOICES = ("fail", "skip", "resend")
 
 SENDS = (
     CreateCampaign("and go on"),
     CreateCampaign("and wait", **WAIT),
+    CreateCampaign("with the name of last week's", last_week=True),
     CreateCampaign("cancelling what is kept", on_incomplete="cancel"),
     CreateCampaign("keeping what is kept", on_incomplete="keep", **WAIT),
     *(Send(choice) for choice in CHOICES),

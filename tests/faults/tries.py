@@ -26,6 +26,10 @@ MOST_BYTES = 65_535
 """The limit of a value in the task state store."""
 
 
+BEGAN = datetime.now(UTC)
+"""When the DAG runs began: before anything that is done here."""
+
+
 class Killed(BaseException):
     """The worker's process has died."""
 
@@ -104,7 +108,14 @@ class Task:
             "task_instance": self._ti,
             "task": operator,
             "run_id": self._ti.run_id,
-            "dag_run": SimpleNamespace(run_after=day, run_id=self._ti.run_id, dag_id=self._ti.dag_id),
+            "dag_run": SimpleNamespace(
+                run_after=day,
+                start_date=BEGAN,
+                clear_number=0,
+                run_type="manual",
+                run_id=self._ti.run_id,
+                dag_id=self._ti.dag_id,
+            ),
             "data_interval_start": day - timedelta(days=1),
             "data_interval_end": day,
         }

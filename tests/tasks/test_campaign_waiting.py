@@ -173,7 +173,7 @@ def test_an_adopted_campaign_is_waited_for(run: Run, emulator: Emulator, deferra
     run(lambda: create(wait_for_completion=False))
     emulator.plan_campaign("spring", looks=2)
 
-    done = run(lambda: create(deferrable=deferrable))
+    done = run(lambda: create(deferrable=deferrable, adopt_older=True))
 
     assert done.state == "success"
     assert (done.returned["adopted"], done.returned["id"]) == (True, None)

@@ -12,9 +12,10 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.operators.campaign_base import default_mail_name
+from airflow_provider_mail.operators.campaign_base import default_mail_name, run_began
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
+from tests.tasks.sending import clear_and_run
 
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
@@ -242,10 +243,71 @@ def test_a_second_try_adopts_what_the_first_created(run: Run, emulator: Emulator
     assert "exists and is equal: adopted" in done.log
 
 
-def test_a_second_run_with_the_same_name_adopts(run: Run, emulator: Emulator) -> None:
+def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator) -> None:
+    """It would be green from the second week on, and nobody would be mailed."""
     emulator.settings.sending_seconds = 0.0
-    first = run(lambda: create(mail_name="once", subject="Same", send_list_names=["newsletter", "vip"]))
-    second = run(lambda: create(mail_name="once", subject="Same", send_list_names=["vip", "newsletter"]))
+    assert run(lambda: create(mail_name="weekly")).returned["adopted"] is False
+    emulator.clock.advance(7 * 86_400)
+
+    done = run(lambda: create(mail_name="weekly", retries=2))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "a campaign named 'weekly' exists and is equal, but is not of this run" in done.log
+    assert 'such as mail_name="news {{ ds }}", or leave mail_name out' in done.log
+    assert "set adopt_older=True" in done.log
+    assert run(lambda: create(mail_name="weekly", adopt_older=True)).returned["adopted"] is True
+    # Each run has a name of its own:
+    assert run(lambda: create(mail_name="weekly {{ run_id }}")).returned["adopted"] is False
+    assert run(create).returned["adopted"] is False
+    assert len(sends(emulator)) == 3
+
+
+@pytest.mark.parametrize("days", [-3, 0, 3])
+def test_a_cleared_task_adopts_what_it_has_sent(
+    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], days: int
+) -> None:
+    """Clearing sets the run's start anew. Whatever the service's clock says."""
+    emulator.settings.sending_seconds = 0.0
+    emulator.clock.advance(days * 86_400)
+    with new_dag() as dag:
+        create(mail_name="once")
+    done = run(dag)
+
+    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.xcom(TASK)["adopted"] is True
+    assert len(sends(emulator)) == 1
+
+
+DAY = datetime.datetime(2030, 1, 31, 9, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("dag_run", "began"),
+    [
+        # As Airflow has it: a run on time, by hand, one that catches up, a backfill; cleared ones start anew.
+        ({"run_type": "scheduled", "run_after": DAY, "start_date": DAY + HOUR, "clear_number": 0}, DAY + HOUR),
+        ({"run_type": "scheduled", "run_after": DAY, "start_date": DAY + 9 * HOUR, "clear_number": 1}, DAY),
+        ({"run_type": "manual", "run_after": DAY, "start_date": DAY, "clear_number": None}, DAY),
+        ({"run_type": "manual", "run_after": DAY + HOUR, "start_date": DAY, "clear_number": 2}, DAY),
+        ({"run_type": "scheduled", "run_after": DAY, "start_date": None, "clear_number": 0}, DAY),
+        ({"run_type": "backfill", "run_after": DAY, "start_date": DAY + 99 * HOUR, "clear_number": 0}, DAY + 99 * HOUR),
+        ({"run_type": "backfill", "run_after": DAY, "start_date": DAY + 99 * HOUR, "clear_number": 1}, DAY + 99 * HOUR),
+    ],
+)
+def test_when_a_run_began(dag_run: dict[str, Any], began: datetime.datetime) -> None:
+    context: Any = {"dag_run": SimpleNamespace(**dag_run)}
+    assert run_began(context) == began
+    assert create(mail_name="given").not_older_than(context) == began
+    assert create().not_older_than(context) is None
+    assert create(mail_name="given", adopt_older=True).not_older_than(context) is None
+
+
+def test_a_second_run_with_the_same_name_adopts_when_that_is_wanted(run: Run, emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 0.0
+    given: dict[str, Any] = {"mail_name": "once", "subject": "Same", "adopt_older": True}
+    first = run(lambda: create(send_list_names=["newsletter", "vip"], **given))
+    second = run(lambda: create(send_list_names=["vip", "newsletter"], **given))
 
     assert [first.returned["adopted"], second.returned["adopted"]] == [False, True]
     assert len(emulator.campaigns()) == len(sends(emulator)) == 1
@@ -275,7 +337,7 @@ def test_a_different_campaign_of_that_name_is_a_conflict_that_names_the_fields(r
 def test_differences_can_be_let_pass(run: Run, emulator: Emulator) -> None:
     run(lambda: create(mail_name="taken", subject="Old"))
 
-    done = run(lambda: create(mail_name="taken", subject="New", ignore_differences=["subject"]))
+    done = run(lambda: create(mail_name="taken", subject="New", ignore_differences=["subject"], adopt_older=True))
 
     assert done.returned["adopted"] is True
     assert len(emulator.campaigns()) == 1

@@ -160,6 +160,13 @@ def existing(stage: Stage) -> None:
     campaign()
 
 
+def older(stage: Stage) -> None:
+    stage.emulator.add_list("newsletter", ["ada@example.com"])
+    create(subject="Hi", send_list_names=["newsletter"])
+    stage.emulator.clock.advance(7 * 86_400)
+    campaign()
+
+
 def drafted(stage: Stage) -> None:
     create(only_save=True)
     MailCampaignSensor(task_id=TASK, mail_name="spring", poke_interval=0.01)
@@ -278,6 +285,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         lambda stage: [setattr(stage.emulator.settings, "email_credits", 0), batch()],
     ),
     "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject...": existing,
+    "mail_name: a campaign named '...' exists and is equal, but is not of this run, which began at ...": older,
     "campaign '...' is a draft (mailStatus -1)...": drafted,
     "poke_interval: must be a number, more than 0, not ...": lambda stage: campaign(poke_interval=0),
     "ignore_differences: there is no field contents": lambda stage: campaign(ignore_differences=["contents"]),
