@@ -86,7 +86,8 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
 }
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
-    *("adopt_older", "age", "allow_past_send_date", "all_team", "apart", "cancel_on_kill", "chunk_size", "count_first", "deferrable"),
+    *("adopt_older", "age", "all_team", "allow_empty", "allow_past_send_date", "apart", "cancel_on_kill"),
+    *("chunk_size", "count_first", "deferrable", "max_removed_fraction", "poll_error_timeout"),
     *("fail_if_invalid", "fail_on", "file_format", "ignore_differences", "ignore_if_missing", "keep_days", "kind"),
     *("lookback_days", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_reject_fraction", "mode"),
     *("observations", "on_change", "on_duplicate_recipient", "on_empty", "on_incomplete"),
