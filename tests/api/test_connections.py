@@ -211,7 +211,8 @@ def test_a_response_that_drips_ends_in_time_wherever_it_drips(
     part: str, wire: Wire, connect: Callable[..., Driver]
 ) -> None:
     wire.answer = dripping = Dripping(*DRIPS[part])
-    with pytest.raises(MailAnswerLostError, match=r"not complete after 0\.4 s \(four times"):
+    # On a busy machine a pause may be longer than the time-out of one read.
+    with pytest.raises(MailAnswerLostError, match=r"not complete after 0\.4 s \(four times|ReadTimeout"):
         connect(wire.base_url, retry=ONCE, timeout=0.1).send(READ)
     wire.join()
     assert dripping.seconds < 5
