@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseOperatorLink
+from airflow.sdk import BaseOperatorLink
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
 
     from airflow_provider_mail.hooks.task import MailTask
@@ -38,7 +38,7 @@ class MailCampaignLink(BaseOperatorLink):
         :param operator: the task's.
         :param ti_key: the task instance.
         """
-        from airflow.providers.common.compat.sdk import XCom
+        from airflow_provider_mail.version_compat import XCom
 
         try:
             # Asked first, since Airflow 3.0 warns of an XCom that is not there.

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowOptionalProviderFeatureException
+from airflow.exceptions import AirflowOptionalProviderFeatureException
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, BaseOperator
 
@@ -20,14 +20,14 @@ from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOp
 
 try:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
-except AirflowOptionalProviderFeatureException:
+except (ImportError, AirflowOptionalProviderFeatureException):
     CAN_ASK = False
 else:
     CAN_ASK = True
 
 
 def nobody_to_ask() -> None:
-    raise AirflowFailException("asking a person needs Airflow 3.1 or later: nothing is sent")
+    raise RuntimeError("asking a person needs Airflow 3.1 or later: nothing is sent")
 
 
 with DAG(

@@ -32,7 +32,7 @@ def command(function: Command) -> Command:
 
     @wraps(function)
     def run(args: Namespace) -> None:
-        from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+        from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 
         # Else the connections in Airflow's database are not looked up (3.1 and later; its own commands do the same).
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"

@@ -75,7 +75,7 @@ def _diagnoses(args: Namespace) -> Iterator[Diagnosis]:
 
 
 def _connection(hook: MailHook) -> Diagnosis:
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+    from airflow_provider_mail.version_compat import AirflowNotFoundException
 
     conn_id = hook.mail_conn_id
     add = (
@@ -120,7 +120,7 @@ def _port(hook: MailHook) -> Diagnosis:
 
 
 def _database(conn_id: str) -> Diagnosis:
-    from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+    from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 
     try:
         hook = sql_hook(conn_id)

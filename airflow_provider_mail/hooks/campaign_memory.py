@@ -9,7 +9,7 @@ from airflow_provider_mail.api.creation import Memory
 from airflow_provider_mail.hooks.ledger import Ledger, task_ledger
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
 LEDGER_KEY = "airflow_provider_mail.campaign"
 

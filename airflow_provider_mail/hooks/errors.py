@@ -8,9 +8,8 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, forget_variables
+from airflow_provider_mail.version_compat import AirflowFailException
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,9 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider_mail.api.cancelling import cancel_campaign
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.version_compat import conf
 
 ENDED = frozenset({"success", "failed", "skipped"})
 """States in which no other process and no other try goes on with a task."""

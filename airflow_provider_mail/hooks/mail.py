@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.providers.common.compat.sdk import BaseHook
-
 from airflow_provider_mail.api.errors import forgetting
 from airflow_provider_mail.hooks.connection import (
     CONN_TYPE,
@@ -24,9 +22,10 @@ from airflow_provider_mail.hooks.connection import (
     form_widgets,
     token_ending,
 )
+from airflow_provider_mail.version_compat import BaseHook
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Connection
+    from airflow.sdk import Connection
 
     from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
@@ -80,7 +79,7 @@ class MailHook(BaseHook):
 
     @cached_property
     def _kept(self) -> _Kept:
-        from airflow.providers.common.compat.sdk import mask_secret
+        from airflow_provider_mail.version_compat import mask_secret
 
         connection = self.get_connection(self.mail_conn_id)
         fields = fields_of(connection)

@@ -24,8 +24,9 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
     :param argument: of the operator, to be named when something is wrong with the path.
     :raises AirflowFailException: when nothing that is installed knows the path's scheme.
     """
-    from airflow.providers.common.compat.sdk import AirflowFailException
     from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_mail.version_compat import AirflowFailException
 
     try:
         # On Airflow 3.0 a `conn_id` of None would win over the one in the path.

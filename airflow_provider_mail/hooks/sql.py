@@ -49,8 +49,9 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
     :raises AirflowFailException: when the connection's type has none, or the provider of its hook is not installed.
     """
     # Transfers import this module when a DAG file is parsed: on Airflow 3.0 all hooks would come along.
-    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseHook
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, BaseHook
 
     connection = BaseHook.get_connection(sql_conn_id)
     where = f"sql_conn_id: connection {sql_conn_id!r}"

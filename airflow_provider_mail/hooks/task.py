@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.base import Flow
     from airflow_provider_mail.api.errors import MailError
@@ -55,7 +55,7 @@ class MailTask:
                 super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
             except Exception as error:
                 if said := template_advice(name, error):
-                    from airflow.providers.common.compat.sdk import AirflowFailException
+                    from airflow_provider_mail.version_compat import AirflowFailException
 
                     raise AirflowFailException(said) from None
                 raise

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseNotifier
+from airflow.sdk import BaseNotifier
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.notifications.message import Letter
 
@@ -141,12 +141,11 @@ class MailNotifier(BaseNotifier):
                 setattr(self, name, None)
 
     def _letter(self, context: Mapping[str, Any]) -> Letter:
-        from airflow.providers.common.compat.sdk import conf
-
         from airflow_provider_mail.notifications.delivery import warn_of_left_out
         from airflow_provider_mail.notifications.message import write
         from airflow_provider_mail.notifications.occasion import Occasion
         from airflow_provider_mail.notifications.page import page_of, subject_of
+        from airflow_provider_mail.version_compat import conf
 
         occasion = Occasion.of(context)
         letter = write(

@@ -163,7 +163,7 @@ def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) ->
 
 
 def _sender(given: str | None) -> tuple[str, str | None]:
-    from airflow.providers.common.compat.sdk import conf
+    from airflow_provider_mail.version_compat import conf
 
     for text in (given, conf.get("email", "from_email", fallback=None)):
         address, name = _parts(text or "")

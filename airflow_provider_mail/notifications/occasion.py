@@ -74,7 +74,7 @@ class Occasion:
     @classmethod
     def of(cls, context: Mapping[str, Any]) -> Occasion:
         """What a context of Airflow's tells."""
-        from airflow.providers.common.compat.sdk import conf
+        from airflow_provider_mail.version_compat import conf
 
         ti = context.get("ti") or context.get("task_instance")
         run, deadline = context.get("dag_run"), context.get("deadline")
@@ -158,9 +158,8 @@ def _question(context: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _error(context: Mapping[str, Any]) -> str:
-    from airflow.providers.common.compat.sdk import redact
-
     from airflow_provider_mail.hooks.errors import without_addresses
+    from airflow_provider_mail.version_compat import redact
 
     error = _first(context.get("exception"), context.get("reason"))
     if error is None or error == "success":

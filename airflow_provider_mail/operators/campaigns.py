@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, conf
-
 from airflow_provider_mail.hooks.task import check_flags, check_number
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators.campaign_base import BaseCampaignOperator
 from airflow_provider_mail.operators.killing import CancelsOnKill
 from airflow_provider_mail.operators.named import BaseDeleteOperator, BaseRemoveOperator
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.adoption import Creation
     from airflow_provider_mail.api.base import Flow

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number, task_instance_name
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.contact_import import ImportPlan, Progress
     from airflow_provider_mail.api.contacts import UpdateMode

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags
 from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 from airflow_provider_mail.operators.named import BaseDeleteOperator
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-    from airflow.sdk import XComArg
+    from airflow.sdk import Context, XComArg
 
     from airflow_provider_mail.api.contacts import DeleteContact
 

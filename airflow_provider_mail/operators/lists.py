@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.lists import AddList, DeleteList
 

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.base import Flow
     from airflow_provider_mail.api.named import Creates, Deletes

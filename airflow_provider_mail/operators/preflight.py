@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from airflow_provider_mail.hooks.task import check_number
 from airflow_provider_mail.operators.campaign_base import BaseCampaignOperator
 from airflow_provider_mail.operators.hidden import revealed
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.preflight import PreflightRules, Report
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags
 from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
+from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.senders import AddSender, DeleteSender
 

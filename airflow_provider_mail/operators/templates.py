@@ -10,8 +10,7 @@ from airflow_provider_mail.operators.content_file import from_file
 from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-    from airflow.sdk import XComArg
+    from airflow.sdk import Context, XComArg
 
     from airflow_provider_mail.api.named import Deletes
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate

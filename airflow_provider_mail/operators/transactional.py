@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags, task_instance_name
 from airflow_provider_mail.operators.content_file import from_file
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-    from airflow.sdk import XComArg
+    from airflow.sdk import Context, XComArg
 
     from airflow_provider_mail.api.batches import Chunk
     from airflow_provider_mail.hooks.sending import Sent

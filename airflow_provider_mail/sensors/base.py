@@ -8,18 +8,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from airflow.providers.common.compat.sdk import (
-    AirflowFailException,
-    AirflowSensorTimeout,
-    BaseSensorOperator,
-    PokeReturnValue,
-    conf,
-)
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_mail.hooks.task import MailTask, check_flags, check_number
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSensorTimeout, conf
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.waiting import StatusLog, Verdict
     from airflow_provider_mail.hooks.ledger import Ledger

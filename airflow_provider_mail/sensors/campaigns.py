@@ -10,7 +10,7 @@ from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.sensors.base import BaseWaitSensor
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.waiting import CampaignWait, Look, Verdict
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.sensors.base import BaseWaitSensor
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.senders import Checks, SenderWait

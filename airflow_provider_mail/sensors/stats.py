@@ -12,7 +12,7 @@ from airflow_provider_mail.sensors.base import BaseWaitSensor, seconds_of
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.settling import SettlingStats, StatsLook
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger

@@ -36,9 +36,8 @@ def key_ranges(
     """
     from itertools import pairwise
 
-    from airflow.providers.common.compat.sdk import AirflowFailException
-
     from airflow_provider_mail.hooks.sql import sql_hook
+    from airflow_provider_mail.version_compat import AirflowFailException
 
     if type(ranges) is not int or not 1 <= ranges <= MOST_RANGES:
         raise AirflowFailException(f"ranges: {ranges!r} is not from 1 to {MOST_RANGES}")
@@ -88,7 +87,7 @@ def _plain(limit: Any) -> Any:
     from decimal import Decimal
     from uuid import UUID
 
-    from airflow.providers.common.compat.sdk import AirflowFailException
+    from airflow_provider_mail.version_compat import AirflowFailException
 
     if isinstance(limit, UUID):
         return str(limit)

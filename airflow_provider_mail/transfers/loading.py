@@ -9,15 +9,16 @@ from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers.observation import Observation
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.base import PagedRequest
     from airflow_provider_mail.api.interrupt import Interrupt

@@ -7,14 +7,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-    from airflow.sdk import ObjectStoragePath
+    from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail.warehouse.table import Table
 

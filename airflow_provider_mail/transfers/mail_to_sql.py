@@ -8,8 +8,6 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from airflow_provider_mail.hooks.task import check_flags, check_number
 from airflow_provider_mail.transfers.loading import (
     BaseListToSqlOperator,
@@ -17,9 +15,10 @@ from airflow_provider_mail.transfers.loading import (
     BaseStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.observation import Observation
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.base import PagedRequest
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone

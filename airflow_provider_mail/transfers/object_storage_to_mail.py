@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-    from airflow.sdk import ObjectStoragePath
+    from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail.warehouse.read_files import FileForm
 

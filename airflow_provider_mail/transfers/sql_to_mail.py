@@ -7,17 +7,15 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from airflow_provider_mail.hooks.task import check_flags, check_number
 from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
     from airflow.providers.common.sql.hooks.sql import DbApiHook
-    from airflow.sdk import XComArg
+    from airflow.sdk import Context, XComArg
 
     from airflow_provider_mail.hooks.rejects import RejectSpool
 

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.waiting import Verdict

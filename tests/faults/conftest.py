@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.emulator import Emulator
 from tests.faults.passing_time import PassingTime

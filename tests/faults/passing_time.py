@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import BaseSensorOperator
+from airflow.sdk import BaseSensorOperator
 
 from airflow_provider_mail.api.exchange import Exchange
 

@@ -20,13 +20,14 @@ from contextlib import aclosing
 from pathlib import Path
 
 import psutil
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator.client import EmulatorClient
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.faults.tries import Task
 

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator, MailDeleteCampaignOperator

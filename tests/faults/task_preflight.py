@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.api.base import Effect
 from airflow_provider_mail.emulator import Emulator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor

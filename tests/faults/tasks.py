@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.version_compat import AirflowException
 from tests.faults.cases import Case
 from tests.faults.tries import HAS_STORE, Killed, Task
 from tests.faults.variants import HASTY

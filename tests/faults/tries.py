@@ -15,9 +15,10 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator
+from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 from tests.support.dags import AIRFLOW_VERSION
 
 HAS_STORE = AIRFLOW_VERSION >= (3, 3)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from airflow.providers.common.compat.sdk import redact
 
 from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.version_compat import redact
 
 SECRETS = ["password", *(name for name, field in FIELDS.items() if field.secret)]
 

@@ -131,7 +131,7 @@ def test_the_form_calls_the_standard_fields_by_our_names(known: dict[str, Any]) 
 
 
 def test_every_secret_field_has_a_name_that_airflow_masks() -> None:
-    from airflow.providers.common.compat.sdk import redact
+    from airflow_provider_mail.version_compat import redact
 
     for name, field in FIELDS.items():
         if field.secret:

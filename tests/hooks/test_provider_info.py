@@ -8,7 +8,7 @@ import pkgutil
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.sdk import BaseOperator
 from airflow.triggers.base import BaseTrigger
 
 import airflow_provider_mail

@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from airflow.providers.common.compat.sdk import BaseNotifier, mask_secret
-from airflow.sdk import DAG, get_current_context, task
+from airflow.sdk import DAG, BaseNotifier, get_current_context, task
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.notifications.mail import MailNotifier, send_mail_notification
+from airflow_provider_mail.version_compat import mask_secret
 from tests.notifications.conftest import AIRFLOW, PEOPLE, addressees, bodies
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import Connect, Run

@@ -47,7 +47,7 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from airflow.providers.common.compat.sdk import BaseOperator
+    from airflow.sdk import BaseOperator
 
 ATTACHMENT = {"file_name": "terms.pdf", "file_data": "VGVybXM="}
 IN_THE_FUTURE = "2999-01-01T09:00:00Z"

@@ -10,7 +10,6 @@ from typing import Any
 
 import jinja2
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.list_names import list_names
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run
 
 GOOD = {"mail_name": "spring", "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}

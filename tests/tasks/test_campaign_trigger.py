@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 
 from airflow_provider_mail.api import waiting as waiting_rules
 from airflow_provider_mail.api.client import AsyncMailClient
@@ -23,6 +22,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.triggers.base import mail_stats_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
 from tests.tasks.triggering import Event, cancelled, event, impatient, note_closed, run, until
 
 GETS = "campaign/mail/get"

@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.test_privacy import assert_nothing_planted

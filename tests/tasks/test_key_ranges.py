@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.sql import sql_hook
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from tests.support.mariadb import MariaServer

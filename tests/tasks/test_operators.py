@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import BaseHook
 from airflow.sdk import DAG, BaseOperator, XComArg, task
 from airflow.serialization import serialized_objects
 
@@ -52,6 +51,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 )
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
+from airflow_provider_mail.version_compat import BaseHook
 from tests.support.env import ROOT
 
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, PokeReturnValue
+from airflow.sdk import PokeReturnValue
 
 from airflow_provider_mail.api import waiting
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.version_compat import AirflowFailException
 from tests.faults.tries import HAS_STORE, StateStore, TaskInstance
 from tests.tasks.conftest import Connect
 

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 
 from airflow_provider_mail.api import waiting as waiting_rules
 from airflow_provider_mail.api.client import AsyncMailClient
@@ -18,6 +17,7 @@ from airflow_provider_mail.triggers.base import BaseWaitTrigger, mail_stats_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
 from tests.support.processes import free_port
 from tests.tasks.conftest import Connect
 from tests.tasks.triggering import cancelled, event, impatient, note_closed, restarted, run, until

@@ -7,7 +7,6 @@ import traceback
 
 import pytest
 import structlog
-from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
 from airflow_provider_mail.emulator import Emulator
@@ -15,6 +14,7 @@ from airflow_provider_mail.hooks.errors import AirflowErrors, without_addresses
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailDeleteContactOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from tests.support.processes import free_port
 from tests.tasks.conftest import TASK, Connect, Run
 
