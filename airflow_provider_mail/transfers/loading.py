@@ -13,7 +13,6 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.hooks.task import MailTask, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
-from airflow_provider_mail.transfers.observation import Observation
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.base import PagedRequest
     from airflow_provider_mail.api.interrupt import Interrupt
+    from airflow_provider_mail.hooks.unstorable import UnstorableRecords
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
@@ -39,16 +39,46 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
     :param mail_conn_id: the connection.
     :param sql_conn_id: the database's connection.
     :param table: the table, perhaps with its schema; made when missing.
+    :param on_unstorable: what to do with a record that the database cannot keep or that cannot be true (a character
+        that it does not know, a number that is too large, a negative count, a missing identifier). ``fail`` (default):
+        the load fails, and the error names record, column and cause; ``reject``: the record is set aside and counted as
+        ``rejected``, up to 1,000, and the others are loaded. Such a load deletes nothing and marks nothing as gone.
+    :param rejects_table: with ``reject``, a table in the same database that keeps these records with their reasons;
+        made when missing. It may hold personal data. Default: none.
+    :param rejects_path: with ``reject``, where to keep them as JSON Lines: a path or URL as Airflow's
+        ``ObjectStoragePath`` takes it. Default: nowhere.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id", "sql_conn_id", "table")
+    template_fields: Sequence[str] = ("mail_conn_id", "sql_conn_id", "table", "rejects_table", "rejects_path")
     ui_color = "#e6f1f2"
 
-    def __init__(self, *, mail_conn_id: str = "mail_default", sql_conn_id: str, table: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        sql_conn_id: str,
+        table: str,
+        on_unstorable: Literal["fail", "reject"] = "fail",
+        rejects_table: str | None = None,
+        rejects_path: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        if on_unstorable not in ("fail", "reject"):
+            raise ValueError(f"on_unstorable: {on_unstorable!r} is none of fail, reject")
         self.mail_conn_id = mail_conn_id
         self.sql_conn_id = sql_conn_id
         self.table = table
+        self.on_unstorable = on_unstorable
+        self.rejects_table = rejects_table
+        self.rejects_path = rejects_path
+
+    @cached_property
+    def unstorable(self) -> UnstorableRecords:
+        """What becomes of records that cannot be stored."""
+        from airflow_provider_mail.hooks.unstorable import UnstorableRecords
+
+        return UnstorableRecords(self.sql_hook, self.on_unstorable == "reject", self.rejects_table, self.rejects_path)
 
     @cached_property
     def sql_hook(self) -> DbApiHook:
@@ -78,6 +108,8 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         from airflow_provider_mail.warehouse.table import TableName
 
         TableName.parse(self.table)
+        if self.rejects_table:
+            TableName.parse(self.rejects_table)
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
@@ -97,6 +129,8 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.load import check_database
 
+        if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):
+            raise AirflowFailException("rejects_table, rejects_path: they need on_unstorable='reject'")
         try:
             check_database(self.sql_hook)
             return self.table_names()
@@ -159,6 +193,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
             "records": loaded.rows,
             **counts,
             **told,
+            **self.unstorable.keep(context, self.log),
         }
 
     def window(self, context: Context) -> tuple[date, date]:
@@ -272,7 +307,8 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         if loaded.deleted is not None and self.replace_where():
             counts["deleted"] = loaded.deleted
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
-        return {**tables, "records": loaded.rows, "readings": reading, **counts}
+        rejected = self.unstorable.keep(context, self.log)
+        return {**tables, "records": loaded.rows, "readings": reading, **counts, **rejected}
 
     def on_kill(self) -> None:
         """Let the reading end: no further page is asked for, and what is under way gets two seconds."""
@@ -283,7 +319,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         from airflow_provider_mail.api.interrupt import Interrupt
         from airflow_provider_mail.api.pages_at_once import pages_at_once
         from airflow_provider_mail.api.paging import Changes
-        from airflow_provider_mail.warehouse.load import load
+        from airflow_provider_mail.hooks.observation import Observation
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
@@ -292,8 +328,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         pages = pages_at_once(client, self.request(), self.max_in_flight, changes, self._interrupt)
         with closing(pages):
             first = next(pages, None)
-            return load(
-                self.sql_hook,
+            return self.unstorable.load(
                 self.declared_table(),
                 self.table,
                 self._streamed(first, pages, observation.at),

@@ -14,13 +14,13 @@ from airflow_provider_mail.transfers.loading import (
     BaseMailToSqlOperator,
     BaseStatsToSqlOperator,
 )
-from airflow_provider_mail.transfers.observation import Observation
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api.base import PagedRequest
+    from airflow_provider_mail.hooks.observation import Observation
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
@@ -98,6 +98,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         """Load the history, then the latest state."""
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.stored_stats import StatsInDoubt, StoredStats
+        from airflow_provider_mail.hooks.observation import Observation
 
         fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
         request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
@@ -111,7 +112,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
             return self._load(stats, observation, covers), {}
 
     def _load(self, stats: Iterable[Iterable[Any]], observation: Observation, covers: Coverage | None) -> LoadResult:
-        from airflow_provider_mail.warehouse.load import MarkGone, load
+        from airflow_provider_mail.warehouse.load import MarkGone
         from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
 
         conn_id, team, asked_at = self.mail_conn_id, self.hook.team_name, observation.at
@@ -126,10 +127,9 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
         if snapshots_table := self.table_names().get("snapshots_table"):
             # The history first: a latest state can be asked for again tomorrow, today's cannot.
-            load(self.sql_hook, CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
+            self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
         mark_gone = MarkGone(asked_at, lambda: [] if none else [covers.whole]) if covers else None
-        return load(
-            self.sql_hook,
+        return self.unstorable.load(
             self.declared_table(),
             self.table,
             rows(),
@@ -175,8 +175,9 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         """Ask for the days, and once more for those that were left out."""
         from airflow_provider_mail.api.stats import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
+        from airflow_provider_mail.hooks.observation import Observation
         from airflow_provider_mail.hooks.window import today
-        from airflow_provider_mail.warehouse.load import Coverage, load
+        from airflow_provider_mail.warehouse.load import Coverage
         from airflow_provider_mail.warehouse.stats import transactional_stats_row
 
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
@@ -201,7 +202,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
             observed_at=asked_at,
             only={record.stats_date for record in records},
         )
-        loaded = load(self.sql_hook, table, self.table, rows, covers=covers, now=observation.now())
+        loaded = self.unstorable.load(table, self.table, rows, covers=covers, now=observation.now())
         return loaded, {"missing_days": len(missing)}
 
 

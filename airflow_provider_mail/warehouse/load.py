@@ -18,7 +18,7 @@ from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseErr
 from airflow_provider_mail.warehouse.mysql import MySql
 from airflow_provider_mail.warehouse.portable import NOT_ENFORCING, Portable
 from airflow_provider_mail.warehouse.postgres import Postgres
-from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.sqlite import Sqlite
 from airflow_provider_mail.warehouse.table import Table, TableName
 
@@ -65,6 +65,7 @@ def load(
     fall_limit: FallLimit | None = None,
     expire_before: datetime.datetime | None = None,
     now: datetime.datetime | None = None,
+    on_unstorable: OnUnstorable | None = None,
 ) -> LoadResult:
     """Insert rows or update those that have their keys, in one transaction on one connection.
 
@@ -85,6 +86,8 @@ def load(
         Default: none are.
     :param now: the time now, with a zone, by the clock that tells when rows are observed. The load fails when rows that
         it is about were observed later than that, by more than five minutes. Default: that is not checked.
+    :param on_unstorable: takes rows that cannot be stored, up to 1,000; the others are loaded, and nothing is deleted
+        or marked as gone, since what is rejected may be in the table. Default: the first one fails the load.
     :raises FallError: when it would fall further.
     :raises WarehouseError: naming table and connection, and row or column where it is known. No values.
     """
@@ -101,7 +104,7 @@ def load(
     job = Job(
         table,
         TableName.parse(name),
-        Source(rows),
+        Source(rows, on_unstorable),
         replace_where,
         covers,
         mark_gone,

@@ -136,7 +136,7 @@ class Portable(Dialect):
         """Write the rows; how many were left out because the table knows something newer."""
         self.delete_expired(cursor)
         before = self.window_rows(cursor)
-        if self.job.replace_where:
+        if self.job.replace_where and not self.job.source.rejected:
             self.refuse_future(cursor, self.target, self.window(), self._last_word())
             condition, values = self.window()
             if (earliest := self._earliest(spool)) is not None:
@@ -157,7 +157,7 @@ class Portable(Dialect):
             outdated += len(newer)
             if given := [row for row in batch if self._key(row) not in newer]:
                 cursor.executemany(insert, given)
-        if self.job.mark_gone:
+        if self.job.mark_gone and not self.job.source.rejected:
             self._mark_gone(cursor, self.job.mark_gone)
         self.check_fall(cursor, before)
         return outdated

@@ -17,6 +17,12 @@ from airflow_provider_mail.warehouse.table import Column, Table
 
 Convert = Callable[[Sequence[Any]], Iterable[Any]]
 
+OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
+"""Takes a row that cannot be stored, and why."""
+
+MAX_REJECTED = 1000
+"""A load that cannot store more rows than this fails."""
+
 _AT_ONCE = 250
 
 # What Python calls the types, and which subclasses of theirs are something else.
@@ -211,9 +217,11 @@ class RowsFailed(Exception):
 class Source:
     """The caller's rows, once; remembers how many there were and how they ended."""
 
-    def __init__(self, rows: Iterable[Sequence[Any]]) -> None:
+    def __init__(self, rows: Iterable[Sequence[Any]], on_unstorable: OnUnstorable | None = None) -> None:
         self._rows = rows
+        self._on_unstorable = on_unstorable
         self.read = 0
+        self.rejected = 0
         self.error: BaseException | None = None
 
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
@@ -226,12 +234,36 @@ class Source:
             while some := list(islice(rows, _AT_ONCE)):
                 first = self.read + 1
                 self.read += len(some)
-                yield encoder.columns(first, some)
+                try:
+                    columns = encoder.columns(first, some)
+                except UnstorableError:
+                    if self._on_unstorable is None:
+                        raise
+                    if not (kept := self._storable(encoder, first, some, self._on_unstorable)):
+                        continue  # nothing at all would be the end to some drivers
+                    columns = encoder.columns(first, kept)
+                yield columns
         except GeneratorExit:
             raise
         except BaseException as error:
             self.error = error
             raise RowsFailed from None
+
+    def _storable(
+        self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable
+    ) -> list[Sequence[Any]]:
+        """The rows that can be stored; the others are rejected."""
+        kept = []
+        for number, row in enumerate(rows, first):
+            try:
+                encoder.columns(number, [row])
+                kept.append(row)
+            except UnstorableError as error:
+                self.rejected += 1
+                if self.rejected > MAX_REJECTED:
+                    raise WarehouseError(f"more than {MAX_REJECTED} rows cannot be stored; {error}") from None
+                reject(row, error)
+        return kept
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """The same row by row."""

@@ -324,7 +324,7 @@ class Staged(Dialect):
                 )
 
     def _delete_stale(self, cursor: Any, late: Sequence[str]) -> int:
-        if not self.job.replace_where:
+        if not self.job.replace_where or self.job.source.rejected:
             return 0
         latest = self._latest(cursor) if self.table.observed else None
         self.refuse_future(cursor, f"{self.target} AS t", self.window("t."), self.last_word())
@@ -338,7 +338,7 @@ class Staged(Dialect):
         gone = str(self.table.gone)
         at = self.parameter(self.table[gone], job.observed_at)
         count = 0
-        for window in job.windows():
+        for window in () if self.job.source.rejected else job.windows():
             self.refuse_future(
                 cursor, f"{self.target} AS t", self.condition("mark_gone", window, "t."), self.last_word()
             )

@@ -15,6 +15,7 @@ from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.test_contacts_to_sql import post
@@ -283,3 +284,52 @@ def test_other_teams_need_a_permission(run: Run, emulator: Emulator, warehouse: 
     done = run(load(all_team=True, retries=2))
     assert (done.state, done.tries) == ("failed", 1)
     assert "no permission" in done.log
+
+
+def test_a_task_that_cannot_be_stored_is_set_aside(
+    run: Run, emulator: Emulator, any_warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("right", "negative", "nameless"):
+        emulator.add_campaign(name)
+    original = GetCampaigns.read
+
+    def read(self: Any, answer: Any) -> Any:
+        for record in answer["mailList"]:
+            if record["mailName"] == "negative":
+                record["mailStats"]["openCount"] = -5
+            if record["mailName"] == "nameless":
+                record["guid"] = None
+        return original(self, answer)
+
+    monkeypatch.setattr(GetCampaigns, "read", read)
+    path = f"file://{tmp_path}/rejects.jsonl"
+
+    done = run(load(on_unstorable="reject", rejects_table="rejected", rejects_path=path))
+
+    assert done.state == "success", done.log
+    assert (done.returned["records"], done.returned["rejected"]) == (3, 2)
+    assert names(any_warehouse) == ["right"]
+    reasons = {
+        ("guid", "needs text, got nothing"),
+        ("open_count", "is less than 0, which cannot be true: the service's error"),
+    }
+    assert set(any_warehouse.query("SELECT field, reason FROM rejected")) == reasons
+    kept = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
+    assert {(reject["field"], reject["reason"]) for reject in kept} == reasons
+    assert "2 records cannot be stored and were set aside" in done.log
+
+    refused = run(load())
+    assert refused.state == "failed"
+    assert "column open_count: is less than 0" in refused.log or "column guid: needs text" in refused.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"on_unstorable": "ignore"}, "on_unstorable: 'ignore' is none of"),
+        ({"rejects_table": "x"}, "they need on_unst"),
+    ],
+)
+def test_arguments_that_cannot_be(warehouse: SqlDatabase, arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises((ValueError, AirflowFailException), match=words):
+        loaded(**arguments)

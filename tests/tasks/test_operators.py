@@ -90,7 +90,7 @@ UNTEMPLATED = {
     *("chunk_size", "count_first", "deferrable", "max_removed_fraction", "poll_error_timeout"),
     *("fail_if_invalid", "fail_on", "file_format", "ignore_differences", "ignore_if_missing", "keep_days", "kind"),
     *("lookback_days", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_reject_fraction", "mode"),
-    *("observations", "on_change", "on_duplicate_recipient", "on_empty", "on_incomplete"),
+    *("observations", "on_change", "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unstorable"),
     *("only_save", "page_size", "poke_interval", "replace", "resume", "sandbox_mode", "snapshots", "timeout"),
     *("track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request"),
     "wait_for_completion",

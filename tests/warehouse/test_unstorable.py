@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
+from airflow_provider_mail.warehouse.load import MarkGone
 from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.table import BIGINT, Column, Table
 from tests.warehouse.conftest import Warehouse
-from tests.warehouse.tables import THINGS, thing
+from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 
 COUNTED = Table((Column("id", BIGINT, ""), Column("count", BIGINT, "", nullable=True, least=0)), ("id",), "")
 HALF = "planted \ud800"
@@ -86,3 +87,37 @@ def test_the_error_travels_between_processes(row: int, column: str, reason: str)
     error = UnstorableError.of(row, column, reason)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.row, again.column, again.reason) == (str(error), row, column, reason)
+
+
+def test_rows_that_cannot_be_stored_are_set_aside(warehouse: Warehouse) -> None:
+    rejected: list[tuple[int, str]] = []
+    rows = [thing(THINGS, number, name=HALF if number in (7, 300) else "x") for number in range(600)]
+    result = warehouse.load(THINGS, rows, on_unstorable=lambda _, error: rejected.append((error.row, error.column)))
+    assert result.rows == 600
+    assert rejected == [(8, "name"), (301, "name")]
+    assert [row[1] for row in warehouse.rows(THINGS)] == [number for number in range(600) if number not in (7, 300)]
+
+
+def test_rows_behind_many_that_are_set_aside_are_loaded(warehouse: Warehouse) -> None:
+    rows = [thing(THINGS, number, name=HALF if number < 900 else "x") for number in range(1000)]
+    warehouse.load(THINGS, rows, on_unstorable=lambda *_: None)
+    assert len(warehouse.rows(THINGS)) == 100
+
+
+def test_then_nothing_is_deleted_or_marked(warehouse: Warehouse) -> None:
+    def load(at: Any, last: str, **options: Any) -> None:
+        rows = [thing(MARKED, 1, at=at), thing(MARKED, 2, name=last, at=at)]
+        warehouse.load(MARKED, rows, on_unstorable=lambda *_: None, **options)
+
+    load(NOON, "old")
+    load(LATER, HALF, mark_gone=MarkGone(LATER, lambda: [{"account": "a"}]))
+    load(LATER, HALF, replace_where={"account": "a"})
+    assert [(row[2], row[-1]) for row in warehouse.rows(MARKED)] == [(None, None), ("old", None)]
+
+
+def test_too_many_fail_the_load(warehouse: Warehouse) -> None:
+    warehouse.load(THINGS, [])
+    rows = [thing(THINGS, number, name=HALF) for number in range(1001)]
+    with pytest.raises(WarehouseError, match="more than 1000 rows cannot be stored; row 1001, column name: "):
+        warehouse.load(THINGS, rows, on_unstorable=lambda *_: None)
+    assert warehouse.rows(THINGS) == []
