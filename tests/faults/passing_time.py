@@ -17,9 +17,10 @@ import pytest
 from airflow.sdk import BaseSensorOperator
 
 from airflow_provider_mail.api.exchange import Exchange
+from airflow_provider_mail.api.interrupt import Interrupt
 
-# Bodies that come too slowly are judged by real time.
-_REAL = ("airflow_provider_mail.emulator", "airflow_provider_mail.api.answers")
+# Responses that come too slowly are judged by real time.
+_REAL = ("airflow_provider_mail.emulator", "airflow_provider_mail.api.answers", "airflow_provider_mail.api.network")
 
 
 class PassingTime:
@@ -60,6 +61,12 @@ class PassingTime:
                         monkeypatch.setattr(module, attribute, self)
                     elif value is asyncio and name == "airflow_provider_mail.api.client":
                         monkeypatch.setattr(module, attribute, loop)
+
+        def sleep(interrupt: Interrupt, seconds: float) -> None:
+            self.sleep(seconds)
+            interrupt.check()
+
+        monkeypatch.setattr(Interrupt, "sleep", sleep)
         defaults = Exchange.__init__.__kwdefaults__
         assert defaults is not None
         monkeypatch.setitem(defaults, "clock", self.monotonic)

@@ -307,7 +307,7 @@ DATA = (
         "campaigns",
         lambda **options: MailCampaignsToSqlOperator(page_size=3, max_in_flight=2, **options),
         # Those of earlier loads stay: the service has deleted them since, to go by their guids.
-        "SELECT mail_name FROM mail_campaigns WHERE observed_at = (SELECT max(observed_at) FROM mail_campaigns)",
+        "SELECT mail_name FROM mail_campaigns WHERE gone_at IS NULL ORDER BY mail_name",
         lambda service: sorted((campaign["mailName"],) for campaign in service.campaigns()),
     ),
     Named(
