@@ -24,6 +24,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator.client import EmulatorClient
+from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
@@ -134,6 +135,7 @@ def main(base_url: str, folder: str, seconds: str, result: str) -> None:
     for number in range(THREADS):
         file = str(Path(folder) / f"warehouse-{number}.db")
         os.environ[f"AIRFLOW_CONN_WAREHOUSE_{number}"] = json.dumps({"conn_type": "sqlite", "host": file})
+    MailHook(CONNECTIONS[0]).get_conn().close()  # alone: Airflow 3.0 can dead-lock when two threads import its models
     Soak(emulator).run(1)  # what Airflow keeps open from its first use on, is open now
     process, soak = psutil.Process(), Soak(emulator)
     threads, files = set(threading.enumerate()), process.num_fds()
