@@ -63,7 +63,7 @@ class Stage:
 
     def wrong_connection(self, **fields: Any) -> None:
         self.connection(**fields)
-        statistics()
+        statistics(self)
 
     def certificate(self, **settings: Any) -> Emulator:
         """The service over TLS, with a certificate that nobody trusts."""
@@ -101,8 +101,8 @@ def sql(stage: Stage, **arguments: Any) -> SqlToMailContactsOperator:
     return SqlToMailContactsOperator(**{"task_id": TASK} | good | arguments)
 
 
-def statistics(**arguments: Any) -> MailTransactionalStatsToSqlOperator:
-    return MailTransactionalStatsToSqlOperator(**{"task_id": TASK, "sql_conn_id": "crm"} | arguments)
+def statistics(stage: Stage, **arguments: Any) -> MailTransactionalStatsToSqlOperator:
+    return MailTransactionalStatsToSqlOperator(**{"task_id": TASK, "sql_conn_id": stage.crm.conn_id} | arguments)
 
 
 def campaign_statistics(stage: Stage, **arguments: Any) -> MailCampaignStatsToSqlOperator:
@@ -180,7 +180,7 @@ def short(stage: Stage) -> None:
 
 def unsuited(stage: Stage) -> None:
     stage.crm.execute("CREATE TABLE unsuited (mail_conn_id TEXT)")
-    statistics(sql_conn_id=stage.crm.conn_id, table="unsuited")
+    statistics(stage, table="unsuited")
 
 
 REMEMBERED = {"version": 1, "requests": 1, "recipients": 1, "unknown_requests": 0, "unknown_recipients": 0}
@@ -239,21 +239,21 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "connection 'mail_default': ... the service refused the credentials: .... Check the connection's password "
     "(API key) or access_token, and that auth_type fits": lambda stage: stage.wrong_connection(password="another"),
     "... the address answers with a redirect (HTTP 307), which is not followed: "
-    "set the connection's host to the final address": lambda stage: [fault(stage, "redirect"), statistics()],
+    "set the connection's host to the final address": lambda stage: [fault(stage, "redirect"), statistics(stage)],
     "... HTTP 200 with no JSON object instead of the service's answer: is the connection's host the service's address, "
-    "without a proxy's page in between?": lambda stage: [fault(stage, "html_before"), statistics()],
+    "without a proxy's page in between?": lambda stage: [fault(stage, "html_before"), statistics(stage)],
     "... HTTP 404 with no JSON object instead of the service's answer: "
     "is the connection's host the service's address, ...": lambda stage: [
         fault(stage, "http_error_before", status=404),
-        statistics(),
+        statistics(stage),
     ],
-    "... code 429: too many requests: ...": lambda stage: [fault(stage, "too_many_requests"), statistics()],
+    "... code 429: too many requests: ...": lambda stage: [fault(stage, "too_many_requests"), statistics(stage)],
     "... the answer was lost (ReadTimeout), the request may have been carried out": lambda stage: [
         stage.connection(extra={"timeout": 0.2}),
         fault(stage, "delay", seconds=5),
-        statistics(),
+        statistics(stage),
     ],
-    "... the service failed: ...": lambda stage: [fault(stage, "code_before"), statistics()],
+    "... the service failed: ...": lambda stage: [fault(stage, "code_before"), statistics(stage)],
     "... has no sandboxMode and the connection is in sandbox mode: nothing was sent. Switch sandbox off on the "
     "connection, or leave this operation out.": unwritable,
     # campaigns
