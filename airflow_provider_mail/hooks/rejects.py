@@ -7,12 +7,16 @@ import os
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from airflow_provider_mail.api.contact_rows import Reject
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 MEMORY_BYTES = 1_000_000
 
@@ -100,3 +104,27 @@ def _plain(value: Any) -> Any:
     except ValueError:  # Python refuses to write whole numbers of thousands of digits, also those in a list
         return f"a value of type {type(value).__name__} with a number of thousands of digits"
     return value if isinstance(value, int) else text
+
+
+def store_rejects(
+    hook: DbApiHook, table: str, rejects: Iterable[Reject], *, import_id: str, keep_days: float | None
+) -> None:
+    """Store rejected rows in a table, in place of what an earlier try of the task stored.
+
+    :param hook: of the database.
+    :param table: the table; made when missing.
+    :param import_id: names the task instance in the table.
+    :param keep_days: rows of whatever task that were rejected longer ago are deleted in the same transaction.
+    """
+    from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.rejects import REJECTS, reject_row
+
+    now = datetime.now(UTC)
+    load(
+        hook,
+        REJECTS,
+        table,
+        (reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
+        replace_where={"import_id": import_id},
+        expire_before=None if keep_days is None else now - timedelta(days=keep_days),
+    )

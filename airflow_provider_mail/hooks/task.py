@@ -132,6 +132,18 @@ def check_number(
         raise ValueError(f"{name}: must be a {number}{bounds}, not {value!r}")
 
 
+def check_keep_days(keep_days: object, rejects_table: object) -> None:
+    """Refuse a retention that is no number of days, or that has no table, when the DAG is parsed.
+
+    :raises ValueError: naming the argument.
+    """
+    if keep_days is None:
+        return
+    check_number("keep_days", keep_days, above=True)
+    if rejects_table is None:
+        raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
+
+
 def task_instance_name(context: Context, most_bytes: int) -> str:
     """A name made of dag id, task id, run id and map index: the same for every try of a task instance, and no other's.
 

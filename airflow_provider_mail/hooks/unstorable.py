@@ -29,12 +29,14 @@ class UnstorableRecords:
     :param reject: set them aside instead of failing.
     :param table: the table that keeps them, if any.
     :param path: the file that keeps them, if any.
+    :param keep_days: how long the table keeps them.
     """
 
     hook: DbApiHook
     reject: bool
     table: str | None
     path: str | None
+    keep_days: float | None
     _rejects: list[Reject] = field(default_factory=list)
 
     def load(self, table: Table, name: str, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
@@ -48,7 +50,7 @@ class UnstorableRecords:
         """Store what the last load set aside, in place of what an earlier try stored; the count, for XCom."""
         if not self.reject:
             return {}
-        from airflow_provider_mail.hooks.rejects import RejectSpool
+        from airflow_provider_mail.hooks.rejects import RejectSpool, store_rejects
 
         with RejectSpool() as spool:
             for reject in self._rejects:
@@ -56,7 +58,8 @@ class UnstorableRecords:
             if self.path:
                 spool.write(self.path)
             if self.table:
-                self._store(context, spool, self.table)
+                load_id = task_instance_name(context, MAX_LOAD_ID)
+                store_rejects(self.hook, self.table, spool, import_id=load_id, keep_days=self.keep_days)
             if spool.count:
                 log.warning(
                     "%s records cannot be stored and were set aside, so nothing was deleted or marked as gone: %s",
@@ -69,13 +72,3 @@ class UnstorableRecords:
         from airflow_provider_mail.api.contact_rows import Reject
 
         self._rejects.append(Reject(row_number=error.row, field=error.column, reason=error.reason, row=list(row)))
-
-    def _store(self, context: Context, rejects: Iterable[Reject], table: str) -> None:
-        from datetime import UTC, datetime
-
-        from airflow_provider_mail.warehouse.load import load
-        from airflow_provider_mail.warehouse.rejects import REJECTS, reject_row
-
-        now, load_id = datetime.now(UTC), task_instance_name(context, MAX_LOAD_ID)
-        rows = (reject_row(reject, import_id=load_id, rejected_at=now) for reject in rejects)
-        load(self.hook, REJECTS, table, rows, replace_where={"import_id": load_id})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, check_number
+from airflow_provider_mail.hooks.task import MailTask, check_keep_days, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -47,6 +47,8 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         made when missing. It may hold personal data. Default: none.
     :param rejects_path: with ``reject``, where to keep them as JSON Lines: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. Default: nowhere.
+    :param keep_days: rows of ``rejects_table`` that were set aside more than so many days ago, by whatever task, are
+        deleted whenever this one stores its own, in the same transaction. Default: all are kept.
     """
 
     template_fields: Sequence[str] = ("mail_conn_id", "sql_conn_id", "table", "rejects_table", "rejects_path")
@@ -61,6 +63,7 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         on_unstorable: Literal["fail", "reject"] = "fail",
         rejects_table: str | None = None,
         rejects_path: str | None = None,
+        keep_days: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -72,13 +75,17 @@ class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
         self.on_unstorable = on_unstorable
         self.rejects_table = rejects_table
         self.rejects_path = rejects_path
+        check_keep_days(keep_days, rejects_table)
+        self.keep_days = keep_days
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """What becomes of records that cannot be stored."""
         from airflow_provider_mail.hooks.unstorable import UnstorableRecords
 
-        return UnstorableRecords(self.sql_hook, self.on_unstorable == "reject", self.rejects_table, self.rejects_path)
+        return UnstorableRecords(
+            self.sql_hook, self.on_unstorable == "reject", self.rejects_table, self.rejects_path, self.keep_days
+        )
 
     @cached_property
     def sql_hook(self) -> DbApiHook:

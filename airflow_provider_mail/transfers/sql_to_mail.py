@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.hooks.task import check_flags, check_number
+from airflow_provider_mail.hooks.task import check_flags, check_keep_days
 from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
 from airflow_provider_mail.operators.hidden import HiddenField, revealed
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
@@ -74,10 +74,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_flags(count_first=count_first)
-        if keep_days is not None:
-            check_number("keep_days", keep_days, above=True)
-            if rejects_table is None:
-                raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
+        check_keep_days(keep_days, rejects_table)
         self.sql_conn_id = sql_conn_id
         self.sql = sql
         self.parameters = parameters
@@ -120,21 +117,9 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         """Store what was set aside in the table, the file, or both, in place of what an earlier try stored."""
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
-            from datetime import UTC, datetime, timedelta
+            from airflow_provider_mail.hooks.rejects import store_rejects
 
-            from airflow_provider_mail.warehouse.load import load
-            from airflow_provider_mail.warehouse.rejects import REJECTS, reject_row
-
-            now = datetime.now(UTC)
-            rows = (reject_row(reject, import_id=import_id, rejected_at=now) for reject in spool)
-            load(
-                self.sql_hook,
-                REJECTS,
-                self.rejects_table,
-                rows,
-                replace_where={"import_id": import_id},
-                expire_before=None if self.keep_days is None else now - timedelta(days=self.keep_days),
-            )
+            store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
     def reject_places(self) -> dict[str, str]:
         """Where it was stored, for XCom."""

@@ -318,6 +318,12 @@ def test_a_task_that_cannot_be_stored_is_set_aside(
     assert {(reject["field"], reject["reason"]) for reject in kept} == reasons
     assert "2 records cannot be stored and were set aside" in done.log
 
+    older = "UPDATE rejected SET import_id = 'of an older load', rejected_at = '2026-01-01 00:00:00'"
+    any_warehouse.execute(older)
+    assert run(load(on_unstorable="reject", rejects_table="rejected", keep_days=30)).state == "success"
+    ((kept_loads, rows),) = any_warehouse.query("SELECT count(DISTINCT import_id), count(*) FROM rejected")
+    assert (kept_loads, rows) == (1, 2)
+
     refused = run(load())
     assert refused.state == "failed"
     assert "column open_count: is less than 0" in refused.log or "column guid: needs text" in refused.log
