@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -199,3 +201,19 @@ def test_many_rows_of_a_generator_in_many_chunks(run: Run, emulator: Emulator) -
     assert done.state == "success"
     assert emulator.contact_count("all") == 3000
     assert done.returned["requests"] == emulator.journal.count("contacts/imports") == 30
+
+
+@pytest.mark.parametrize(("kind", "params"), [("too_many_requests", {"retry_after": 100}), ("delay", {"seconds": 20})])
+def test_execution_timeout_ends_an_import(run: Run, emulator: Emulator, kind: str, params: dict[str, Any]) -> None:
+    """Whether the service asks for patience or stalls: nothing is sent afterwards, and no thread is left."""
+    emulator.faults.add(kind, "contacts/imports", count=None, **params)
+    rows = [{"email": f"p{number}@example.com"} for number in range(40)]
+
+    done = run(lambda: imported(rows, chunk_size=2, execution_timeout=timedelta(seconds=2)))
+
+    assert done.state == "failed"
+    assert "AirflowTaskTimeout" in done.log
+    sent = emulator.journal.count("contacts/imports")
+    # What ended it came before the service's 20 or 100 seconds were over, and its threads are gone.
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("mail-import")] == []
+    assert sent <= 8
