@@ -133,10 +133,10 @@ def emulator(demo: Demo) -> EmulatorClient:
 
 
 class Person:
-    """Agrees to what is asked, as in "Required Actions", but takes a while to read it.
+    """Agrees to what is asked, as in "Required Actions", when nothing else is left to do.
 
     An answer before the scheduler has heard that the worker is done with the task would fail the task: Airflow takes
-    it for one that was killed.
+    it for one that was killed. A scheduler that starts other tasks hears it late.
     """
 
     def __init__(self, api: AirflowApi) -> None:
@@ -171,8 +171,9 @@ def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClie
     person = Person(api)
 
     def ended() -> list[Json] | None:
-        person.look()
         runs = all_runs(api)
+        if {run["dag_id"] for run in runs if run["state"] not in ("success", "failed")} <= {"mail_approval"}:
+            person.look()
         over = {(run["dag_id"], run["dag_run_id"]) for run in runs if run["state"] in ("success", "failed")}
         # One for the campaign that went out while nobody listened, one for the campaign from here.
         events = [run for run in runs if run["run_type"] == "asset_triggered" and run["state"] == "success"]
