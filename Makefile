@@ -9,6 +9,7 @@
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
 #   make test-faults           the whole matrix of faults, of which `make test` takes a sample
+#   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make lint                  ruff and mypy
@@ -30,7 +31,7 @@ INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CO
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: help demo demo-ui test test-all soak soak-process test-faults test-backfill test-celery lint docs bench clean
+.PHONY: help demo demo-ui test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -57,6 +58,9 @@ soak-process: $(INSTALLED)
 
 test-faults: $(INSTALLED)
 	MAIL_ALL_FAULTS=1 $(RUN) -m pytest tests/faults $(ARGS)
+
+test-demo-ui: $(INSTALLED)
+	MAIL_DEMO_UI=1 $(RUN) -m pytest tests/e2e/test_demo.py $(ARGS)
 
 test-backfill: $(INSTALLED)
 	MAIL_BACKFILL_DAYS=$${MAIL_BACKFILL_DAYS:-90} $(RUN) -m pytest tests/e2e/test_statistics_runs.py -k backfill $(ARGS)

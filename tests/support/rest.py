@@ -14,7 +14,7 @@ class AirflowApi:
     """Version 2 of the API, of an Airflow in which everybody is an administrator."""
 
     def __init__(self, base_url: str) -> None:
-        self._http = httpx.Client(base_url=base_url, timeout=30, trust_env=False)
+        self._http = httpx.Client(base_url=base_url, timeout=60, trust_env=False)
 
     def close(self) -> None:
         self._http.close()
