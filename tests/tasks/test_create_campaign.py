@@ -14,6 +14,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaign_base import default_mail_name, run_began
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import clear_and_run
 
@@ -262,6 +263,7 @@ def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator
     assert len(sends(emulator)) == 3
 
 
+@pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="dag.test clears differently before 3.3")
 @pytest.mark.parametrize("days", [-3, 0, 3])
 def test_a_cleared_task_adopts_what_it_has_sent(
     run: Run, emulator: Emulator, new_dag: Callable[..., DAG], days: int

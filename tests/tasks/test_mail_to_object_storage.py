@@ -163,6 +163,7 @@ def test_a_folder_per_day_with_a_row_per_campaign(
         "click_rate": 0.0,
         "bounce_rate": 2.0,
         "unsubscribe_rate": 0.0,
+        "gone_at": None,
     }
     if file_format == "jsonl":
         assert sent == "2026-03-02T08:00:00.000000Z"
