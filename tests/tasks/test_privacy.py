@@ -124,6 +124,7 @@ SHAPES: dict[str, Callable[[Parrot], Script]] = {
     "429": lambda parrot: parrot.says("429 Too Many Requests", coded(429), "Retry-After: "),
     "a redirect": lambda parrot: parrot.says("307 Temporary Redirect", page, "Location: http://127.0.0.1:9/?"),
     "no HTTP": lambda parrot: lambda connection: connection.sendall(parrot.quote().encode() + b"\r\n\r\n"),
+    "two lengths": lambda parrot: parrot.says("200 OK", coded(200), "Content-Length: 9999\r\nX: "),
     "silence": lambda parrot: silence,
     "no answer": lambda parrot: hang_up,
 }
