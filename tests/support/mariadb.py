@@ -21,7 +21,7 @@ from tests.support.processes import Component, free_port, wait_until
 if TYPE_CHECKING:
     from mysql.connector.abstracts import MySQLConnectionAbstract
 
-_MODULES = {"mysqlclient": "MySQLdb", "mysql-connector-python": "mysql.connector"}
+_MODULES = {"mysqlclient": "MySQLdb", "mysql-connector-python": "mysql"}
 CLIENTS = [client for client, module in _MODULES.items() if importlib.util.find_spec(module)]
 """The installed drivers of Airflow's `MySqlHook`: its default, mysqlclient, has to be compiled."""
 

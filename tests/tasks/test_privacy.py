@@ -163,7 +163,7 @@ def all_kinds() -> None:
     MailImportContactsOperator(task_id="rows", contacts=lambda: [{"email": GOOD, "phone_number": PEOPLE[0][2]}])
     SqlToMailContactsOperator(task_id="sql", sql_conn_id="crm", sql="SELECT * FROM people WHERE phone_number > ''")
     MailCreateCampaignOperator(task_id="create", send_list_names=["newsletter"], **HELLO)
-    MailCampaignSensor(task_id="wait", mail_name="spring", poke_interval=0.01)
+    MailCampaignSensor(task_id="wait", mail_name="spring", poke_interval=0.01, poll_error_timeout=0)
     MailTransactionalStatsToSqlOperator(task_id="statistics", sql_conn_id="crm")
 
     @task
