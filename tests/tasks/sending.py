@@ -117,8 +117,14 @@ def clear_and_run(dag: DAG, result: RunResult, task_id: str = TASK) -> TaskResul
         session.flush()
         ti = session.scalars(query).one()
         ti.try_number += 1
+        ti.dag_run.start_date = datetime.datetime.now(datetime.UTC)  # As the scheduler does for a cleared run.
         session.commit()
-        _run_task(ti=ti, task=dag.get_task(task_id))
+        task = dag.get_task(task_id)
+        if AIRFLOW_VERSION < (3, 1):
+            ti.task = task
+            _run_task(ti=ti)
+        else:
+            _run_task(ti=ti, task=task)
         session.expire_all()
         ti = session.scalars(query).one()
         return TaskResult(state=str(ti.state or "none"), try_number=ti.try_number)

@@ -263,7 +263,6 @@ def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator
     assert len(sends(emulator)) == 3
 
 
-@pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="dag.test clears differently before 3.3")
 @pytest.mark.parametrize("days", [-3, 0, 3])
 def test_a_cleared_task_adopts_what_it_has_sent(
     run: Run, emulator: Emulator, new_dag: Callable[..., DAG], days: int
