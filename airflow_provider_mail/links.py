@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
 
-    from airflow_provider_mail.hooks.task import MailTask
+    from airflow_provider_mail._task.arguments import MailTask
 
 LINK_KEY = "mail_campaign_url"
 

@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS
-from airflow_provider_mail.warehouse.contacts import CONTACTS
 from airflow_provider_mail.warehouse.coverage import LOADS
-from airflow_provider_mail.warehouse.rejects import REJECTS
-from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.rejects import REJECTS
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 
 PAGE = Path(__file__).resolve().parent / "warehouse.md"
 TABLES: Mapping[str, Table] = {

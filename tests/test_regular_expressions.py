@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.hooks.errors import without_addresses
-from airflow_provider_mail.notifications import message
-from airflow_provider_mail.notifications.delivery import in_short
-from airflow_provider_mail.notifications.occasion import Occasion
+from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.notifications import _message
+from airflow_provider_mail.notifications._context import Occasion
+from airflow_provider_mail.notifications._delivery import in_short
 from tests.support.env import ROOT
 
 PACKAGE = ROOT / "airflow_provider_mail"
@@ -156,9 +156,9 @@ def test_all_patterns_were_found() -> None:
     "work",
     [
         pytest.param(lambda text: without_addresses(text), id="addresses"),
-        pytest.param(lambda text: message._parts(text), id="parts"),
-        pytest.param(lambda text: list(message._separated(text)), id="separated"),
-        pytest.param(lambda text: message._one_line(f"Airflow alert: dag_id=a task_id=b {text}"), id="subject"),
+        pytest.param(lambda text: _message._parts(text), id="parts"),
+        pytest.param(lambda text: list(_message._separated(text)), id="separated"),
+        pytest.param(lambda text: _message._one_line(f"Airflow alert: dag_id=a task_id=b {text}"), id="subject"),
         pytest.param(lambda text: in_short(ValueError(text)), id="in_short"),
     ],
 )

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.base import MailRequest, MailResponse
+    from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
+    from airflow_provider_mail.api._core.retry import RetryRule
     from airflow_provider_mail.api.campaigns import (
         Attachment,
         Campaign,
@@ -24,11 +25,8 @@ if TYPE_CHECKING:
         MailStatus,
         find_campaign,
     )
-    from airflow_provider_mail.api.cancelling import cancel_campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.contact_import import ImportPlan, Progress, import_contacts
-    from airflow_provider_mail.api.contact_rows import Reject
     from airflow_provider_mail.api.contacts import (
         ColumnMapping,
         Contact,
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
         UpdateMode,
         UpsertContact,
     )
-    from airflow_provider_mail.api.creation import create_campaign
     from airflow_provider_mail.api.errors import (
         MailAmbiguousSendError,
         MailAnswerError,
@@ -62,9 +59,14 @@ if TYPE_CHECKING:
         MailValidationError,
     )
     from airflow_provider_mail.api.events import EventCode, MailEvent, parse_push
+    from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
+    from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
+    from airflow_provider_mail.api.flows.create_campaign import create_campaign
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, import_contacts
+    from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
+    from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
     from airflow_provider_mail.api.oauth import GetToken, authorize_url
-    from airflow_provider_mail.api.retry import RetryRule
     from airflow_provider_mail.api.senders import (
         AddSender,
         DeleteSender,
@@ -73,7 +75,6 @@ if TYPE_CHECKING:
         VerifySender,
         find_sender,
     )
-    from airflow_provider_mail.api.stats import campaign_stats, transactional_stats
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate, GetTemplates, Template, find_template
     from airflow_provider_mail.api.transactional import (
         GetTransactionalStats,
@@ -83,30 +84,25 @@ if TYPE_CHECKING:
         SendMail,
         TransactionalStats,
     )
-    from airflow_provider_mail.api.webhooks import (
-        EventToggles,
-        GetWebhook,
-        SaveWebhook,
-        SenderCallback,
-        configure_webhook,
-    )
+    from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
 
 # The same names for __getattr__, since the imports above are not executed; a test compares the three lists.
 _NAMES = {
-    "base": "MailRequest MailResponse",
+    "_core.requests": "MailRequest MailResponse",
     "campaigns": (
         "Attachment Campaign CampaignStats CancelCampaign CreateCampaign DeleteCampaign GetCampaigns "
         "GetCampaignStats MailStats MailStatus find_campaign"
     ),
-    "cancelling": "cancel_campaign",
+    "flows.cancel_campaign": "cancel_campaign",
     "client": "AsyncMailClient MailClient",
     "config": "ClientConfig",
-    "contact_import": "ImportPlan Progress import_contacts",
-    "contact_rows": "Reject",
+    "flows.import_contacts": "ImportPlan Progress import_contacts",
+    "flows.validate_rows": "Reject",
     "contacts": (
         "ColumnMapping Contact DeleteContact GetContact GetListContacts ImportContacts UpdateMode UpsertContact"
     ),
-    "creation": "create_campaign",
+    "flows.configure_webhook": "configure_webhook",
+    "flows.create_campaign": "create_campaign",
     "errors": (
         "MailAmbiguousSendError MailAnswerError MailAnswerLostError MailAuthError MailConfigError MailConflictError "
         "MailConnectError MailError MailIncompleteCampaignError MailIncompleteError MailMissingError "
@@ -116,12 +112,12 @@ _NAMES = {
     "events": "EventCode MailEvent parse_push",
     "lists": "AddList ContactList DeleteList GetLists find_list",
     "oauth": "GetToken authorize_url",
-    "retry": "RetryRule",
+    "_core.retry": "RetryRule",
     "senders": "AddSender DeleteSender GetSenders Sender VerifySender find_sender",
-    "stats": "campaign_stats transactional_stats",
+    "flows.statistics": "campaign_stats transactional_stats",
     "templates": "AddTemplate DeleteTemplate GetTemplates Template find_template",
     "transactional": "GetTransactionalStats MessageVersion Recipient SendBatch SendMail TransactionalStats",
-    "webhooks": "EventToggles GetWebhook SaveWebhook SenderCallback configure_webhook",
+    "webhooks": "EventToggles GetWebhook SaveWebhook SenderCallback",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

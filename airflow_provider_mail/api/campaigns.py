@@ -9,20 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from airflow_provider_mail.api.base import (
-    Effect,
-    Flow,
-    MailRequest,
-    MailResponse,
-    PagedRequest,
-    PageResponse,
-    Part,
-    Records,
-    Resource,
-    Sandboxed,
-)
-from airflow_provider_mail.api.paging import find
-from airflow_provider_mail.api.types import (
+from airflow_provider_mail.api._core.fields import (
     Address,
     Day,
     EpochMillis,
@@ -34,6 +21,19 @@ from airflow_provider_mail.api.types import (
     Text,
     UtcTime,
     WholeNumber,
+)
+from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.requests import (
+    Effect,
+    Flow,
+    MailRequest,
+    MailResponse,
+    PagedRequest,
+    PageResponse,
+    Part,
+    Records,
+    Resource,
+    Sandboxed,
 )
 
 LanguageCode = Literal[

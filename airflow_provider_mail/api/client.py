@@ -1,4 +1,4 @@
-"""The two clients: they carry out the steps that :mod:`.exchange` decides on, one with threads, one with asyncio.
+"""The two clients: they carry out the steps that `_core.exchange` decides on, one with threads, one with asyncio.
 
 ``send`` is the only way in for one request; ``pages``, ``records`` and ``run`` are made of it.
 """
@@ -13,16 +13,16 @@ from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
-from airflow_provider_mail.api import interrupt
-from airflow_provider_mail.api.answers import Answer, Collector
-from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
+from airflow_provider_mail.api._core import interrupt
+from airflow_provider_mail.api._core.exchange import Call, Exchange, Steps, Walk, transport_error
+from airflow_provider_mail.api._core.list_file import ListFile
+from airflow_provider_mail.api._core.log_redaction import quietly
+from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
+from airflow_provider_mail.api._core.responses import Answer, Collector
+from airflow_provider_mail.api._core.transport import async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, forgetting
-from airflow_provider_mail.api.exchange import Call, Exchange, Steps, Walk, transport_error
-from airflow_provider_mail.api.list_file import ListFile
-from airflow_provider_mail.api.paging import Pager, next_page
-from airflow_provider_mail.api.quiet import quietly
-from airflow_provider_mail.api.transport import async_http_client, http_client
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class _Client(Generic[Http]):
         self.config = config
         self._exchange = Exchange(config)
         self.service_clock = self._exchange.service_clock
-        """The service's time; see :class:`.clock.ServiceClock`."""
+        """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._made = made
         self._https = {os.getpid(): made(config)}
 

@@ -20,9 +20,9 @@ from pydantic import (
     field_validator,
 )
 
-from airflow_provider_mail.api.base import describe
+from airflow_provider_mail.api._core.requests import describe
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.api.retry import RetryRule
 
 MOST_TOKEN_BYTES = 512
 """Of an access token (document, "Limits")."""

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
-from airflow_provider_mail.api.base import (
+from airflow_provider_mail.api._core.fields import Address, PhoneNumber, ServiceTime, Text
+from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
@@ -21,7 +22,6 @@ from airflow_provider_mail.api.base import (
     Sandboxed,
 )
 from airflow_provider_mail.api.errors import MailRejectedError
-from airflow_provider_mail.api.types import Address, PhoneNumber, ServiceTime, Text
 
 
 class UpdateMode(IntEnum):

@@ -7,9 +7,9 @@ from enum import StrEnum
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_pascal
 
-from airflow_provider_mail.api.base import Resource, describe
+from airflow_provider_mail.api._core.fields import ServiceTime
+from airflow_provider_mail.api._core.requests import Resource, describe
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.types import ServiceTime
 
 USER_AGENT = "ServiceWebhooks"
 """The only source check that the document describes."""

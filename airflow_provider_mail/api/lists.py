@@ -7,7 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import AliasChoices, AliasGenerator, ConfigDict
 from pydantic.alias_generators import to_camel, to_pascal
 
-from airflow_provider_mail.api.base import (
+from airflow_provider_mail.api._core.fields import ServiceTime, Text
+from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
@@ -18,8 +20,6 @@ from airflow_provider_mail.api.base import (
     Resource,
     Sandboxed,
 )
-from airflow_provider_mail.api.paging import find
-from airflow_provider_mail.api.types import ServiceTime, Text
 
 ListType = Literal[0, 1]
 """``0`` dynamic, ``1`` static."""

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from pydantic import ConfigDict, Field, SecretStr, field_serializer
 
-from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse
-from airflow_provider_mail.api.types import Text
+from airflow_provider_mail.api._core.fields import Text
+from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse
 
 
 def authorize_url(base_url: str, *, client_id: str, redirect_uri: str, state: str | None = None) -> str:

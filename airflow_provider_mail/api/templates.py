@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from airflow_provider_mail.api.base import (
+from airflow_provider_mail.api._core.fields import Html, Line, ServiceTime, TemplateName
+from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
@@ -16,8 +18,6 @@ from airflow_provider_mail.api.base import (
     Records,
     Resource,
 )
-from airflow_provider_mail.api.paging import find
-from airflow_provider_mail.api.types import Html, Line, ServiceTime, TemplateName
 
 EditorType = Literal["DRAG", "CLASSIC"]
 

@@ -8,10 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse, Part, Records, Resource, Sandboxed
-from airflow_provider_mail.api.campaigns import Attachment
-from airflow_provider_mail.api.tags import tags_of
-from airflow_provider_mail.api.types import (
+from airflow_provider_mail.api._core.fields import (
     FORMS,
     LINE_PATTERN,
     Address,
@@ -27,6 +24,17 @@ from airflow_provider_mail.api.types import (
     UtcTime,
     WholeNumber,
 )
+from airflow_provider_mail.api._core.requests import (
+    Effect,
+    MailRequest,
+    MailResponse,
+    Part,
+    Records,
+    Resource,
+    Sandboxed,
+)
+from airflow_provider_mail.api._core.tags import tags_of
+from airflow_provider_mail.api.campaigns import Attachment
 
 NO_LINE = FORMS[LINE_PATTERN]
 

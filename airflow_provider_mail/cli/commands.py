@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.waiting import CampaignWait, Outcome, StatusLog
-from airflow_provider_mail.hooks.errors import without_addresses
+from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, Outcome, StatusLog
 from airflow_provider_mail.hooks.mail import MailHook
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.waiting import Look
+    from airflow_provider_mail.api.flows.wait_campaign import Look
 
 Command = Callable[[Namespace], None]
 

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.flows.preflight import sender_finding
 from airflow_provider_mail.api.lists import find_list
-from airflow_provider_mail.api.preflight import sender_finding
 from airflow_provider_mail.cli.commands import command, show
 from airflow_provider_mail.cli.oauth import is_stored
-from airflow_provider_mail.hooks.errors import without_addresses
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.hooks.sql import sql_hook
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 Level = Literal["ok", "warning", "error", "not checked"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_mail.emulator import codec, lists
-from airflow_provider_mail.emulator.engagement import Prospect, count_at, horizon_ms, prospect
 from airflow_provider_mail.emulator.markup import tracks_clicks
 from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.recipient_behaviour import Prospect, count_at, horizon_ms, prospect
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 

@@ -8,7 +8,6 @@ import uuid
 from typing import Any
 
 from airflow_provider_mail.emulator import codec, lists, senders
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.campaign_life import (
     CANCELLED,
     DONE,
@@ -38,6 +37,7 @@ from airflow_provider_mail.emulator.fields import (
     window,
 )
 from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.store import Row
 
 STATES = (DRAFT, SCHEDULED, SENDING, DONE, FAILED, CANCELLED)

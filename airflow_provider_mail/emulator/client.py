@@ -18,8 +18,8 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import airflow_provider_mail
-from airflow_provider_mail.emulator.control import Group
-from airflow_provider_mail.emulator.controls import Controls
+from airflow_provider_mail.emulator.control_api import Controls
+from airflow_provider_mail.emulator.rpc import Group
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airflow_provider_mail.emulator import codec, lists
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.campaign_life import settle_reactions
 from airflow_provider_mail.emulator.clock import iso
 from airflow_provider_mail.emulator.fields import (
@@ -23,6 +22,7 @@ from airflow_provider_mail.emulator.fields import (
     whole,
 )
 from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from airflow_provider_mail.emulator.engagement import REOPENED_AFTER, chances, moment_of
 from airflow_provider_mail.emulator.fields import Body
 from airflow_provider_mail.emulator.markup import tracks_clicks
 from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.recipient_behaviour import REOPENED_AFTER, chances, moment_of
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_mail.emulator.controls import Controls
+from airflow_provider_mail.emulator.control_api import Controls
 
 SENDER = "news@example.com"
 

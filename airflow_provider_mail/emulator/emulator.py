@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_provider_mail.emulator import codec
-from airflow_provider_mail.emulator.answers import Answer
-from airflow_provider_mail.emulator.control import LocalChannel, find_control
-from airflow_provider_mail.emulator.controls import Controls
+from airflow_provider_mail.emulator.control_api import Controls
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from airflow_provider_mail.emulator.pages import page
+from airflow_provider_mail.emulator.responses import Answer
+from airflow_provider_mail.emulator.rpc import LocalChannel, find_control
 from airflow_provider_mail.emulator.server import CONTROL, Server
 from airflow_provider_mail.emulator.service import OPERATIONS, Request, Service
 from airflow_provider_mail.emulator.settings import EmulatorSettings

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from airflow_provider_mail.emulator.campaign_life import DONE, REACTIONS, first_rank, reacting
 from airflow_provider_mail.emulator.clock import iso
-from airflow_provider_mail.emulator.engagement import REOPENED_AFTER, chances, horizon_ms, moment_at
 from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.recipient_behaviour import REOPENED_AFTER, chances, horizon_ms, moment_at
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 from airflow_provider_mail.emulator.webhooks import configuration, enabled_at

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from airflow_provider_mail.emulator.answers import Answer, html
+from airflow_provider_mail.emulator.responses import Answer, html
 
 Params = Mapping[str, Any]
 Strike = Callable[["Plan", Params], None]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.clock import parse_date, parse_iso
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 Check = Callable[[Any, EmulatorSettings], str | None]

@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_mail.emulator import codec, contacts
 from airflow_provider_mail.emulator.campaign_life import DONE, SENDING, counts, mail_status
 from airflow_provider_mail.emulator.clock import iso
-from airflow_provider_mail.emulator.control import Group, control
+from airflow_provider_mail.emulator.rpc import Group, control
 from airflow_provider_mail.emulator.webhooks import configuration
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.clock import iso
 from airflow_provider_mail.emulator.fields import SANDBOX, Body, Field, is_text, one_of, paging
 from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.store import Row
 
 DYNAMIC, STATIC = 0, 1

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from html import escape
 from urllib.parse import urlencode
 
-from airflow_provider_mail.emulator.answers import Answer, ServiceError, html
 from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.responses import Answer, ServiceError, html
 from airflow_provider_mail.emulator.store import Row
 
 CODE_MS = 5 * 60 * 1000

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.faults import Plan
 from airflow_provider_mail.emulator.fields import Body, Field
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Store
 

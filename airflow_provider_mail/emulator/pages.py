@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 from urllib.parse import unquote
 
-from airflow_provider_mail.emulator.answers import Answer, html
-from airflow_provider_mail.emulator.controls import Controls
+from airflow_provider_mail.emulator.control_api import Controls
+from airflow_provider_mail.emulator.responses import Answer, html
 from airflow_provider_mail.emulator.server import CAMPAIGNS
 from airflow_provider_mail.emulator.service import OPERATIONS
 

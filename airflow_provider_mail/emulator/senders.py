@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.fields import EMAIL, SANDBOX, Body, Field, is_text, one_of
 from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 

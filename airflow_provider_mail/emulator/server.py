@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 
-from airflow_provider_mail.emulator.answers import Answer
 from airflow_provider_mail.emulator.faults import Plan
 from airflow_provider_mail.emulator.journal import Entry
-from airflow_provider_mail.emulator.pushing import Pusher
+from airflow_provider_mail.emulator.responses import Answer
 from airflow_provider_mail.emulator.service import Request, Service
+from airflow_provider_mail.emulator.webhook_delivery import Pusher
 
 CONTROL = "/_emulator"
 #: Below it is a page for each campaign, by its name, guid or id: what a connection's ``campaign_url`` may point to.

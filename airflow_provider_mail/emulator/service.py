@@ -27,12 +27,12 @@ from airflow_provider_mail.emulator import (
     transactional_stats,
     webhooks,
 )
-from airflow_provider_mail.emulator.answers import Answer, ServiceError
 from airflow_provider_mail.emulator.clock import VirtualClock
 from airflow_provider_mail.emulator.faults import Faults, Plan, too_many_requests
 from airflow_provider_mail.emulator.fields import Body, read
 from airflow_provider_mail.emulator.journal import Entry, Journal
 from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.responses import Answer, ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Store
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_mail.emulator import senders, templates
-from airflow_provider_mail.emulator.answers import ServiceError
 from airflow_provider_mail.emulator.campaign_life import settle_reactions
 from airflow_provider_mail.emulator.clock import parse_iso
 from airflow_provider_mail.emulator.deliveries import Message, Recipient, send
@@ -27,6 +26,7 @@ from airflow_provider_mail.emulator.fields import (
 )
 from airflow_provider_mail.emulator.markup import fill
 from airflow_provider_mail.emulator.operations import Context, Operation
+from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 

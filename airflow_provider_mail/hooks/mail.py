@@ -27,13 +27,13 @@ from airflow_provider_mail.version_compat import BaseHook
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse
+    from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.contact_import import ImportPlan, Progress
-    from airflow_provider_mail.api.contact_rows import Reject, Row
     from airflow_provider_mail.api.contacts import Contact
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.validate_rows import Reject, Row
 
 R = TypeVar("R", bound="MailResponse")
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class MailHook(BaseHook):
 
         :raises MailConfigError: naming the connection and its fields that are missing or wrong.
         """
-        from airflow_provider_mail.api.advice import clear_text_warning
+        from airflow_provider_mail.api._core.advice import clear_text_warning
 
         with forgetting():
             config = client_config(self._connection)
@@ -184,9 +184,9 @@ class MailHook(BaseHook):
         progress: Progress | None = None,
     ) -> Progress:
         """Import any number of contacts in flat memory; see
-        :func:`airflow_provider_mail.api.contact_import.import_contacts`.
+        :func:`airflow_provider_mail.api.flows.import_contacts.import_contacts`.
         """
-        from airflow_provider_mail.api.contact_import import import_contacts
+        from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         return import_contacts(
             self._client, batches, plan, on_reject=on_reject, on_progress=on_progress, progress=progress
@@ -195,7 +195,7 @@ class MailHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Make one request that changes nothing, and say in words what is wrong and where to mend it."""
         from airflow_provider_mail.api.errors import MailConfigError
-        from airflow_provider_mail.hooks.check import check
+        from airflow_provider_mail.hooks.connection_check import check
 
         try:
             return check(self.config)

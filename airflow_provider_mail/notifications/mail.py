@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from airflow_provider_mail.notifications.message import Letter
+    from airflow_provider_mail.notifications._message import Letter
 
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class MailNotifier(BaseNotifier):
         self.timeout = timeout
 
     def __call__(self, *args: Any) -> None:
-        from airflow_provider_mail.notifications.delivery import never_raising
+        from airflow_provider_mail.notifications._delivery import never_raising
 
         # Rendering writes into the fields: of a notifier that tasks share, all would get what the first one made of it.
         with never_raising(self.mail_conn_id):
@@ -105,7 +105,7 @@ class MailNotifier(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Write the mail; returns when it is accepted, refused, or ``timeout`` is over."""
-        from airflow_provider_mail.notifications.delivery import HurriedHook, never_raising, send
+        from airflow_provider_mail.notifications._delivery import HurriedHook, never_raising, send
 
         with never_raising(self.mail_conn_id):
             log.info(send(HurriedHook(self.mail_conn_id, self.timeout), self._letter(context)))
@@ -113,7 +113,7 @@ class MailNotifier(BaseNotifier):
     async def async_notify(self, context: Context) -> None:
         """The same inside an event loop."""
         # The first import in a process takes longer than the triggerer's loop may be held up.
-        delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications.delivery")
+        delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._delivery")
         with delivery.never_raising(self.mail_conn_id):
             hook = delivery.HurriedHook(self.mail_conn_id, self.timeout)
             log.info(await delivery.send_async(hook, self._letter(context)))
@@ -135,16 +135,16 @@ class MailNotifier(BaseNotifier):
             try:
                 setattr(self, name, self.render_template(getattr(self, name), known, environment, set()))
             except Exception as error:
-                from airflow_provider_mail.notifications.delivery import in_short
+                from airflow_provider_mail.notifications._delivery import in_short
 
                 log.error("Mail: %s cannot be rendered: %s", name, in_short(error))
                 setattr(self, name, None)
 
     def _letter(self, context: Mapping[str, Any]) -> Letter:
-        from airflow_provider_mail.notifications.delivery import warn_of_left_out
-        from airflow_provider_mail.notifications.message import write
-        from airflow_provider_mail.notifications.occasion import Occasion
-        from airflow_provider_mail.notifications.page import page_of, subject_of
+        from airflow_provider_mail.notifications._context import Occasion
+        from airflow_provider_mail.notifications._delivery import warn_of_left_out
+        from airflow_provider_mail.notifications._message import write
+        from airflow_provider_mail.notifications._page import page_of, subject_of
         from airflow_provider_mail.version_compat import conf
 
         occasion = Occasion.of(context)

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_provider_mail.hooks.task import check_flags, check_number
+from airflow_provider_mail._task.arguments import check_flags, check_number
+from airflow_provider_mail._task.cancel_on_kill import CancelsOnKill
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.operators.campaign_base import BaseCampaignOperator
-from airflow_provider_mail.operators.killing import CancelsOnKill
-from airflow_provider_mail.operators.named import BaseDeleteOperator, BaseRemoveOperator
+from airflow_provider_mail.operators._campaign import BaseCampaignOperator
+from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.adoption import Creation
-    from airflow_provider_mail.api.base import Flow
+    from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
-    from airflow_provider_mail.api.creation import OnIncomplete
+    from airflow_provider_mail.api.flows.adopt_campaign import Creation
+    from airflow_provider_mail.api.flows.create_campaign import OnIncomplete
 
 ON_INCOMPLETE = ("cancel", "keep", "fail")
 
@@ -38,7 +38,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
     its campaign.
 
     The campaign's own arguments are those of
-    :class:`~airflow_provider_mail.operators.campaign_base.BaseCampaignOperator`.
+    :class:`~airflow_provider_mail.operators._campaign.BaseCampaignOperator`.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
@@ -128,7 +128,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event; what was created comes from XCom."""
-        from airflow_provider_mail.triggers.base import mail_stats_of
+        from airflow_provider_mail.triggers._base import mail_stats_of
 
         stats = mail_stats_of(event, time_up=AirflowException)
         ti = context["ti"]
@@ -139,9 +139,9 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail.api.creation import Memory, create_campaign
+        from airflow_provider_mail._task.creation_state import NO_MEMORY, CampaignMemory, task_memory
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.hooks.campaign_memory import NO_MEMORY, CampaignMemory, task_memory
+        from airflow_provider_mail.api.flows.create_campaign import Memory, create_campaign
 
         # In the sandbox nothing is created, so there is nothing to remember.
         memory = Memory() if sandbox else task_memory(context, request.mail_name)
@@ -179,8 +179,8 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         """Poll until it is over, or once and then let the triggerer poll."""
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.waiting import CampaignWait, Outcome, StatusLog, status_line
-        from airflow_provider_mail.triggers.base import event_of, mail_stats_of
+        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, Outcome, StatusLog, status_line
+        from airflow_provider_mail.triggers._base import event_of, mail_stats_of
 
         mail_name, send_date = request.mail_name, request.send_date
         wait = CampaignWait(
@@ -278,7 +278,7 @@ class MailCancelCampaignOperator(BaseEndCampaignOperator):
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.campaigns import CancelCampaign
-        from airflow_provider_mail.api.cancelling import end_campaign
+        from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
         request = CancelCampaign(mail_name=self.mail_name, sandbox_mode=self.sandbox_mode or None)
         return end_campaign(request, missing_ok=self.ignore_if_missing)

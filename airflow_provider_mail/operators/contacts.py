@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, check_flags
-from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
-from airflow_provider_mail.operators.hidden import HiddenField, revealed
-from airflow_provider_mail.operators.named import BaseDeleteOperator
+from airflow_provider_mail._task.arguments import MailTask, check_flags
+from airflow_provider_mail._task.redacted_field import HiddenField, revealed
+from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source
+from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         """The rows, told apart from their names."""
         from itertools import chain
 
-        from airflow_provider_mail.api.contact_import import batches
+        from airflow_provider_mail.api.flows.import_contacts import batches
 
         contacts = self._rows(context)
         rows = iter(contacts)

@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail.hooks.task import check_number
-from airflow_provider_mail.operators.campaign_base import BaseCampaignOperator
-from airflow_provider_mail.operators.hidden import revealed
+from airflow_provider_mail._task.arguments import check_number
+from airflow_provider_mail._task.redacted_field import revealed
+from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.preflight import PreflightRules, Report
+    from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
 
 FAIL_ON = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
 """At which levels the task fails."""
@@ -32,7 +32,7 @@ class MailPreflightOperator(BaseCampaignOperator):
     Markdown table for a person who decides. Addresses are cut down to their domains.
 
     The campaign's own arguments are those of
-    :class:`~airflow_provider_mail.operators.campaign_base.BaseCampaignOperator`.
+    :class:`~airflow_provider_mail.operators._campaign.BaseCampaignOperator`.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/preflight.md``.
@@ -88,8 +88,8 @@ class MailPreflightOperator(BaseCampaignOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look at everything; then judge."""
-        from airflow_provider_mail.api.preflight import preflight
-        from airflow_provider_mail.hooks.errors import without_addresses
+        from airflow_provider_mail._task.exceptions import without_addresses
+        from airflow_provider_mail.api.flows.preflight import preflight
 
         with self.mail_errors():
             request = self.request(context)
@@ -126,7 +126,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         }
 
     def _rules(self, context: Context) -> PreflightRules:
-        from airflow_provider_mail.api.preflight import PreflightRules
+        from airflow_provider_mail.api.flows.preflight import PreflightRules
 
         return PreflightRules(
             max_recipients=_number("max_recipients", revealed(self, self.max_recipients, context), int),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, check_flags
-from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
+from airflow_provider_mail._task.arguments import MailTask, check_flags
+from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.hooks.task import check_flags
-from airflow_provider_mail.operators.content_file import from_file
-from airflow_provider_mail.operators.named import BaseCreateOperator, BaseDeleteOperator
+from airflow_provider_mail._task.arguments import check_flags
+from airflow_provider_mail._task.content_file import from_file
+from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
-    from airflow_provider_mail.api.named import Deletes
+    from airflow_provider_mail.api.flows.ensure import Deletes
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, check_flags, task_instance_name
-from airflow_provider_mail.operators.content_file import from_file
-from airflow_provider_mail.operators.hidden import HiddenField, revealed
+from airflow_provider_mail._task.arguments import MailTask, check_flags, task_instance_name
+from airflow_provider_mail._task.content_file import from_file
+from airflow_provider_mail._task.redacted_field import HiddenField, revealed
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
-    from airflow_provider_mail.api.batches import Chunk
-    from airflow_provider_mail.hooks.sending import Sent
+    from airflow_provider_mail._task.at_most_once import Sent
+    from airflow_provider_mail.api.flows.batches import Chunk
 
 LEDGER_KEY = "airflow_provider_mail.sent"
 
@@ -124,7 +124,7 @@ class BaseSendOperator(MailTask, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send what no earlier try has sent."""
-        from airflow_provider_mail.hooks.sending import ON_AMBIGUOUS
+        from airflow_provider_mail._task.at_most_once import ON_AMBIGUOUS
 
         if self.on_ambiguous not in ON_AMBIGUOUS:
             raise AirflowFailException(f"on_ambiguous: {self.on_ambiguous!r} is none of {', '.join(ON_AMBIGUOUS)}")
@@ -136,9 +136,9 @@ class BaseSendOperator(MailTask, BaseOperator):
         return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
 
     def _send(self, context: Context) -> tuple[Sent, bool]:
+        from airflow_provider_mail._task.at_most_once import Mailing
+        from airflow_provider_mail._task.state import ForgetfulLedger, task_ledger
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.hooks.ledger import ForgetfulLedger, task_ledger
-        from airflow_provider_mail.hooks.sending import Mailing
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -219,7 +219,7 @@ class MailSendOperator(BaseSendOperator):
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """The one request."""
-        from airflow_provider_mail.api.batches import Chunk, unique_msg_id
+        from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
         from airflow_provider_mail.api.transactional import SendMail
 
         to = revealed(self, self.to, context)
@@ -277,9 +277,9 @@ class BaseSendBatchOperator(BaseSendOperator):
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
         """The requests; all of them are checked before the first is sent."""
-        from airflow_provider_mail.api.batches import cut
-        from airflow_provider_mail.hooks.chunk_spool import ChunkSpool
-        from airflow_provider_mail.hooks.recipients import Recipients
+        from airflow_provider_mail._task.chunk_spool import ChunkSpool
+        from airflow_provider_mail._task.recipients import Recipients
+        from airflow_provider_mail.api.flows.batches import cut
 
         common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
         with closing(ChunkSpool()) as spool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask
-from airflow_provider_mail.operators.hidden import HiddenField, revealed
+from airflow_provider_mail._task.arguments import MailTask
+from airflow_provider_mail._task.redacted_field import HiddenField, revealed
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class MailSaveWebhookOperator(MailTask, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read, save what differs, read back."""
-        from airflow_provider_mail.api.webhooks import SaveWebhook, configure_webhook
+        from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
+        from airflow_provider_mail.api.webhooks import SaveWebhook
 
         by_sender = revealed(self, self.trans_callback_url_extra, context)
         if by_sender is not None and not isinstance(by_sender, Mapping):

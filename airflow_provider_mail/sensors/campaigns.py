@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.sensors.base import BaseWaitSensor
+from airflow_provider_mail.sensors._base import BaseWaitSensor
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.waiting import CampaignWait, Look, Verdict
+    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, Look, Verdict
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 
@@ -58,7 +58,7 @@ class MailCampaignSensor(BaseWaitSensor):
         self.mail_name = mail_name
 
     def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> CampaignWait:
-        from airflow_provider_mail.api.waiting import CampaignWait
+        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 
         return CampaignWait(
             self.mail_name,
@@ -78,7 +78,7 @@ class MailCampaignSensor(BaseWaitSensor):
 
     def judge(self, look: Look, context: Context) -> Verdict:
         from airflow_provider_mail.api.campaigns import find_campaign
-        from airflow_provider_mail.api.waiting import Outcome
+        from airflow_provider_mail.api.flows.wait_campaign import Outcome
 
         verdict = super().judge(look, context)
         forgets = self.remembers and not self.ledger(context).durable

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.sensors.base import BaseWaitSensor
+from airflow_provider_mail.sensors._base import BaseWaitSensor
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.senders import Checks, SenderWait
+    from airflow_provider_mail.api.flows.wait_sender import SenderWait
+    from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
 
@@ -56,7 +57,7 @@ class MailSenderSensor(BaseWaitSensor):
         self.selector = selector
 
     def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> SenderWait:
-        from airflow_provider_mail.api.senders import SenderWait
+        from airflow_provider_mail.api.flows.wait_sender import SenderWait
 
         return SenderWait(self.sender_email, looked=polled, poll_error_timeout=self.poll_error_timeout, memory=memory)
 

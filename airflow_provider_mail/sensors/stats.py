@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.hooks.task import check_number
-from airflow_provider_mail.sensors.base import BaseWaitSensor, seconds_of
+from airflow_provider_mail._task.arguments import check_number
+from airflow_provider_mail.sensors._base import BaseWaitSensor, seconds_of
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.settling import SettlingStats, StatsLook
+    from airflow_provider_mail.api.flows.wait_stats import SettlingStats, StatsLook
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 
@@ -104,15 +104,15 @@ class MailStatsSettledSensor(BaseWaitSensor):
         return not self.deferrable
 
     def look(self, context: Context) -> StatsLook:
-        from airflow_provider_mail.api.settling import find_stats
-        from airflow_provider_mail.hooks.window import window
+        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail.api.flows.wait_stats import find_stats
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
     def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> SettlingStats:
-        from airflow_provider_mail.api.settling import SettlingStats
+        from airflow_provider_mail.api.flows.wait_stats import SettlingStats
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow keeps nothing between polls: only the age ends the wait.")

@@ -36,7 +36,7 @@ def key_ranges(
     """
     from itertools import pairwise
 
-    from airflow_provider_mail.hooks.sql import sql_hook
+    from airflow_provider_mail._task.sql import sql_hook
     from airflow_provider_mail.version_compat import AirflowFailException
 
     if type(ranges) is not int or not 1 <= ranges <= MOST_RANGES:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.hooks.task import MailTask, check_number
+from airflow_provider_mail._task.arguments import MailTask, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -83,13 +83,13 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the window, a day after the other."""
-        from airflow_provider_mail.hooks.object_storage import put, remove, storage_path
+        from airflow_provider_mail._task.object_storage import put, remove, storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import FORMATS, check_format
 
         if not str(self.path):
             raise AirflowFailException("path: is empty")
-        from airflow_provider_mail.hooks.window import window
+        from airflow_provider_mail._task.date_window import window
 
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
         try:
@@ -128,8 +128,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
 
     def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
         from airflow_provider_mail.api.campaigns import GetCampaignStats
-        from airflow_provider_mail.api.stats import campaign_stats
-        from airflow_provider_mail.warehouse.stats import CAMPAIGN_STATS, campaign_stats_row
+        from airflow_provider_mail.api.flows.statistics import campaign_stats
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
 
         def days() -> Days:
             # Day by day, so that a partition is what the service says of that day: in which zone its days begin is not
@@ -142,10 +142,10 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
         return CAMPAIGN_STATS, days()
 
     def _transactional(self, start_day: date, end_day: date) -> tuple[Table, Days]:
-        from airflow_provider_mail.api.stats import missing_days, transactional_stats
+        from airflow_provider_mail._task.date_window import today
+        from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.hooks.window import today
-        from airflow_provider_mail.warehouse.stats import TRANSACTIONAL_STATS, transactional_stats_row
+        from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
 
         def days() -> Days:
             request = GetTransactionalStats(start_date=start_day, end_date=end_day)

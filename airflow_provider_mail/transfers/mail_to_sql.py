@@ -8,8 +8,8 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail.hooks.task import check_flags, check_number
-from airflow_provider_mail.transfers.loading import (
+from airflow_provider_mail._task.arguments import check_flags, check_number
+from airflow_provider_mail.transfers._loading import (
     BaseListToSqlOperator,
     BaseMailToSqlOperator,
     BaseStatsToSqlOperator,
@@ -19,8 +19,8 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.base import PagedRequest
-    from airflow_provider_mail.hooks.observation import Observation
+    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
@@ -74,20 +74,20 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
     def window(self, context: Context) -> tuple[date, date]:
         """First and last day to ask for."""
-        from airflow_provider_mail.hooks.window import today
+        from airflow_provider_mail._task.date_window import today
 
         start_day, end_day = super().window(context)
         return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
 
     def declared_table(self) -> Table:
         """One row per connection and campaign."""
-        from airflow_provider_mail.warehouse.stats import CAMPAIGN_STATS
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
         return CAMPAIGN_STATS
 
     def table_names(self) -> dict[str, str]:
         """The tables that are loaded, by argument."""
-        from airflow_provider_mail.warehouse.stats import snapshots_name
+        from airflow_provider_mail.warehouse.tables.stats import snapshots_name
 
         names = super().table_names()
         if self.snapshots or self.snapshots_table:
@@ -96,9 +96,9 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         """Load the history, then the latest state."""
+        from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
-        from airflow_provider_mail.api.stored_stats import StatsInDoubt, StoredStats
-        from airflow_provider_mail.hooks.observation import Observation
+        from airflow_provider_mail.api.flows.stored_statistics import StatsInDoubt, StoredStats
 
         fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
         request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
@@ -113,7 +113,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
     def _load(self, stats: Iterable[Iterable[Any]], observation: Observation, covers: Coverage | None) -> LoadResult:
         from airflow_provider_mail.warehouse.load import MarkGone
-        from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
 
         conn_id, team, asked_at = self.mail_conn_id, self.hook.team_name, observation.at
         none = True
@@ -167,18 +167,18 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
 
     def declared_table(self) -> Table:
         """One row per connection and day."""
-        from airflow_provider_mail.warehouse.stats import TRANSACTIONAL_STATS
+        from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS
 
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         """Ask for the days, and once more for those that were left out."""
-        from airflow_provider_mail.api.stats import missing_days, transactional_stats
+        from airflow_provider_mail._task.date_window import today
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.hooks.observation import Observation
-        from airflow_provider_mail.hooks.window import today
         from airflow_provider_mail.warehouse.load import Coverage
-        from airflow_provider_mail.warehouse.stats import transactional_stats_row
+        from airflow_provider_mail.warehouse.tables.stats import transactional_stats_row
 
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         observation = Observation(self.hook.get_conn(), self.sql_hook)
@@ -264,7 +264,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 
     def declared_table(self) -> Table:
         """One row per connection, team, list and contact."""
-        from airflow_provider_mail.warehouse.contacts import CONTACTS
+        from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 
         return CONTACTS
 
@@ -281,7 +281,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
         """The rows of contacts."""
-        from airflow_provider_mail.warehouse.contacts import contact_row
+        from airflow_provider_mail.warehouse.tables.contacts import contact_row
 
         return [contact_row(contact, **self._list, observed_at=observed_at) for contact in records]
 
@@ -293,8 +293,8 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         """The list, where no row of it stays that has not been seen."""
         if self.mode == "upsert" or self.on_change == "accept":
             return None
-        from airflow_provider_mail.warehouse.contacts import list_part
         from airflow_provider_mail.warehouse.coverage import Coverage
+        from airflow_provider_mail.warehouse.tables.contacts import list_part
 
         part = list_part(self._list["team"], self.list_name)
         return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
@@ -385,7 +385,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
 
     def declared_table(self) -> Table:
         """One row per connection and task."""
-        from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS
+        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 
         return CAMPAIGNS
 
@@ -422,7 +422,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
         """The rows of tasks."""
-        from airflow_provider_mail.warehouse.campaigns import campaign_row
+        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
 
         conn_id = self.mail_conn_id
         self._teams.update(campaign.team_name for campaign in records)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail.operators.contact_import import PROPERTIES, BaseContactImportOperator, Source
+from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
         """The file's rows."""
-        from airflow_provider_mail.hooks.object_storage import storage_path
+        from airflow_provider_mail._task.object_storage import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
         if not str(self.path):

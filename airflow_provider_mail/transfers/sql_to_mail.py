@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.hooks.task import check_flags, check_keep_days
-from airflow_provider_mail.operators.contact_import import BaseContactImportOperator, Source
-from airflow_provider_mail.operators.hidden import HiddenField, revealed
+from airflow_provider_mail._task.arguments import check_flags, check_keep_days
+from airflow_provider_mail._task.redacted_field import HiddenField, revealed
+from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context, XComArg
 
-    from airflow_provider_mail.hooks.rejects import RejectSpool
+    from airflow_provider_mail._task.rejected_rows import RejectSpool
 
 
 class SqlSource:
@@ -30,7 +30,7 @@ class SqlSource:
     @cached_property
     def sql_hook(self) -> DbApiHook:
         """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail.hooks.sql import sql_hook
+        from airflow_provider_mail._task.sql import sql_hook
 
         return sql_hook(self.sql_conn_id)
 
@@ -117,7 +117,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         """Store what was set aside in the table, the file, or both, in place of what an earlier try stored."""
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
-            from airflow_provider_mail.hooks.rejects import store_rejects
+            from airflow_provider_mail._task.rejected_rows import store_rejects
 
             store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
@@ -189,8 +189,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
         """A message for each row."""
+        from airflow_provider_mail._task.row_messages import RowMessages
         from airflow_provider_mail.api.errors import MailValidationError
-        from airflow_provider_mail.hooks.row_messages import RowMessages
         from airflow_provider_mail.warehouse.read import stream_rows
 
         parameters = revealed(self, self.parameters, context)

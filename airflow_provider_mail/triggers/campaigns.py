@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail.hooks.task import check_number
-from airflow_provider_mail.triggers.base import BaseWaitTrigger
+from airflow_provider_mail._task.arguments import check_number
+from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.hooks.campaign_events import FinalCampaign
-    from airflow_provider_mail.hooks.watch import WaitPart, Watch
+    from airflow_provider_mail._polling.campaign_changes import FinalCampaign
+    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
 
 
 class MailCampaignTrigger(BaseWaitTrigger):
@@ -35,7 +35,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         3.3; earlier ones do not tell a trigger.
     """
 
-    watch = "airflow_provider_mail.hooks.campaign_watch"
+    watch = "airflow_provider_mail._polling.campaigns"
     added: ClassVar[dict[str, Any]] = {**BaseWaitTrigger.added, "cancel_on_kill": False}
 
     def __init__(
@@ -68,8 +68,8 @@ class MailCampaignTrigger(BaseWaitTrigger):
         return self.mail_name
 
     def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
-        from airflow_provider_mail.api.waiting import MAX_PAUSE, CampaignWait
-        from airflow_provider_mail.hooks.campaign_watch import CampaignPart, CampaignWatch
+        from airflow_provider_mail._polling.campaigns import CampaignPart, CampaignWatch
+        from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait
 
         wait = CampaignWait(
             self.mail_name,
@@ -87,7 +87,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         if not self.cancel_on_kill:
             return
         # What it imports was imported to wait.
-        from airflow_provider_mail.hooks.killing import cancel_if_ended
+        from airflow_provider_mail._task.on_kill import cancel_if_ended
 
         came_of_it = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
         self.log.info("campaign %r %s", self.mail_name, came_of_it)
@@ -169,10 +169,17 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look again and again; yields an event for each look that finds campaigns that are over."""
         # In a thread: importing what makes requests takes long enough to hold up every other trigger.
-        await asyncio.to_thread(import_module, "airflow_provider_mail.hooks.campaign_events")
+        await asyncio.to_thread(import_module, "airflow_provider_mail._polling.campaign_changes")
+        from airflow_provider_mail._polling.campaign_changes import (
+            EventPart,
+            FinalWatch,
+            Memory,
+            News,
+            digest,
+            pause_after,
+        )
+        from airflow_provider_mail._polling.shared_poller import joined
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.hooks.campaign_events import EventPart, FinalWatch, Memory, News, digest, pause_after
-        from airflow_provider_mail.hooks.watch import joined
 
         names = [self.mail_name, self.name_prefix, self.name_contains]
         # Another watcher of the asset has its own; this one keeps it when only its pace is changed.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.triggers.base import BaseWaitTrigger
+from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.hooks.watch import WaitPart, Watch
+    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
 
 
 class MailSenderTrigger(BaseWaitTrigger):
@@ -24,7 +24,7 @@ class MailSenderTrigger(BaseWaitTrigger):
     :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
-    watch = "airflow_provider_mail.hooks.sender_watch"
+    watch = "airflow_provider_mail._polling.senders"
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class MailSenderTrigger(BaseWaitTrigger):
         return self.sender_email
 
     def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
-        from airflow_provider_mail.api.senders import SenderWait
-        from airflow_provider_mail.hooks.sender_watch import SenderPart, SenderWatch
+        from airflow_provider_mail._polling.senders import SenderPart, SenderWatch
+        from airflow_provider_mail.api.flows.wait_sender import SenderWait
 
         wait = SenderWait(
             self.sender_email,

@@ -6,11 +6,11 @@ import time
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.triggers.base import BaseWaitTrigger
+from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.waiting import Verdict
-    from airflow_provider_mail.hooks.watch import WaitPart, Watch
+    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+    from airflow_provider_mail.api.flows.wait_campaign import Verdict
 
 
 class MailStatsSettledTrigger(BaseWaitTrigger):
@@ -27,14 +27,14 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     :param observations: final after so many looks in a row that found the same counts; ``None``: by age alone.
     :param apart: seconds from one observation to the next, at least.
     :param age: final so many seconds after the send time; ``None``: never for that reason.
-    :param memory: what was seen before, see :attr:`airflow_provider_mail.api.settling.SettlingStats.memory`.
+    :param memory: what was seen before, see :attr:`airflow_provider_mail.api.flows.wait_stats.SettlingStats.memory`.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
     :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
     :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
-    watch = "airflow_provider_mail.hooks.stats_watch"
+    watch = "airflow_provider_mail._polling.stats"
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         return self.mail_name
 
     def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
-        from airflow_provider_mail.api.settling import MAX_PAUSE, SettlingStats
-        from airflow_provider_mail.hooks.stats_watch import StatsPart, StatsWatch
+        from airflow_provider_mail._polling.stats import StatsPart, StatsWatch
+        from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, SettlingStats
 
         settling = SettlingStats(
             self.mail_name,

@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications.delivery import SECONDS, HurriedHook, never_raising, send, warn_of_left_out
-from airflow_provider_mail.notifications.message import write
+from airflow_provider_mail.notifications._delivery import SECONDS, HurriedHook, never_raising, send, warn_of_left_out
+from airflow_provider_mail.notifications._message import write
 
 log = logging.getLogger(__name__)
 

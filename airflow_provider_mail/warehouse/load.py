@@ -12,14 +12,14 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialect import Dialect, FallLimit, Job, LoadResult, connected, database
-from airflow_provider_mail.warehouse.duckdb import DuckDb
+from airflow_provider_mail.warehouse.dialects.base import Dialect, FallLimit, Job, LoadResult, connected, database
+from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
+from airflow_provider_mail.warehouse.dialects.mysql import MySql
+from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING, Portable
+from airflow_provider_mail.warehouse.dialects.postgres import Postgres
+from airflow_provider_mail.warehouse.dialects.sqlite import Sqlite
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.mysql import MySql
-from airflow_provider_mail.warehouse.portable import NOT_ENFORCING, Portable
-from airflow_provider_mail.warehouse.postgres import Postgres
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
-from airflow_provider_mail.warehouse.sqlite import Sqlite
 from airflow_provider_mail.warehouse.table import Table, TableName
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.dialect import connected, database
+from airflow_provider_mail.warehouse.dialects.base import connected, database
+from airflow_provider_mail.warehouse.dialects.mysql import plain_cursors, with_utf8
+from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
 from airflow_provider_mail.warehouse.errors import WarehouseError, words
-from airflow_provider_mail.warehouse.mysql import plain_cursors, with_utf8
-from airflow_provider_mail.warehouse.postgres import rows_as_tuples
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

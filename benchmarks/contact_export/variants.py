@@ -24,10 +24,10 @@ TABLE = "mail_contacts"
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
-    "airflow_provider_mail.api.pages_at_once",
-    "airflow_provider_mail.hooks.errors",
+    "airflow_provider_mail.api.flows.concurrent_pages",
+    "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
-    "airflow_provider_mail.warehouse.contacts",
+    "airflow_provider_mail.warehouse.tables.contacts",
     "airflow_provider_mail.warehouse.load",
     "encodings.idna",
 )
@@ -91,8 +91,8 @@ def ours() -> Run:
 def no_http() -> Run:
     """Parsing pages that are there already and loading them: what our way costs at least."""
     from airflow_provider_mail.api.contacts import GetListContacts
-    from airflow_provider_mail.warehouse.contacts import CONTACTS, contact_row
     from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 
     sql_hook = _sql_hook()
     contacts = int(os.environ["BENCHMARK_CONTACTS"])

@@ -35,12 +35,12 @@ PATH = "/v5/contacts/imports"
 # What the operator imports when it runs: here before the clock starts, as for the others.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
-    "airflow_provider_mail.api.contact_import",
-    "airflow_provider_mail.hooks.errors",
-    "airflow_provider_mail.hooks.import_memory",
+    "airflow_provider_mail.api.flows.import_contacts",
+    "airflow_provider_mail._task.exceptions",
+    "airflow_provider_mail._task.import_checkpoint",
     "airflow_provider_mail.hooks.mail",
-    "airflow_provider_mail.hooks.progress",
-    "airflow_provider_mail.hooks.rejects",
+    "airflow_provider_mail._task.progress",
+    "airflow_provider_mail._task.rejected_rows",
     "airflow_provider_mail.warehouse.read",
     "encodings.idna",
 )
@@ -101,7 +101,7 @@ def no_http() -> Run:
     """Reading, checking and encoding, and nothing else: what our way costs at least."""
     from airflow.providers.common.compat.sdk import BaseHook
 
-    from airflow_provider_mail.api.contact_rows import RowChecker
+    from airflow_provider_mail.api.flows.validate_rows import RowChecker
     from airflow_provider_mail.warehouse.read import stream_rows
 
     sql_hook = BaseHook.get_hook("contacts_db")

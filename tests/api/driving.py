@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider_mail.api.base import Flow, MailRequest, MailResponse, PagedRequest, Pause
+from airflow_provider_mail.api._core.exchange import Exchange, Walk
+from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, Pause
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.exchange import Exchange, Walk
-from airflow_provider_mail.api.retry import RetryRule
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")

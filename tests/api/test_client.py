@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import DeleteContact, UpsertContact
 from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, Driver
 from tests.support.processes import free_port

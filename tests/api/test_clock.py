@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.clock import MAX_OFFSET, ServiceClock, http_date
+from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, http_date
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_mail.api.base import Effect, MailRequest
+from airflow_provider_mail.api._core.exchange import transport_error
+from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import UpsertContact
 from airflow_provider_mail.api.errors import (
@@ -24,7 +25,6 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailRejectedError,
 )
-from airflow_provider_mail.api.exchange import transport_error
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings

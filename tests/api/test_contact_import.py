@@ -14,15 +14,6 @@ import pytest
 
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.contact_import import (
-    MOST_REFUSED_ALONE,
-    ImportPlan,
-    Memory,
-    Progress,
-    batches,
-    import_contacts,
-)
-from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
@@ -31,6 +22,15 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
+from airflow_provider_mail.api.flows.import_contacts import (
+    MOST_REFUSED_ALONE,
+    ImportPlan,
+    Memory,
+    Progress,
+    batches,
+    import_contacts,
+)
+from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.emulator import Emulator
 from benchmarks.contact_import import sink
 from tests.api.driving import QUICK

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.contact_rows import CheckedRows, RowChecker
+from airflow_provider_mail.api.flows.validate_rows import CheckedRows, RowChecker
 
 MARK = "qX7"
 """Stands in all text that comes in, and in no reason."""

@@ -18,11 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.adoption import COMPARED, Creation, adopt, differences, is_older
+from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.campaigns import Attachment, Campaign, CancelCampaign, CreateCampaign
-from airflow_provider_mail.api.clock import ServiceClock
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.creation import Memory, create_campaign
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -39,7 +38,8 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.retry import RetryRule
+from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older
+from airflow_provider_mail.api.flows.create_campaign import Memory, create_campaign
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, QUICK, Driver, Rehearsal, driver

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api._core.interrupt import Interrupt
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.contact_import import ImportPlan, Progress, import_contacts
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailInterruptedError
-from airflow_provider_mail.api.interrupt import Interrupt
+from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
+from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, import_contacts
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.api.pages_at_once import pages_at_once
 from airflow_provider_mail.emulator import Emulator
 
 STALLS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.answers import Answer
-from airflow_provider_mail.api.base import Effect, MailRequest
+from airflow_provider_mail.api._core.exchange import Call
+from airflow_provider_mail.api._core.requests import Effect, MailRequest
+from airflow_provider_mail.api._core.responses import Answer
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.campaigns import CancelCampaign, DeleteCampaign, GetCampaigns
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig
@@ -26,10 +28,8 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
-from airflow_provider_mail.api.exchange import Call
 from airflow_provider_mail.api.lists import AddList, DeleteList, GetLists
 from airflow_provider_mail.api.oauth import GetToken
-from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.api.senders import DeleteSender, GetSenders
 from airflow_provider_mail.api.templates import DeleteTemplate
 from airflow_provider_mail.api.transactional import Recipient, SendMail

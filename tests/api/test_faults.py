@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.base import Effect, MailRequest
+from airflow_provider_mail.api._core.requests import Effect, MailRequest
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.contacts import DeleteContact, GetContact, UpsertContact
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -26,7 +27,6 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
 )
 from airflow_provider_mail.api.lists import AddList
-from airflow_provider_mail.api.retry import RetryRule
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api.answers import Answer, judge
-from airflow_provider_mail.api.base import MailRequest, MailResponse, PageResponse, Resource
+from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PageResponse, Resource
+from airflow_provider_mail.api._core.responses import Answer, judge
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (

@@ -15,11 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.adoption import Creation
-from airflow_provider_mail.api.base import Flow
+from airflow_provider_mail.api._core.exchange import Walk
+from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign, MailStatus
-from airflow_provider_mail.api.cancelling import cancel_campaign, is_scheduled
-from airflow_provider_mail.api.creation import Memory, create_campaign
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
@@ -29,7 +27,9 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
-from airflow_provider_mail.api.exchange import Walk
+from airflow_provider_mail.api.flows.adopt_campaign import Creation
+from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign, is_scheduled
+from airflow_provider_mail.api.flows.create_campaign import Memory, create_campaign
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver, Rehearsal

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api import list_file
-from airflow_provider_mail.api.list_file import ListFile
+from airflow_provider_mail.api._core import list_file
+from airflow_provider_mail.api._core.list_file import ListFile
 
 KEY = "mailStatsList"
 

@@ -14,8 +14,8 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailMissingError,
 )
+from airflow_provider_mail.api.flows.ensure import create, delete
 from airflow_provider_mail.api.lists import AddList, DeleteList
-from airflow_provider_mail.api.named import create, delete
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 from airflow_provider_mail.emulator import Emulator

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import Contact, GetListContacts
@@ -22,9 +23,8 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
+from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.api.pages_at_once import pages_at_once
-from airflow_provider_mail.api.paging import Changes, Pager
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import QUICK, Rehearsal
 from tests.api.test_paging import DELETES, INSERTS, Listing, names, unique

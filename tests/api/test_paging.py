@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api import paging
-from airflow_provider_mail.api.base import PagedRequest
+from airflow_provider_mail.api._core import pagination
+from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, find_campaign
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (
@@ -23,7 +24,6 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.lists import GetLists, find_list
-from airflow_provider_mail.api.paging import Pager, next_page
 from airflow_provider_mail.api.templates import GetTemplates, find_template
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
@@ -182,8 +182,8 @@ def test_a_page_that_was_pushed_down_whole_is_read_on() -> None:
 
 @pytest.mark.parametrize("total", [5, 0, -7, None])
 def test_a_list_without_end_ends_in_an_error(total: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "MOST_WITHOUT_TOTAL", 3000)
-    monkeypatch.setattr(paging, "GROWTH", 3000)
+    monkeypatch.setattr(pagination, "MOST_WITHOUT_TOTAL", 3000)
+    monkeypatch.setattr(pagination, "GROWTH", 3000)
     asked = []
 
     def endless(request: GetLists) -> Any:
@@ -198,7 +198,7 @@ def test_a_list_without_end_ends_in_an_error(total: int | None, monkeypatch: pyt
 
 
 def test_a_list_that_runs_away_with_its_total_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "GROWTH", 1000)
+    monkeypatch.setattr(pagination, "GROWTH", 1000)
 
     def running(request: GetLists) -> Any:
         first = ((request.page_index or 1) - 1) * 10

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.base import Flow
+from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.tags import fill, tags_of
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.contacts import ContactsPage
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
-from airflow_provider_mail.api.preflight import PreflightRules, Report, preflight
-from airflow_provider_mail.api.tags import fill, tags_of
+from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 from tests.support.env import ROOT

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api.base import MailRequest
+from airflow_provider_mail.api._core.requests import MailRequest
 from benchmarks.parse_time import measure, modules_below
 
 MODULES = [importlib.import_module(name) for name in modules_below("api") if name != api.__name__]

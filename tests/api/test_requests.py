@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.base import Effect, MailRequest
+from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.api.campaigns import (
     Attachment,
     CancelCampaign,

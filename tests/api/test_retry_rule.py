@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api._core.requests import Effect
+from airflow_provider_mail.api._core.retry import RetryRule, Throttle, retry_after_seconds
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -28,7 +29,6 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.retry import RetryRule, Throttle, retry_after_seconds
 from tests.api.driving import Time
 
 RULE = RetryRule(attempts=5, total_seconds=300, base_seconds=0.5, cap_seconds=30, retry_after_cap_seconds=120)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.answers import Answer
-from airflow_provider_mail.api.base import MailRequest
+from airflow_provider_mail.api._core.exchange import Exchange
+from airflow_provider_mail.api._core.requests import MailRequest
+from airflow_provider_mail.api._core.responses import Answer
 from airflow_provider_mail.api.campaigns import Campaign
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import Contact, DeleteContact, GetContact, GetContactResponse, UpsertContact
 from airflow_provider_mail.api.errors import MailError, MailValidationError
-from airflow_provider_mail.api.exchange import Exchange
 from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.api.oauth import GetToken
 from airflow_provider_mail.api.transactional import Recipient, SendBatch, SendMail

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
-from airflow_provider_mail.api.creation import create_campaign
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.preflight import Report, preflight
-from airflow_provider_mail.api.send_date import TOLERANCE, check_send_date, lateness
+from airflow_provider_mail.api.flows.create_campaign import create_campaign
+from airflow_provider_mail.api.flows.preflight import Report, preflight
+from airflow_provider_mail.api.flows.send_date import TOLERANCE, check_send_date, lateness
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 

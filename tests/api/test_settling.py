@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
-from airflow_provider_mail.api.settling import MAX_PAUSE, SettlingStats, StatsLook, find_stats
-from airflow_provider_mail.api.waiting import CONFIRM_SECONDS, Outcome, Verdict
+from airflow_provider_mail.api.flows.wait_campaign import CONFIRM_SECONDS, Outcome, Verdict
+from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, SettlingStats, StatsLook, find_stats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import MailIncompleteError, MailRejectedError, MailServerError
-from airflow_provider_mail.api.stats import campaign_stats, missing_days, transactional_stats
+from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal

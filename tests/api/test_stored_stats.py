@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api import list_file
+from airflow_provider_mail.api._core import list_file
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
-from airflow_provider_mail.api.stats import campaign_stats
-from airflow_provider_mail.api.stored_stats import PlainStats, StatsInDoubt, StoredStats
+from airflow_provider_mail.api.flows.statistics import campaign_stats
+from airflow_provider_mail.api.flows.stored_statistics import PlainStats, StatsInDoubt, StoredStats
 from tests.api.driving import QUICK
 from tests.api.test_list_file import SPELLINGS, TEXTS, VALUES
 from tests.api.wire import Wire, http

@@ -23,7 +23,7 @@ from airflow_provider_mail.api.errors import (
     MailRateLimitError,
     MailServerError,
 )
-from airflow_provider_mail.api.waiting import (
+from airflow_provider_mail.api.flows.wait_campaign import (
     CONFIRM_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_BACKOFF,

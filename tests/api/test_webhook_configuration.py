@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
-from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook, configure_webhook
+from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
+from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.campaigns import MailStatus
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.events import EventCode

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.provisional import domains
 from pydantic import SecretStr
 
-from airflow_provider_mail.api.adoption import differences
 from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign, find_campaign
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
@@ -25,6 +24,7 @@ from airflow_provider_mail.api.contacts import (
     UpdateMode,
     UpsertContact,
 )
+from airflow_provider_mail.api.flows.adopt_campaign import differences
 from airflow_provider_mail.api.lists import AddList, DeleteList, find_list
 from airflow_provider_mail.api.senders import AddSender, DeleteSender, GetSenders
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate, find_template

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from airflow_provider_mail.api.base import Effect, MailRequest, MailResponse
+from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse
 from tests.document.fact_types import Operation
 from tests.document.facts import OPERATIONS
 from tests.document.models import model_of

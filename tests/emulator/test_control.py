@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorClient, EmulatorSettings
-from airflow_provider_mail.emulator.control import Group
-from airflow_provider_mail.emulator.controls import ClockControl, Controls, FaultControl, JournalControl
+from airflow_provider_mail.emulator.control_api import ClockControl, Controls, FaultControl, JournalControl
+from airflow_provider_mail.emulator.rpc import Group
 from tests.emulator.conftest import Api
 
 

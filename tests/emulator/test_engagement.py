@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.emulator import EmulatorSettings
-from airflow_provider_mail.emulator.engagement import (
+from airflow_provider_mail.emulator.recipient_behaviour import (
     chances,
     count_at,
     horizon_ms,

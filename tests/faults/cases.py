@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.faults.operations import effect_of

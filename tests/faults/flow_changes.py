@@ -9,19 +9,20 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from airflow_provider_mail.api import named
-from airflow_provider_mail.api.base import Flow, MailRequest
+from airflow_provider_mail.api._core.requests import Flow, MailRequest
 from airflow_provider_mail.api.campaigns import Attachment, CancelCampaign, CreateCampaign, DeleteCampaign
-from airflow_provider_mail.api.cancelling import cancel_campaign
 from airflow_provider_mail.api.contacts import DeleteContact, UpsertContact
-from airflow_provider_mail.api.creation import create_campaign
 from airflow_provider_mail.api.errors import MailError, MailIncompleteCampaignError
+from airflow_provider_mail.api.flows import ensure
+from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
+from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
+from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.oauth import GetToken
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 from airflow_provider_mail.api.transactional import MessageVersion, Recipient, SendBatch, SendMail
-from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook, configure_webhook
+from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, driver
 from tests.document.test_oauth_end_to_end import authorization_code, opens
@@ -279,9 +280,9 @@ CHANGES = (
     Change("cancel a campaign", CANCEL, _cancelled),
     CancelAtAnyRate("cancel a campaign", CANCEL, _cancelled, lambda request: cancel_campaign(request.mail_name)),
     *(Change(f"add a {what}", *addition) for what, addition in ADDITIONS.items()),
-    *(Change(f"add a {what}", *addition, named.create) for what, addition in ADDITIONS.items()),
+    *(Change(f"add a {what}", *addition, ensure.create) for what, addition in ADDITIONS.items()),
     *(Change(f"delete a {what}", *deletion) for what, deletion in DELETIONS.items()),
-    *(Change(f"delete a {what}", *deletion, named.delete) for what, deletion in DELETIONS.items()),
+    *(Change(f"delete a {what}", *deletion, ensure.delete) for what, deletion in DELETIONS.items()),
     Change("upsert a contact", UPSERT, _upserted),
     Change("save the webhook", SAVE, _saved),
     Change("save the webhook", SAVE, _saved, configure_webhook),

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from typing import Any
 
-from airflow_provider_mail.api.base import MailRequest, PagedRequest
+from airflow_provider_mail.api._core.requests import MailRequest, PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, find_campaign
 from airflow_provider_mail.api.contacts import GetContact, GetListContacts
+from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
+from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
-from airflow_provider_mail.api.pages_at_once import pages_at_once
 from airflow_provider_mail.api.senders import GetSenders, VerifySender
-from airflow_provider_mail.api.stats import campaign_stats, transactional_stats
 from airflow_provider_mail.api.templates import GetTemplates, find_template
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.api.webhooks import GetWebhook

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api.base import Effect, MailRequest
+from airflow_provider_mail.api._core.requests import Effect, MailRequest
 
 
 def _all(kind: type[Any]) -> Iterator[type[MailRequest[Any]]]:

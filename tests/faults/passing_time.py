@@ -16,11 +16,15 @@ from typing import Any
 import pytest
 from airflow.sdk import BaseSensorOperator
 
-from airflow_provider_mail.api.exchange import Exchange
-from airflow_provider_mail.api.interrupt import Interrupt
+from airflow_provider_mail.api._core.exchange import Exchange
+from airflow_provider_mail.api._core.interrupt import Interrupt
 
 # Responses that come too slowly are judged by real time.
-_REAL = ("airflow_provider_mail.emulator", "airflow_provider_mail.api.answers", "airflow_provider_mail.api.network")
+_REAL = (
+    "airflow_provider_mail.emulator",
+    "airflow_provider_mail.api._core.responses",
+    "airflow_provider_mail.api._core.network",
+)
 
 
 class PassingTime:

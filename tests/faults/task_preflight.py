@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from tests.faults.cases import Case

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api._core.requests import Effect
 from tests.faults.cases import FOREVER, Case, Strike
 from tests.faults.conftest import SOAK_SEED as SEED
 from tests.faults.tasks import TaskWorkload

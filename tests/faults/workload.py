@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from airflow_provider_mail.api.base import Effect
+from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.faults.cases import Case
 from tests.faults.operations import effect_of

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from airflow.models import Connection
 
-from airflow_provider_mail.api.advice import clear_text_warning
+from airflow_provider_mail.api._core.advice import clear_text_warning
 from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from airflow_provider_mail.hooks import check
+from airflow_provider_mail.hooks import connection_check
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.hooks.conftest import API_KEY
 from tests.hooks.wire import Authority, Proxy, silent_server
@@ -164,8 +164,8 @@ def test_nobody_answers(make_hook: MakeHook) -> None:
 def test_whoever_pushed_the_button_is_not_kept_waiting(
     monkeypatch: pytest.MonkeyPatch, make_hook: MakeHook, emulator: Emulator
 ) -> None:
-    assert check.PATIENCE == 10
-    monkeypatch.setattr(check, "PATIENCE", 0.5)
+    assert connection_check.PATIENCE == 10
+    monkeypatch.setattr(connection_check, "PATIENCE", 0.5)
     emulator.faults.add("delay", seconds=2)
     words = say(make_hook, host=emulator.base_url, password=emulator.api_key, extra={"timeout": 3600})
     assert words.startswith(f"{emulator.base_url} hangs up or says nothing for 0.5 s")

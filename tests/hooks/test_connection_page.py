@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from airflow_provider_mail.api.advice import PROXY_UNREACHED, UNREACHED, clear_text_warning, explain
+from airflow_provider_mail.api._core.advice import PROXY_UNREACHED, UNREACHED, clear_text_warning, explain
+from airflow_provider_mail.api._core.exchange import transport_error
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.exchange import transport_error
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook

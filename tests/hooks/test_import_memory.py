@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail._task import import_checkpoint
+from airflow_provider_mail._task.import_checkpoint import KEY, ImportMemory
+from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.contact_import import ImportPlan, Progress, batches, import_contacts
-from airflow_provider_mail.api.contact_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailAuthError
-from airflow_provider_mail.api.retry import RetryRule
+from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, batches, import_contacts
+from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import import_memory
-from airflow_provider_mail.hooks.import_memory import KEY, ImportMemory
 
 IMPORTS = "contacts/imports"
 AIRFLOWS_LIMIT = 65_535
@@ -135,8 +135,8 @@ def task(emulator: Emulator) -> Task:
 
 @pytest.fixture(autouse=True)
 def _every_chunk_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_memory, "SECONDS_BETWEEN", 0)
-    monkeypatch.setattr(import_memory, "SHARE", 0)
+    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(import_checkpoint, "SHARE", 0)
 
 
 def address(number: int) -> str:
@@ -230,7 +230,7 @@ def test_whatever_ends_the_tries_the_service_has_what_the_last_one_read(
         if kind == "service":
             emulator.faults.add("code_before", IMPORTS, skip=where, count=None, code=401)
         task.store.kill_at = len(task.store.writes) + where if kind == "killed" else None
-        monkeypatch.setattr(import_memory, "SECONDS_BETWEEN", 3600 if each.seldom else 0)
+        monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600 if each.seldom else 0)
         cut = min(3 * where, len(each.rows)) if kind == "source" else None
         rows = [(email, f"version {version}") for email, version in each.rows]
         # Killed without a word, should there be nothing to write, is to end without forgetting.
@@ -342,7 +342,7 @@ def test_what_was_accepted_before_something_newer_is_sent_again(
 ) -> None:
     half_done(task)
     # The second try finds other rows, and is killed before it has written anything down about their being accepted.
-    monkeypatch.setattr(import_memory, "SECONDS_BETWEEN", 3600)
+    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600)
     if between == "other version":
         task.store.values[KEY] = json.dumps({"version": 7})
     if between == "unreadable":
@@ -509,7 +509,7 @@ def test_what_cannot_be_removed_ends_no_import(task: Task, caplog: pytest.LogCap
 
 
 def test_it_is_written_seldom(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_memory, "SECONDS_BETWEEN", 3600)
+    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600)
     task.run(people(300))
     assert task.store.writes == []
     # Only at its end, when that comes early.
@@ -521,7 +521,7 @@ def test_it_is_written_seldom(task: Task, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_slow_store_is_written_to_all_the_more_seldom(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_memory, "SHARE", 100)
+    monkeypatch.setattr(import_checkpoint, "SHARE", 100)
     write = task.store.set
 
     def slow(*arguments: Any, **options: Any) -> None:
@@ -547,7 +547,7 @@ def test_the_record_stays_small_whatever_is_imported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(import_memory, "SECONDS_BETWEEN", 3600)
+    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600)
     store, first = Store(), 90_000_001
     memory = begun(store)
     for chunk in range(5000):

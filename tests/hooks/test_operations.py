@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api.base import MailRequest, MailResponse
+from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
 from airflow_provider_mail.api.campaigns import (
     CancelCampaign,
     CreateCampaign,

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications.message import Letter, write
+from airflow_provider_mail.notifications._message import Letter, write
 from tests.notifications.conftest import addressees, bodies
 
 HELLO = {"subject": "Hello", "content": "<p>Hello</p>", "sender": "news@example.com", "occasion": "test"}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from airflow_provider_mail.notifications.occasion import Kind, Occasion
-from airflow_provider_mail.notifications.page import page_of, subject_of
+from airflow_provider_mail.notifications._context import Kind, Occasion
+from airflow_provider_mail.notifications._page import page_of, subject_of
 from tests.support import env
 
 PHONE = {"width": 390, "height": 844}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api
 from tests.tasks.conftest import Connect, Done, Run, SqlDatabase
@@ -27,7 +27,7 @@ def newsletter(
     run: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], Done]:
     """A function that runs the example."""
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     connect(campaign_url="https://app.example.com/{guid}")
     emulator.settings.sending_seconds = 1.0
     emulator.add_list("newsletter", count=12)

@@ -14,9 +14,9 @@ from airflow.sdk import DAG
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
+from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.list_names import list_names
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail._task import on_kill
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import killing, watch
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.support.dags import AIRFLOW_VERSION
@@ -30,7 +31,7 @@ IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + dateti
 
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     emulator.add_list("newsletter", count=10)
 
 
@@ -235,7 +236,7 @@ def test_the_trigger_cancels_only_for_a_task_that_was_ended(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
-    monkeypatch.setattr(killing, "was_ended", lambda ti: ended)
+    monkeypatch.setattr(on_kill, "was_ended", lambda ti: ended)
 
     killed(trigger(cancel_on_kill=True))
 
@@ -253,7 +254,7 @@ def test_the_trigger_goes_on_although_it_is_cancelled_again_and_again(
         time.sleep(0.5)
         return True
 
-    monkeypatch.setattr(killing, "was_ended", slow)
+    monkeypatch.setattr(on_kill, "was_ended", slow)
 
     async def killed_impatiently() -> None:
         waiting = trigger(cancel_on_kill=True)
@@ -273,7 +274,7 @@ def test_the_trigger_does_not_take_for_ever(
 ) -> None:
     emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
     emulator.faults.add("delay", CANCELS, seconds=3)
-    monkeypatch.setattr(killing, "was_ended", lambda ti: True)
+    monkeypatch.setattr(on_kill, "was_ended", lambda ti: True)
     monkeypatch.setenv("AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT", "1")
 
     killed(trigger(cancel_on_kill=True))
@@ -283,7 +284,7 @@ def test_the_trigger_does_not_take_for_ever(
 
 def test_the_trigger_cancels_nothing_unless_told(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     emulator.add_campaign("spring", state="scheduled", send_date=IN_AN_HOUR)
-    monkeypatch.setattr(killing, "was_ended", lambda ti: True)
+    monkeypatch.setattr(on_kill, "was_ended", lambda ti: True)
 
     killed(trigger())
 
@@ -303,7 +304,7 @@ def test_the_trigger_says_that_it_could_not(
     emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch, said: Callable[[], str]
 ) -> None:
     connect(password="wrong")
-    monkeypatch.setattr(killing, "was_ended", lambda ti: True)
+    monkeypatch.setattr(on_kill, "was_ended", lambda ti: True)
 
     killed(trigger(cancel_on_kill=True))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import waiting
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail.api.flows import wait_campaign
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.tasks.conftest import TASK, Run
@@ -23,10 +23,10 @@ GETS = "campaign/mail/get"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     monkeypatch.setattr(sensors, "DOUBT_SECONDS", 0.1)
-    monkeypatch.setattr(waiting, "CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(waiting, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(wait_campaign, "MAX_BACKOFF", 0.2)
 
 
 def wait(way: str, **arguments: Any) -> MailCampaignSensor:
@@ -209,7 +209,7 @@ def test_the_service_s_clock_is_ahead(
     run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, way: str, state: str
 ) -> None:
     """`make demo-ui` moves it. By our clock the send time is in two days."""
-    monkeypatch.setattr(waiting, "CONFIRM_SECONDS", 60)
+    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 60)
     if way not in repeating.args[1]:
         pytest.skip("dag.test() of this Airflow cannot go on after a reschedule")
     emulator.settings.scheduled_status = -1

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import waiting as waiting_rules
+from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.api.flows import wait_campaign as waiting_rules
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
-from airflow_provider_mail.triggers.base import mail_stats_of
+from airflow_provider_mail.triggers._base import mail_stats_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
 from tests.tasks.triggering import Event, cancelled, event, impatient, note_closed, run, until
@@ -31,7 +31,7 @@ GETS = "campaign/mail/get"
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.05)
     monkeypatch.setattr(waiting_rules, "MAX_BACKOFF", 0.2)
     monkeypatch.setattr(waiting_rules, "CONFIRM_SECONDS", 0.5)
 

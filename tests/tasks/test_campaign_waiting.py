@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import waiting
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail.api.flows import wait_campaign
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
@@ -24,9 +24,9 @@ retrying = pytest.mark.parametrize("deferrable", [False, True] if AIRFLOW_VERSIO
 
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(waiting, "CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(waiting, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(wait_campaign, "MAX_BACKOFF", 0.2)
     emulator.add_list("newsletter", count=100)
     emulator.settings.sending_seconds = 1000
 

@@ -12,9 +12,8 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.operators.campaign_base import default_mail_name, run_began
+from airflow_provider_mail.operators._campaign import default_mail_name, run_began
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import clear_and_run
 

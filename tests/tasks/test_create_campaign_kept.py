@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail._task import state
+from airflow_provider_mail._task.creation_state import LEDGER_KEY
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import ledger, watch
-from airflow_provider_mail.hooks.campaign_memory import LEDGER_KEY
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
@@ -25,7 +26,7 @@ both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "d
 
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     emulator.add_list("newsletter", count=10)
     emulator.settings.kept_task_state = "scheduled"
 
@@ -252,7 +253,7 @@ def test_a_store_that_cannot_be_written_keeps_nothing_from_being_done(
     def break_store(context: Any) -> None:
         context["task_state_store"] = Full()
 
-    monkeypatch.setattr(ledger, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(state, "PAUSES", (0.0, 0.0))
     emulator.faults.add("attachment_failed", SENDS)
 
     done = run(lambda: create(on_incomplete=choice, pre_execute=break_store))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_mail._task.recipients import Recipients
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.recipients import Recipients
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sending import AT_ONCE, SENDS, address, batch, everybody, letters, mailed, remembers, told

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from airflow.triggers.base import BaseEventTrigger
 
+from airflow_provider_mail._polling import campaign_changes
+from airflow_provider_mail._polling.campaign_changes import FinalCampaign, Listing, News, pause_after
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import campaign_events
-from airflow_provider_mail.hooks.campaign_events import FinalCampaign, Listing, News, pause_after
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from tests.support.dags import RunResult
 from tests.tasks.conftest import Connect
@@ -178,7 +178,7 @@ def test_what_was_sent_long_ago_is_not_told_at_first(emulator: Emulator) -> None
 
 
 def test_a_restart_with_a_memory_repeats_and_loses_nothing(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_events, "STORED_SECONDS", 0.1)
+    monkeypatch.setattr(campaign_changes, "STORED_SECONDS", 0.1)
     emulator.add_campaign("before")
     store, first = Store(), trigger(name_contains="e")
 
@@ -198,7 +198,7 @@ def test_a_restart_with_a_memory_repeats_and_loses_nothing(emulator: Emulator, m
 
 
 def test_each_watcher_of_an_asset_has_its_own_memory(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_events, "STORED_SECONDS", 0.1)
+    monkeypatch.setattr(campaign_changes, "STORED_SECONDS", 0.1)
     for name, state in (("spring", "done"), ("summer", "failed")):
         emulator.add_campaign(name, state=state)
     triggers = [trigger(mail_status=[2]), trigger(mail_status=[4]), trigger(name_contains="s"), trigger(mail_name="x")]
@@ -253,7 +253,7 @@ def test_a_restart_without_a_memory_repeats_what_is_recent(emulator: Emulator) -
 def test_a_memory_that_does_not_work_loses_nothing(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(campaign_events, "STORED_SECONDS", 0.1)
+    monkeypatch.setattr(campaign_changes, "STORED_SECONDS", 0.1)
     emulator.add_campaign("spring")
 
     async def broken() -> list[dict[str, Any]]:
@@ -261,14 +261,14 @@ def test_a_memory_that_does_not_work_loses_nothing(
             await some_polls(emulator, 4)
         return fired
 
-    with caplog.at_level(logging.WARNING, campaign_events.__name__):
+    with caplog.at_level(logging.WARNING, campaign_changes.__name__):
         assert names(run(broken())) == ["spring"]
     assert "could not be read, so it may be reported again" in caplog.text
     assert "could not be kept" in caplog.text
 
 
 def test_a_store_that_serves_several_assets_is_left_alone(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_events, "STORED_SECONDS", 0.1)
+    monkeypatch.setattr(campaign_changes, "STORED_SECONDS", 0.1)
     emulator.add_campaign("spring")
     store = Store(broken=ValueError)
 
@@ -302,7 +302,7 @@ def test_while_nothing_happens_a_look_is_one_request_for_all(emulator: Emulator)
 
 
 def test_one_that_goes_as_another_comes_is_noticed(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_events, "REREAD_SECONDS", 0.5)
+    monkeypatch.setattr(campaign_changes, "REREAD_SECONDS", 0.5)
     emulator.settings.newest_first = False  # not on the first page, then
     emulator.add_campaigns(150, prefix="c", first_day=LONG_AGO.date(), per_day=100)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
 
@@ -50,7 +50,7 @@ def test_each_howto_has_a_beginning_and_an_end(path: Path) -> None:
 def test_the_campaign(
     run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     emulator.settings.sending_seconds = 1.0
     crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, phone TEXT, subscribed INTEGER)")
     people: list[tuple[Any, ...]] = [(f"user{number}@example.com", f"User {number}", None, 1) for number in range(200)]

@@ -16,8 +16,8 @@ from airflow.sdk import DAG, task
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.sql import sql_hook
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException

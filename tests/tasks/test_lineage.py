@@ -17,6 +17,7 @@ import pytest
 from airflow.sdk import Asset
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
+from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.assets import (
     campaign_stats_asset,
     campaigns_asset,
@@ -26,9 +27,8 @@ from airflow_provider_mail.assets import (
     transactional_stats_asset,
 )
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.sql import sql_hook
 from airflow_provider_mail.lineage import MailLineage, SqlTable
-from airflow_provider_mail.warehouse.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 from tests.tasks.conftest import SqlDatabase

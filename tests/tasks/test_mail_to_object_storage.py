@@ -18,14 +18,14 @@ from airflow.sdk.io import attach, store
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_provider_mail._task.object_storage import put, remove, storage_path
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.object_storage import put, remove, storage_path
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
-from airflow_provider_mail.warehouse.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.test_example_dags import example
 

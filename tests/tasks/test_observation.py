@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import clock, exchange
+from airflow_provider_mail._task import observation
+from airflow_provider_mail.api._core import clock, exchange
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import observation
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,

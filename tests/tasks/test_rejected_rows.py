@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.contact_rows import Reject
+from airflow_provider_mail._task.rejected_rows import RejectSpool
+from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.rejects import RejectSpool
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
@@ -328,7 +328,7 @@ def test_a_number_of_days_that_cannot_be(arguments: dict[str, Any], message: str
 
 
 def test_any_number_of_rejects_takes_little_memory(tmp_path: Path) -> None:
-    from airflow_provider_mail.api.contact_rows import Reject
+    from airflow_provider_mail.api.flows.validate_rows import Reject
 
     with RejectSpool() as spool:
         for number in range(1, 50_001):

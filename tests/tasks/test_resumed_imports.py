@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_mail._task.import_checkpoint import KEY
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.import_memory import KEY
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
@@ -86,7 +86,7 @@ def record(result: RunResult) -> Any:
 def test_a_retry_goes_on_behind_what_was_accepted(
     run: Run, emulator: Emulator, imported: Imported, any_crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider_mail.hooks.progress.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("airflow_provider_mail._task.progress.SECONDS_BETWEEN", 0.0)
     people(any_crm)
 
     done = run(lambda: imported(list_name="all"))

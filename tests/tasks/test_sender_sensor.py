@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from tests.tasks.conftest import TASK, Run
@@ -22,7 +22,7 @@ GET, VERIFY = "verified_senders/get", "verified_senders/verify"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
 
 
 def wait(way: str, **arguments: Any) -> MailSenderSensor:

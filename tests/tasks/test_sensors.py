@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.sensors import base, campaigns, senders, stats
-from airflow_provider_mail.sensors.base import BaseWaitSensor
+from airflow_provider_mail.sensors import _base, campaigns, senders, stats
+from airflow_provider_mail.sensors._base import BaseWaitSensor
 from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sensing import WAYS, every_way, repeating
@@ -94,7 +94,7 @@ def test_what_has_no_name_is_not_looked_for(run: Run, emulator: Emulator, kind: 
 
 def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def defaults() -> list[bool]:
-        reloaded = [importlib.reload(module) for module in (base, campaigns, senders, stats)][1:]
+        reloaded = [importlib.reload(module) for module in (_base, campaigns, senders, stats)][1:]
         names = ("MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor")
         kinds: list[Callable[..., Any]] = [getattr(*found) for found in zip(reloaded, names, strict=True)]
         named = [{"mail_name": "b"}, {"sender_email": "b"}, {"mail_name": "b"}]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail._polling.stats import stretches
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
-from airflow_provider_mail.hooks.stats_watch import stretches
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from tests.tasks.triggering import Event, cancelled, event, note_closed, restarted, run, until
 
@@ -25,7 +25,7 @@ TODAY = datetime.now(UTC).date()
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from airflow.sdk import DAG
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.batches import cut
+from airflow_provider_mail._task.chunk_spool import MEMORY_BYTES, ChunkSpool
+from airflow_provider_mail._task.row_messages import RowMessages
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.batches import cut
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.chunk_spool import MEMORY_BYTES, ChunkSpool
-from airflow_provider_mail.hooks.row_messages import RowMessages
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.sending import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import list_file
+from airflow_provider_mail.api._core import list_file
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator

@@ -15,9 +15,9 @@ from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
+from airflow_provider_mail._task import date_window
+from airflow_provider_mail._task.date_window import interval_days
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import window
-from airflow_provider_mail.hooks.window import interval_days
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
@@ -216,7 +216,7 @@ def test_a_campaign_that_is_asked_for_by_name_may_have_gone_out_after_midnight(
     warehouse: SqlDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(window, "today", lambda: datetime.date(2024, 3, 5))
+    monkeypatch.setattr(date_window, "today", lambda: datetime.date(2024, 3, 5))
     emulator.add_campaign("spring", send_date=utc(2024, 3, 4, 0, 10))
     with new_dag(schedule=CronTriggerTimetable("50 23 * * *", timezone="UTC"), start_date=utc(2024, 1, 1)) as dag:
         load = {"sql_conn_id": "warehouse", "lookback_days": 0}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail.api.batches import cut
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.batches import cut
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from tests.support.dags import AIRFLOW_VERSION

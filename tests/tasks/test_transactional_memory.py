@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail._task import state
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import ledger
 from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import (
@@ -210,7 +210,7 @@ def failing(**failures: Any) -> Callable[[Any], None]:
 def test_a_short_absence_of_the_state_store_is_waited_for(
     run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(state, "PAUSES", (0.01, 0.01))
     failures = [False, True, True, False, True]
 
     done = run(lambda: meddled(failing(sets=failures)))
@@ -247,7 +247,7 @@ def test_a_store_that_takes_nothing_more(run: Run, emulator: Emulator, error: Ex
 def test_nothing_is_sent_that_cannot_be_written_down(
     run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr(ledger, "PAUSES", ())
+    monkeypatch.setattr(state, "PAUSES", ())
 
     done = run(lambda: meddled(failing(sets=[False] * before + [True] * 10)))
 

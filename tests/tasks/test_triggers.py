@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import waiting as waiting_rules
+from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.api.flows import wait_campaign as waiting_rules
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks import watch
-from airflow_provider_mail.triggers.base import BaseWaitTrigger, mail_stats_of
+from airflow_provider_mail.triggers._base import BaseWaitTrigger, mail_stats_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
@@ -76,7 +76,7 @@ STORED: dict[type[BaseWaitTrigger], tuple[str, dict[str, Any]]] = {
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
-    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.05)
     monkeypatch.setattr(waiting_rules, "MAX_BACKOFF", 0.2)
 
 
@@ -174,7 +174,7 @@ def test_while_polls_fail_the_connection_is_read_again(
     kind: type[BaseWaitTrigger],
 ) -> None:
     """Its host was changed: the old one never answers again, which is an error that may pass."""
-    monkeypatch.setattr(watch, "RECONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(shared_poller, "RECONNECT_SECONDS", 0.2)
     emulator.add_campaign("spring", send_date="2026-03-01T08:00:00Z")
     emulator.add_sender("mail.example.com")
     gone = {"conn_type": "mail", "host": f"http://127.0.0.1:{free_port()}", "password": emulator.api_key}

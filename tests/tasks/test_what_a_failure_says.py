@@ -8,9 +8,9 @@ import traceback
 import pytest
 import structlog
 
+from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.hooks.errors import AirflowErrors, without_addresses
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailDeleteContactOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
@@ -75,7 +75,7 @@ def test_a_temporary_error_names_the_connection_and_the_address(
 
 def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     with (
-        caplog.at_level(logging.DEBUG, "airflow_provider_mail.hooks.errors"),
+        caplog.at_level(logging.DEBUG, "airflow_provider_mail._task.exceptions"),
         pytest.raises(AirflowFailException) as raised,
         AirflowErrors("mail_default"),
     ):

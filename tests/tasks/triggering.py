@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 from airflow.triggers.base import BaseTrigger
 
+from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
-from airflow_provider_mail.hooks import watch
 
 Event = dict[str, Any]
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     async def whole() -> T:
         result = await asyncio.wait_for(coroutine, 60)
         assert asyncio.all_tasks() - {asyncio.current_task()} == set()
-        assert not watch._watches.get(asyncio.get_running_loop())
+        assert not shared_poller._watches.get(asyncio.get_running_loop())
         return result
 
     return asyncio.run(whole())

@@ -19,8 +19,8 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
+from airflow_provider_mail.warehouse.dialects.mysql import MySql
 from airflow_provider_mail.warehouse.load import LoadResult, load
-from airflow_provider_mail.warehouse.mysql import MySql
 from airflow_provider_mail.warehouse.table import Table, TableName
 from tests.support.mariadb import MariaDatabase, MariaServer
 from tests.support.postgres import Database, PostgresServer

@@ -13,10 +13,10 @@ from typing import Any
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.transactional import TransactionalStats
-from airflow_provider_mail.warehouse.campaigns import CAMPAIGNS, campaign_row
-from airflow_provider_mail.warehouse.contacts import CONTACTS, contact_row, list_part
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-from airflow_provider_mail.warehouse.stats import (
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, list_part
+from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,
     TRANSACTIONAL_STATS,

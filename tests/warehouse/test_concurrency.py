@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.load import LoadResult
-from airflow_provider_mail.warehouse.staged import Staged
 from airflow_provider_mail.warehouse.table import TEXT, Column, Table
 from tests.support.postgres import Database
 from tests.warehouse.conftest import PORTABLE, Warehouse

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.contacts import list_part
 from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
+from airflow_provider_mail.warehouse.tables.contacts import list_part
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 

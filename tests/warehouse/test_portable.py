@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING, Portable
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import LoadResult, check_database, load
-from airflow_provider_mail.warehouse.portable import NOT_ENFORCING, Portable
 from tests.warehouse.conftest import PORTABLE, UnknownSqliteHook, Warehouse
 from tests.warehouse.tables import PLAIN, THINGS, thing
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.campaigns import CampaignStats
-from airflow_provider_mail.api.contact_rows import Reject
+from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
-from airflow_provider_mail.warehouse.rejects import REJECTS, reject_row
-from airflow_provider_mail.warehouse.stats import (
+from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
+from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_STATS,
     TRANSACTIONAL_STATS,
     campaign_stats_row,
     percent,
     transactional_stats_row,
 )
-from airflow_provider_mail.warehouse.table import Table
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.load import MarkGone
-from airflow_provider_mail.warehouse.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.table import BIGINT, Column, Table
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 

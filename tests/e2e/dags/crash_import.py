@@ -6,12 +6,12 @@ import datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_mail.hooks import import_memory
+from airflow_provider_mail._task import import_checkpoint
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.e2e.crashing import Mortal
 
 # However busy the machine is, an import that is killed shall have written down how far it was two seconds before.
-import_memory.SHARE = 0
+import_checkpoint.SHARE = 0
 
 
 class MortalImport(Mortal, SqlToMailContactsOperator):

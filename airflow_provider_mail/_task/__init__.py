@@ -1,0 +1,1 @@
+"""What a task needs around its hook. Private."""

@@ -1,0 +1,158 @@
+"""What every task of this provider has: a connection, its hook, and what errors mean."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api._core.requests import Flow
+    from airflow_provider_mail.api.errors import MailError
+    from airflow_provider_mail.hooks.mail import MailHook
+
+T = TypeVar("T")
+
+RECONNECT_SECONDS = 60.0
+"""While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
+
+
+class MailTask:
+    """Mixin for operators, sensors and transfers."""
+
+    mail_conn_id: str
+    clock_offset = 0.0
+    """Seconds by which the service's clock was ahead at the last :meth:`ask`."""
+    _connected_at = -inf
+
+    @cached_property
+    def hook(self) -> MailHook:
+        """The hook of ``mail_conn_id``; made at first use, so in the task and not when the DAG is parsed."""
+        from airflow_provider_mail.hooks.mail import MailHook
+
+        return MailHook(self.mail_conn_id)
+
+    def mail_errors(self) -> AbstractContextManager[None]:
+        """Where errors of the service become what Airflow understands."""
+        from airflow_provider_mail._task.exceptions import AirflowErrors
+        from airflow_provider_mail.api._core.requests import SENDERS
+
+        given = (getattr(self, name, None) for name in SENDERS)
+        return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Airflow's own, field by field, so that an error can name the field and what to write instead."""
+        for name in template_fields:
+            try:
+                super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
+            except Exception as error:
+                if said := template_advice(name, error):
+                    from airflow_provider_mail.version_compat import AirflowFailException
+
+                    raise AirflowFailException(said) from None
+                raise
+
+    def ask(self, flow: Flow[T]) -> T | MailError:
+        """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.
+
+        After a refusal, and while temporary errors last, the connection is read again: it may be fixed meanwhile.
+        """
+        from airflow_provider_mail.api.errors import MailError
+
+        if "hook" not in self.__dict__:
+            self._connected_at = time.monotonic()
+        try:
+            result = self.hook.run(flow)
+        except MailError as error:
+            if not error.temporary or time.monotonic() - self._connected_at >= RECONNECT_SECONDS:
+                self.hook.close()
+                del self.__dict__["hook"]
+            return error
+        self.clock_offset = self.hook.get_conn().service_clock.offset
+        return result
+
+
+def template_advice(field: str, error: Exception) -> str:
+    """What to write for a tag of the service that Airflow takes for one of its own; empty for any other error.
+
+    :param field: the template field.
+    :param error: of rendering it.
+    """
+    import jinja2
+
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return (
+            f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
+            "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
+        )
+    if isinstance(error, jinja2.UndefinedError):
+        quoted, undefined, _ = str(error.message).partition(" is undefined")
+        name = quoted.strip("'")
+        if undefined and name.isidentifier():
+            return (
+                f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "
+                f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
+            )
+    return ""
+
+
+def check_flags(**given: object) -> None:
+    """Refuse what is neither true nor false when the DAG is parsed: text, also "false" and a template, counts as true.
+
+    :raises ValueError: naming the argument.
+    """
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name}: True or False is needed, not {value!r}")
+
+
+def check_number(
+    name: str, value: object, *, least: float = 0, most: float = inf, above: bool = False, whole: bool = False
+) -> None:
+    """Refuse what is no number, or out of bounds, when the DAG is parsed.
+
+    :param least: the smallest that is allowed, or with ``above`` the largest that is not.
+    :param most: the largest that is allowed.
+    :param whole: whether it must be a whole number.
+    :raises ValueError: naming the argument.
+    """
+    kind = int if whole else (int, float)
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if not fits or not (value > least if above else value >= least) or not value <= most:  # type: ignore[operator]
+        number = "whole number" if whole else "number"
+        bounds = f" from {least:g} to {most:g}" if most < inf else f", {'more than' if above else 'at least'} {least:g}"
+        raise ValueError(f"{name}: must be a {number}{bounds}, not {value!r}")
+
+
+def check_keep_days(keep_days: object, rejects_table: object) -> None:
+    """Refuse a retention that is no number of days, or that has no table, when the DAG is parsed.
+
+    :raises ValueError: naming the argument.
+    """
+    if keep_days is None:
+        return
+    check_number("keep_days", keep_days, above=True)
+    if rejects_table is None:
+        raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
+
+
+def task_instance_name(context: Context, most_bytes: int) -> str:
+    """A name made of dag id, task id, run id and map index: the same for every try of a task instance, and no other's.
+
+    :param most_bytes: a longer name is cut and ends in a hash of the whole.
+    """
+    ti = context["ti"]
+    # Dots may be in the ids themselves, slashes may not.
+    name = "/".join([ti.dag_id, ti.task_id, ti.run_id, *([] if ti.map_index in (None, -1) else [str(ti.map_index)])])
+    if len(name.encode()) <= most_bytes:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name.encode()[: most_bytes - len(digest) - 1].decode(errors='ignore')}-{digest}"

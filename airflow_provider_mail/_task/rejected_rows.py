@@ -1,0 +1,130 @@
+"""Rows that an import set aside, kept on disk until they can be stored where the user wants them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from airflow_provider_mail.api.flows.validate_rows import Reject
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+MEMORY_BYTES = 1_000_000
+
+FIRST_ROWS = 10
+"""So many row numbers are told: enough to find what is wrong with the source."""
+
+
+class RejectSpool:
+    """Takes rejected rows in, however many they are; beyond a megabyte they wait in a temporary file.
+
+    They cannot be stored at once: the source is still being read, and SQLite has one writer or readers.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, mode="w+", encoding="utf-8")  # noqa: SIM115
+        self._reasons: Counter[tuple[str, str]] = Counter()
+        self._first_rows: list[int] = []
+        self.count = 0
+
+    def add(self, reject: Reject) -> None:
+        """Keep one."""
+        record = [reject.row_number, reject.field, reject.reason, [_plain(value) for value in reject.row]]
+        self._file.write(json.dumps(record) + "\n")
+        # The service's own words may echo a row, so only our reasons are told in logs.
+        self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
+        self.count += 1
+        # Not in the order of the rows: what the service refuses is known later than what the checks do.
+        self._first_rows = sorted({*self._first_rows, reject.row_number})[:FIRST_ROWS]
+
+    def __iter__(self) -> Iterator[Reject]:
+        self._file.seek(0)
+        for line in self._file:
+            row_number, field, reason, row = json.loads(line)
+            yield Reject(row_number=row_number, field=field, reason=reason, row=row)
+
+    def summary(self, most: int = 5) -> str:
+        """The most frequent reasons with their numbers, and the first rows, without values."""
+        told = [f"{' '.join(filter(None, reason))} ({count})" for reason, count in self._reasons.most_common(most)]
+        reasons = ", ".join(told) + (", ..." if len(self._reasons) > most else "")
+        rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
+        return f"{reasons}; row{'s' if self.count > 1 else ''} {rows}" if self.count else ""
+
+    def write(self, path: str) -> None:
+        """Store all as JSON Lines at a path or URL; whatever is there is replaced.
+
+        Of a file of this machine only its owner may read the personal data, whatever the umask.
+        """
+        from airflow.sdk import ObjectStoragePath
+
+        target = ObjectStoragePath(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _private(target.path) if target.protocol in ("", "file", "local") else target.open("wb") as file:
+            for reject in self:
+                record = {
+                    "row_number": reject.row_number,
+                    "field": reject.field,
+                    "reason": reject.reason,
+                    "row": list(reject.row),
+                }
+                # Half a surrogate pair may be what the row was set aside for.
+                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _private(path: str) -> IO[bytes]:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with suppress(PermissionError):  # somebody else's: they decide
+            os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    try:
+        text = str(value)
+    except ValueError:  # Python refuses to write whole numbers of thousands of digits, also those in a list
+        return f"a value of type {type(value).__name__} with a number of thousands of digits"
+    return value if isinstance(value, int) else text
+
+
+def store_rejects(
+    hook: DbApiHook, table: str, rejects: Iterable[Reject], *, import_id: str, keep_days: float | None
+) -> None:
+    """Store rejected rows in a table, in place of what an earlier try of the task stored.
+
+    :param hook: of the database.
+    :param table: the table; made when missing.
+    :param import_id: names the task instance in the table.
+    :param keep_days: rows of whatever task that were rejected longer ago are deleted in the same transaction.
+    """
+    from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
+
+    now = datetime.now(UTC)
+    load(
+        hook,
+        REJECTS,
+        table,
+        (reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
+        replace_where={"import_id": import_id},
+        expire_before=None if keep_days is None else now - timedelta(days=keep_days),
+    )

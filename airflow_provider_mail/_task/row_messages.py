@@ -1,0 +1,105 @@
+"""Rows of a query made into personalized messages (document, "Transactional email", batch form)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.validate_rows import RowChecker
+
+
+class RowMessages:
+    """Which column of a row is which part of its message.
+
+    :param names: the query's columns.
+    :param to: the column with the address.
+    :param name: the column with the name beside it, if there is one.
+    :param cc: the column with addresses for copies, with commas between, if there is one.
+    :param bcc: the same for copies that nobody sees.
+    :param tags: which tag each column is the value of; ``None``: every column but those of the addresses, of its name.
+    :raises MailValidationError: naming the operator's argument, and what the query has.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        to: str,
+        name: str | None,
+        cc: str | None,
+        bcc: str | None,
+        tags: Mapping[str, str] | None,
+    ) -> None:
+        people = {"to": to, "name": name, "cc": cc, "bcc": bcc}
+        self._named = {part: column for part, column in people.items() if column}
+        if not to:
+            raise MailValidationError("to_column: is empty")
+        addresses = {self._named.get(part) for part in ("to", "cc", "bcc")}
+        tags = {column: column for column in names if column not in addresses} if tags is None else tags
+        if not isinstance(tags, Mapping):
+            raise MailValidationError(f"columns: a dictionary is needed, not {type(tags).__name__}")
+        for argument, columns in {
+            **{f"{part}_column": [column] for part, column in self._named.items()},
+            "columns": list(tags),
+        }.items():
+            for column in columns:
+                if (found := names.count(column)) != 1:
+                    problem = "more than one" if found else "no"
+                    has = "" if found else f"; it has {', '.join(names)}"
+                    raise MailValidationError(f"{argument}: the query has {problem} {column!r}{has}")
+        twice = sorted({tag for tag in tags.values() if list(tags.values()).count(tag) > 1})
+        if twice:
+            raise MailValidationError(f"columns: given twice: {', '.join(twice)}")
+        self._at = {part: names.index(column) for part, column in self._named.items()}
+        self._tags = tuple(tags.values())
+        self._tags_at = [names.index(column) for column in tags]
+
+    def of(self, batches: Iterable[Sequence[Sequence[Any]]]) -> Iterator[dict[str, Any]]:
+        """A message for each row.
+
+        :raises MailValidationError: when a row can have none, naming it, from 1, and its column.
+        """
+        # The rule for contacts, by which everything with one obvious form as text is sent as text.
+        checker = RowChecker([f"params.{tag}" for tag in self._tags])
+        first = 1
+        for rows in batches:
+            checked = checker.check([[row[place] for place in self._tags_at] for row in rows], first)
+            for reject in checked.rejects:
+                raise MailValidationError(f"sql: row {reject.row_number}, {reject.field}: {reject.reason}")
+            values = msgspec.json.decode(checked.encoded)
+            for number, (row, texts) in enumerate(zip(rows, values, strict=True), first):
+                params = {tag: text for tag, text in zip(self._tags, texts, strict=True) if text is not None}
+                yield {**self._people(number, row), **({"params": params} if params else {})}
+            first += len(rows)
+
+    def by_row(self, complaint: str) -> str:
+        """The complaint about a message, in numbers of rows and names of columns."""
+
+        def place(found: re.Match[str]) -> str:
+            part = "name" if found[3] == "name" else found[2]
+            column = self._named.get(part or "")
+            return f"row {int(found[1]) + 1}" + (f", column {column!r}" if column else f".{part}" if part else "")
+
+        told = re.sub(r"\bmessages\[(\d+)\](?:\.(\w+))?(?:\[\d+\])?(?:\.(email|name))?", place, complaint)
+        return re.sub(r"^SendBatch: (?=row )", "sql: ", told)
+
+    def _people(self, number: int, row: Sequence[Any]) -> dict[str, Any]:
+        if row[self._at["to"]] in (None, ""):
+            raise MailValidationError(f"sql: row {number}, column {self._named['to']!r}: is empty")
+        to = {"email": row[self._at["to"]]}
+        if "name" in self._at and row[self._at["name"]] not in (None, ""):
+            to["name"] = row[self._at["name"]]
+        copies = {part: self._addresses(number, part, row) for part in ("cc", "bcc") if part in self._at}
+        return {"to": to, **{part: addresses for part, addresses in copies.items() if addresses}}
+
+    def _addresses(self, number: int, part: str, row: Sequence[Any]) -> list[str]:
+        text = row[self._at[part]]
+        if text is not None and not isinstance(text, str):
+            raise MailValidationError(
+                f"sql: row {number}, column {self._named[part]!r}: is of type {type(text).__name__}: cast it to text"
+            )
+        return [address.strip() for address in (text or "").split(",") if address.strip()]

@@ -1,0 +1,74 @@
+"""Records of the service that a table cannot keep: the load fails, or sets them aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail._task.arguments import task_instance_name
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api.flows.validate_rows import Reject
+    from airflow_provider_mail.warehouse.errors import UnstorableError
+    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.table import Table
+
+MAX_LOAD_ID = 250
+"""Bytes of ``import_id`` in the table of rejected rows."""
+
+
+@dataclass
+class UnstorableRecords:
+    """What becomes of records that cannot be stored.
+
+    :param hook: of the database.
+    :param reject: set them aside instead of failing.
+    :param table: the table that keeps them, if any.
+    :param path: the file that keeps them, if any.
+    :param keep_days: how long the table keeps them.
+    """
+
+    hook: DbApiHook
+    reject: bool
+    table: str | None
+    path: str | None
+    keep_days: float | None
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def load(self, table: Table, name: str, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
+        """Load rows as :func:`.warehouse.load.load` does; those that are set aside are remembered until `keep`."""
+        from airflow_provider_mail.warehouse.load import load
+
+        self._rejects = []
+        return load(self.hook, table, name, rows, on_unstorable=self._add if self.reject else None, **options)
+
+    def keep(self, context: Context, log: Any) -> dict[str, int]:
+        """Store what the last load set aside, in place of what an earlier try stored; the count, for XCom."""
+        if not self.reject:
+            return {}
+        from airflow_provider_mail._task.rejected_rows import RejectSpool, store_rejects
+
+        with RejectSpool() as spool:
+            for reject in self._rejects:
+                spool.add(reject)
+            if self.path:
+                spool.write(self.path)
+            if self.table:
+                load_id = task_instance_name(context, MAX_LOAD_ID)
+                store_rejects(self.hook, self.table, spool, import_id=load_id, keep_days=self.keep_days)
+            if spool.count:
+                log.warning(
+                    "%s records cannot be stored and were set aside, so nothing was deleted or marked as gone: %s",
+                    spool.count,
+                    spool.summary(),
+                )
+            return {"rejected": spool.count}
+
+    def _add(self, row: Sequence[Any], error: UnstorableError) -> None:
+        from airflow_provider_mail.api.flows.validate_rows import Reject
+
+        self._rejects.append(Reject(row_number=error.row, field=error.column, reason=error.reason, row=list(row)))

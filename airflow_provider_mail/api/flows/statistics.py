@@ -1,0 +1,189 @@
+"""Reading statistics whole (document, ``campaign/mail/stats/get`` and ``transactional/mail/stats/get``).
+
+Neither operation has pages, so an answer that leaves something out must be noticed and never be taken for everything:
+
+- of campaigns the service says how many match (``totalRecords``). A short answer is asked for again in halves, a single
+  day that is still short campaign by campaign, with the names that ``campaign/mail/get`` knows; what is short even then
+  is an error with both numbers;
+- of transactional mail there is to be a record for each day. Days that are left out are asked for again by themselves;
+  what is left out even then the service does not tell: it is missing, which is not the same as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from typing import Any
+
+from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
+from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
+from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
+
+DAY = timedelta(days=1)
+
+Found = dict[str, CampaignStats]
+"""Records by campaign: names are unique within a team, and statistics are of one team."""
+
+
+def campaign_stats(request: GetCampaignStats, answer: CampaignStatsResponse | None = None) -> Flow[list[CampaignStats]]:
+    """All statistics records of a window, each campaign once.
+
+    :param answer: to this request, where it has been asked already.
+    :raises MailIncompleteError: when the answers are short whatever is asked.
+    :raises MailAnswerError: when a campaign was not sent in the window, or comes with two send times.
+    """
+    found = yield from _whole(request, _Names(request), answer)
+    return list(found.values())
+
+
+def transactional_stats(request: GetTransactionalStats) -> Flow[list[TransactionalStats]]:
+    """The records of a window in the order of the days; :func:`missing_days` tells which are not among them.
+
+    :raises MailAnswerError: when a day is not in the window, or comes with different counts.
+    """
+    found = yield from _days(request)
+    if not found:
+        # No day at all may be an answer that went wrong; a day without mail has a record of zeros.
+        found = yield from _days(request)
+    return [found[day] for day in sorted(found)]
+
+
+def missing_days(request: GetTransactionalStats, records: list[TransactionalStats], today: date) -> list[date]:
+    """The days before ``today`` of which the service tells nothing; today may not be listed before it is over."""
+    there = {record.stats_date for record in records}
+    return [day for day in _calendar(request.start_date, min(request.end_date, today - DAY)) if day not in there]
+
+
+def _whole(request: GetCampaignStats, names: _Names, answer: CampaignStatsResponse | None = None) -> Flow[Found]:
+    if answer is None:
+        answer = yield request
+    assert answer is not None
+    found = checked(request, answer)
+    total = answer.total_records or 0
+    if len(found) >= total:
+        return found
+    if request.start_date < request.end_date:
+        middle = request.start_date + (request.end_date - request.start_date) // 2
+        for half in ({"end_date": middle}, {"start_date": middle + DAY}):
+            _merge(request, found, (yield from _whole(request.model_copy(update=half), names)))
+    else:
+        for name in (yield from names.sent_on(request.start_date)):
+            if name not in found and _may_match(request, name, total) and len(found) < total:
+                _merge(request, found, (yield from _named(request.model_copy(update={"mail_name": name}))))
+    if len(found) < total:
+        days = f"{request.start_date}" + (f" to {request.end_date}" if request.start_date < request.end_date else "")
+        raise MailIncompleteError(
+            f"{request.path}: {len(found)} records came for {days}, the service says there are {total}",
+            got=len(found),
+            expected=total,
+            operation=request.path,
+        )
+    return found
+
+
+def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
+    """Whether a campaign that ``campaign/mail/get`` finds by a filter may be one that the statistics are of.
+
+    How the statistics compare names is not shown. Where more than one matches it is "contains", since names are unique;
+    where one does, it may be the one of exactly that name.
+    """
+    return request.mail_name is None or total > 1 or name == request.mail_name
+
+
+def _named(request: GetCampaignStats) -> Flow[Found]:
+    try:
+        answer: CampaignStatsResponse = yield request
+    except MailRejectedError:
+        return {}  # perhaps it has no statistics; those that have are counted
+    return checked(request, answer)
+
+
+def checked(request: GetCampaignStats, answer: CampaignStatsResponse) -> Found:
+    """The records of an answer.
+
+    :raises MailAnswerError: for one that cannot belong to what was asked for.
+    """
+    found: Found = {}
+    for record in answer.mail_stats_list or []:
+        sent_at = record.mail_send_date
+        # The zone of the service's calendar days is not shown in the document: nowhere is it a day from UTC.
+        if sent_at is not None and (
+            request.start_date - sent_at.date() > DAY or sent_at.date() - request.end_date > DAY
+        ):
+            raise MailAnswerError(
+                f"{request.path}: {request.start_date} to {request.end_date} was asked for, and a record came whose "
+                f"mailSendDate is {sent_at:%Y-%m-%dT%H:%M:%SZ}",
+                operation=request.path,
+            )
+        _merge(request, found, {record.mail_name: record})
+    return found
+
+
+def _merge(request: GetCampaignStats, found: Found, more: Found) -> None:
+    """Add records; of two counts of one campaign the later word is taken, since counts grow."""
+    for name, record in more.items():
+        if name in found and found[name].mail_send_date != record.mail_send_date:
+            raise MailAnswerError(
+                f"{request.path}: two records of different mailSendDate came for one mailName", operation=request.path
+            )
+        found[name] = record
+
+
+class _Names:
+    """The campaigns that a request may be about, with the days on which they were sent; read when first needed."""
+
+    def __init__(self, request: GetCampaignStats) -> None:
+        self._request = GetCampaigns(mail_name=request.mail_name, type=request.type, page_size=100)
+        self._campaigns: list[tuple[str, date]] | None = None
+
+    def sent_on(self, day: date) -> Flow[list[str]]:
+        """The names of those that were sent on a day of whatever zone; those of the day in UTC first."""
+        if self._campaigns is None:
+            self._campaigns = []
+            pager = Pager(self._request)
+            while pager.next_request is not None:
+                for campaign in (yield from next_page(pager)):
+                    if campaign.send_by_date_time is not None:
+                        self._campaigns.append((campaign.mail_name, campaign.send_by_date_time.date()))
+        near = [(abs(sent_on - day), name) for name, sent_on in self._campaigns if abs(sent_on - day) <= DAY]
+        return [name for _, name in sorted(near)]
+
+
+def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]]:
+    found: dict[date, TransactionalStats] = {}
+    answer = yield request
+    for record in answer.mail_stats_list or []:
+        if not request.start_date <= record.stats_date <= request.end_date:
+            raise MailAnswerError(
+                f"{request.path}: {request.start_date} to {request.end_date} was asked for, and a record came whose "
+                f"statsDate is {record.stats_date}",
+                operation=request.path,
+            )
+        if found.setdefault(record.stats_date, record) != record:
+            raise MailAnswerError(
+                f"{request.path}: two different records came for statsDate {record.stats_date}", operation=request.path
+            )
+    # Each gap once more by itself, as long as that tells more: an answer may have been cut off. It ends, since gaps are
+    # smaller than what they are gaps of.
+    for gap in _gaps(request, found) if found else ():
+        found |= yield from _days(request.model_copy(update=gap))
+    return found
+
+
+def _gaps(request: GetTransactionalStats, found: Mapping[date, Any]) -> list[dict[str, date]]:
+    """The runs of days that are not among what was found."""
+    gaps: list[dict[str, date]] = []
+    for day in _calendar(request.start_date, request.end_date):
+        if day in found:
+            continue
+        if gaps and gaps[-1]["end_date"] == day - DAY:
+            gaps[-1]["end_date"] = day
+        else:
+            gaps.append({"start_date": day, "end_date": day})
+    return gaps
+
+
+def _calendar(first: date, last: date) -> Iterator[date]:
+    return (first + timedelta(days=number) for number in range((last - first).days + 1))

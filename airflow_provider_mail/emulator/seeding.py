@@ -1,0 +1,266 @@
+"""Arranging state: what a test wants to find in the service before it begins."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+
+from airflow_provider_mail.emulator import codec, contacts, lists, senders, templates
+from airflow_provider_mail.emulator.campaign_life import DONE, FAILED, SENDING, set_audience
+from airflow_provider_mail.emulator.campaigns import STATES
+from airflow_provider_mail.emulator.clock import to_ms
+from airflow_provider_mail.emulator.recipient_behaviour import prospect
+from airflow_provider_mail.emulator.rpc import Group, control
+from airflow_provider_mail.emulator.transactional_stats import COUNTERS
+
+_CAMPAIGN_COUNTERS = (
+    "sentCount",
+    "deliveredCount",
+    "openCount",
+    "clickCount",
+    "hardBounce",
+    "softBounce",
+    "unsentCount",
+    "unsubscribeCount",
+)
+_EMPTY_REQUEST = dict.fromkeys(
+    ("content", "senderName", "replyTo", "sendListNames", "repelListNames", "languageCode", "marketName",
+     "subscriptName", "projectCode")
+)  # fmt: skip
+_FOREVER = 2**62
+
+
+def _milliseconds(moment: datetime | str) -> int:
+    return to_ms(datetime.fromisoformat(moment) if isinstance(moment, str) else moment)
+
+
+class Arrangement(Group):
+    """Methods that put things in place without a request of a client, and without a trace in the journal."""
+
+    @control
+    def add_sender(
+        self, sender_email: str, *, types: Iterable[int] = (1, 2), verified: bool = True, service: bool = False
+    ) -> None:
+        """A sender of the account for marketing (1) and transactional (2) mail, with its DNS in order or not."""
+        context = self.service.context()
+        status = int(verified)
+        self._set_dns(sender_email, dict.fromkeys(senders.CHECKS, status), None)
+        for kind in types:
+            context.store.insert(
+                "senders",
+                entry=sender_email,
+                type=kind,
+                service=int(service),
+                **dict.fromkeys(senders.CHECKS, status),
+            )
+
+    @control
+    def set_dns(
+        self,
+        domain: str,
+        *,
+        mx: bool = True,
+        spf: bool = True,
+        dkim: bool = True,
+        dmarc: bool = True,
+        selector: str | None = None,
+    ) -> None:
+        """What DNS says about the domain of a sender; with ``selector``, DKIM is good with that one only."""
+        checks = {"mx": mx, "spf": spf, "dkim": dkim, "dmarc": dmarc}
+        self._set_dns(domain, {name: int(good) for name, good in checks.items()}, selector)
+
+    def _set_dns(self, domain: str, checks: Mapping[str, int], selector: str | None) -> None:
+        entry = senders.domain_of(domain)
+        self.service.store.run("DELETE FROM dns WHERE entry = ?", entry)
+        self.service.store.insert("dns", entry=entry, selector=selector, **checks)
+
+    @control
+    def add_list(
+        self,
+        name: str,
+        emails: Iterable[str] = (),
+        *,
+        count: int = 0,
+        dynamic: bool = False,
+        filters: str = "",
+        description: str | None = None,
+        team: str | None = None,
+    ) -> None:
+        """A contact list with these contacts, and with ``count`` made-up ones (``<name>-<n>@example.com``)."""
+        context = self.service.context()
+        with context.store.transaction():
+            list_id = lists.create(context, name, description)
+            context.store.run(
+                "UPDATE lists SET team = ?, type = ?, filters = ? WHERE id = ?",
+                team or context.settings.team_name,
+                lists.DYNAMIC if dynamic else lists.STATIC,
+                filters,
+                list_id,
+            )
+            slug = "-".join(name.lower().split())
+            made_up = (f"{slug}-{number}@example.com" for number in range(count))
+            everyone = [(email.lower(), email, None, None, "{}") for email in (*emails, *made_up)]
+            contacts.save(context, everyone, contacts.CREATE_AND_UPDATE, list_id)
+
+    @control
+    def add_contact(
+        self,
+        email: str | None = None,
+        *,
+        name: str | None = None,
+        phone_number: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        lists: Iterable[str] = (),
+    ) -> None:
+        """One contact, in these (existing) lists."""
+        context = self.service.context()
+        key = contacts.key_of(email, phone_number)
+        incoming = (key, email, phone_number, name, codec.encode(properties or {}).decode())
+        contacts.save(context, [incoming], contacts.CREATE_AND_UPDATE, None, with_properties=True)
+        for list_name in lists:
+            list_id = context.store.value("SELECT id FROM lists WHERE name = ?", list_name)
+            if list_id is None:
+                raise ValueError(f"there is no list {list_name!r}")
+            context.store.members.add_keys(list_id, [key])
+
+    @control
+    def suppress(self, email: str, reason: str = "Unsubscribed") -> None:
+        """Mail to this address is dropped from now on."""
+        self.service.store.run(
+            "INSERT OR REPLACE INTO suppressions VALUES (?, ?, ?)", email.lower(), reason, self.service.clock.now_ms()
+        )
+
+    @control
+    def add_template(self, name: str, *, subject: str, content: str) -> None:
+        """A template."""
+        body = {"templateName": name, "templateSubject": subject, "templateContent": content, "editorType": "DRAG"}
+        templates.add(self.service.context(), body)
+
+    @control
+    def add_subscription(self, name: str) -> None:
+        """A subscription type that campaigns may name as subscriptName."""
+        self.service.store.run("INSERT OR IGNORE INTO labels VALUES ('subscription', ?)", name)
+
+    @control
+    def plan_campaign(
+        self, mail_name: str, *, seconds: float | None = None, looks: int | None = None, outcome: str | None = None
+    ) -> None:
+        """How the sending of this task goes, created already or not: how long and to which outcome (done, failed).
+
+        ``seconds`` are virtual seconds of sending; ``looks`` counts answers of campaign get that show it sending. What
+        is left out is as the settings say.
+        """
+        if outcome not in (None, "done", "failed"):
+            raise ValueError(f"outcome must be done or failed, not {outcome!r}")
+        store = self.service.store
+        store.run("INSERT OR REPLACE INTO campaign_plans VALUES (?, ?, ?, ?)", mail_name, seconds, looks, outcome)
+        store.run(
+            "UPDATE campaigns SET plan_seconds = coalesce(?, plan_seconds), plan_outcome = coalesce(?, plan_outcome), "
+            "plan_looks = CASE WHEN ? IS NULL AND ? IS NULL THEN plan_looks ELSE ? END WHERE name = ? AND state = ?",
+            seconds, outcome, looks, seconds, looks, mail_name, SENDING,
+        )  # fmt: skip
+
+    @control
+    def set_campaign_state(self, mail_name: str, state: str) -> None:
+        """Force a task into a state: draft, scheduled, sending, done, failed, or removed."""
+        store, now = self.service.store, self.service.clock.now_ms()
+        if state == "removed":
+            changed = store.run("UPDATE campaigns SET deleted_at = ? WHERE name = ?", now, mail_name)
+        elif state in STATES:
+            ended = now if state in (DONE, FAILED) else None
+            changed = store.run(
+                "UPDATE campaigns SET state = ?, deleted_at = NULL, ended_at = ?, "
+                "started_at = coalesce(started_at, ?), plan_seconds = coalesce(plan_seconds, ?) WHERE name = ?",
+                state, ended, now, self.service.settings.sending_seconds, mail_name,
+            )  # fmt: skip
+        else:
+            raise ValueError(f"state must be one of {', '.join(STATES)} or removed, not {state!r}")
+        if not changed:
+            raise ValueError(f"there is no campaign {mail_name!r}")
+
+    @control
+    def set_campaign_stats(self, mail_name: str, **counts: int) -> None:
+        """Fix the counters of a task under the document's names (sentCount, openCount ...); others are 0."""
+        if unknown := counts.keys() - set(_CAMPAIGN_COUNTERS):
+            raise ValueError(f"no counter of a campaign: {', '.join(sorted(unknown))}")
+        fixed = codec.encode({**dict.fromkeys(_CAMPAIGN_COUNTERS, 0), **counts}).decode()
+        if not self.service.store.run("UPDATE campaigns SET fixed_stats = ? WHERE name = ?", fixed, mail_name):
+            raise ValueError(f"there is no campaign {mail_name!r}")
+
+    @control
+    def add_campaign(
+        self,
+        mail_name: str,
+        *,
+        send_date: datetime | str | None = None,
+        sent: int = 1000,
+        state: str = DONE,
+        sender_mail: str = "news@example.com",
+        subject: str = "News",
+        type: str = "MailList",
+        team: str | None = None,
+    ) -> None:
+        """A task that was created in the past, with statistics for ``sent`` recipients who have no addresses.
+
+        One in the state "sending" starts to send now.
+        """
+        at = self.service.clock.now_ms() if send_date is None else _milliseconds(send_date)
+        with self.service.store.transaction():
+            self._add_campaign(mail_name, at, sent, state, sender_mail, subject, type, team)
+
+    @control
+    def add_campaigns(self, count: int, *, prefix: str = "campaign", first_day: date | str, per_day: int = 1) -> None:
+        """Many finished tasks, ``<prefix>-<n>``, ``per_day`` on each day from ``first_day`` on, sent from 08:00 UTC."""
+        day = date.fromisoformat(first_day) if isinstance(first_day, str) else first_day
+        start = datetime(day.year, day.month, day.day, 8, tzinfo=UTC)
+        pause = timedelta(hours=15) / per_day
+        with self.service.store.transaction():
+            for number in range(count):
+                moment = start + timedelta(days=number // per_day) + (number % per_day) * pause
+                sent = 100 + (number * 7919) % 9900
+                self._add_campaign(
+                    f"{prefix}-{number:06d}", to_ms(moment), sent, DONE, "news@example.com", "News", "MailList", None
+                )
+
+    def _add_campaign(
+        self,
+        name: str,
+        at: int,
+        sent: int,
+        state: str,
+        sender: str,
+        subject: str,
+        kind: str,
+        team: str | None,
+    ) -> None:
+        settings, store = self.service.settings, self.service.store
+        ended = at + int(settings.sending_seconds * 1000) if state in (DONE, FAILED) else None
+        campaign_id = store.insert(
+            "campaigns",
+            guid=str(uuid.uuid4()),
+            team=team or settings.team_name,
+            name=name,
+            type=kind,
+            state=state,
+            created=at,
+            send_at=at,
+            started_at=self.service.clock.now_ms() if state == SENDING else at,
+            ended_at=ended,
+            plan_seconds=settings.sending_seconds,
+            sender=sender,
+            subject=subject,
+            request=codec.encode({**_EMPTY_REQUEST, "arranged": True}).decode(),
+            events_to=_FOREVER,
+        )
+        set_audience(self.service.context(), campaign_id, prospect(sent, settings, name))
+
+    @control
+    def set_transactional_day(self, day: date | str, **counts: int) -> None:
+        """Fix counters of a day's transactional statistics under the document's names (sentCount, openCount ...)."""
+        if unknown := counts.keys() - {name for name, *_ in COUNTERS}:
+            raise ValueError(f"no counter of a transactional day: {', '.join(sorted(unknown))}")
+        number = (date.fromisoformat(day) if isinstance(day, str) else day).toordinal() - date(1970, 1, 1).toordinal()
+        self.service.store.run(
+            "INSERT OR REPLACE INTO fixed_days VALUES (?, ?)", str(number), codec.encode(counts).decode()
+        )

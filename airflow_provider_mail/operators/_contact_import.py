@@ -1,0 +1,325 @@
+"""What all imports of contacts share, wherever the rows come from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_mail._task.arguments import MailTask, check_flags, check_number, task_instance_name
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._task.import_checkpoint import ImportMemory
+    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail.api._core.interrupt import Interrupt
+    from airflow_provider_mail.api.contacts import UpdateMode
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
+
+PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
+"""Columns that need no mapping: their names, without underscores and in small letters, and the properties."""
+
+MOST_IMPORT_ID = 250
+"""Bytes in the ``import_id`` of a table of rejected rows."""
+
+
+class Source(NamedTuple):
+    """Rows to import.
+
+    :param columns: their names, by position.
+    :param batches: the rows, in lists.
+    :param total: how many rows there will be, if that is known.
+    """
+
+    columns: Sequence[str]
+    batches: Iterator[Sequence[Sequence[Any]]]
+    total: int | None
+
+
+class BaseContactImportOperator(MailTask, BaseOperator):
+    """What all imports of contacts share; a subclass says where the rows come from.
+
+    Rows stream through checks into several requests at once, in flat memory. Rows that cannot be valid are set aside
+    with row number, field and reason; all others are imported, and then the task fails if too many were set aside.
+    An import can be repeated: contacts are told apart by the service. Where Airflow has a task state store (3.3), a
+    retried task reads all rows again and sends only those that earlier tries did not get accepted.
+
+    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service
+    commented on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
+
+    :param mail_conn_id: the connection.
+    :param list_name: the list that the contacts are added to; made when missing. Default: none.
+    :param list_description: its description, when it is made.
+    :param columns: which property each column belongs to: ``{"mail_address": "email", "full_name": "name"}``. Columns
+        left out are not sent. Default: columns named like ``email``, ``name``, ``phone_number``, and no others.
+    :param update_mode: ``create_and_update`` (default), ``create_only`` or ``update_only``.
+    :param chunk_size: rows in one request.
+    :param max_in_flight: requests under way at once.
+    :param null_value: what is sent for a missing value; the document does not say what ``null`` does to a contact.
+    :param max_reject_fraction: the task fails when more than this share of the rows was set aside, from 0 to 1.
+        Default 0: it fails when any was.
+    :param rejects_path: where to keep the rows that were set aside, with reasons, as JSON Lines: a path or URL as
+        Airflow's ``ObjectStoragePath`` takes it. A further try replaces what is there. They hold personal data.
+    :param on_empty: what to do when there is no row: ``error`` (default), ``skip`` or ``continue``.
+    :param sandbox_mode: let the service check and change nothing.
+    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago
+        (the default). ``False``: every try sends everything.
+    """
+
+    template_fields: Sequence[str] = (
+        "mail_conn_id",
+        "list_name",
+        "list_description",
+        "columns",
+        "update_mode",
+        "null_value",
+        "rejects_path",
+    )
+    ui_color = "#e6f1f2"
+    _interrupt: Interrupt | None = None
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str = "mail_default",
+        list_name: str | None = None,
+        list_description: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        update_mode: str = "create_and_update",
+        chunk_size: int = 5000,
+        max_in_flight: int = 8,
+        null_value: str | None = None,
+        max_reject_fraction: float = 0.0,
+        rejects_path: str | None = None,
+        on_empty: Literal["error", "skip", "continue"] = "error",
+        sandbox_mode: bool = False,
+        resume: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if on_empty not in ("error", "skip", "continue"):
+            raise ValueError(f"on_empty: {on_empty!r} is none of error, skip, continue")
+        check_flags(sandbox_mode=sandbox_mode, resume=resume)
+        check_number("chunk_size", chunk_size, least=1, whole=True)
+        check_number("max_in_flight", max_in_flight, least=1, whole=True)
+        check_number("max_reject_fraction", max_reject_fraction, most=1)
+        self.mail_conn_id = mail_conn_id
+        self.list_name = list_name
+        self.list_description = list_description
+        self.columns = columns
+        self.update_mode = update_mode
+        self.chunk_size = chunk_size
+        self.max_in_flight = max_in_flight
+        self.null_value = null_value
+        self.max_reject_fraction = max_reject_fraction
+        self.rejects_path = rejects_path
+        self.on_empty = on_empty
+        self.sandbox_mode = sandbox_mode
+        self.resume = resume
+
+    @abstractmethod
+    def source(self, context: Context) -> AbstractContextManager[Source]:
+        """Open the rows."""
+
+    def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
+        """Store what was set aside where the user wants it, in place of what an earlier try stored."""
+        if self.rejects_path:
+            spool.write(self.rejects_path)
+
+    def reject_places(self) -> dict[str, str]:
+        """Where it was stored, for XCom."""
+        return {"rejects_path": self.rejects_path} if self.rejects_path else {}
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Import all rows; returns the counts."""
+        from airflow_provider_mail._task.import_checkpoint import import_memory
+        from airflow_provider_mail._task.rejected_rows import RejectSpool
+        from airflow_provider_mail.api.flows.import_contacts import Progress
+
+        self._mode()
+        import_id = task_instance_name(context, MOST_IMPORT_ID)
+        progress = Progress()
+        memory = import_memory(context, self.log)
+        with self.mail_errors(), RejectSpool() as spool:
+            sandbox = self.sandbox_mode or self.hook.config.sandbox
+            try:
+                with self.source(context) as source:
+                    self._import(source, spool, progress, memory if self.resume else None)
+            except BaseException:
+                self._rescue_rejects(spool, import_id)
+                raise
+            self.keep_rejects(spool, import_id)
+        self._judge(progress, spool, sandbox)
+        if memory is not None:
+            # Whoever clears a task that has done its work wants it done again.
+            memory.forget()
+        return self._result(progress, sandbox) if progress.read else self._nothing(sandbox)
+
+    def _import(self, source: Source, spool: RejectSpool, progress: Progress, memory: ImportMemory | None) -> None:
+        from airflow_provider_mail._task.progress import ProgressLog
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+        from airflow_provider_mail.api.flows.import_contacts import import_contacts
+
+        self._interrupt = Interrupt()
+        places, plan = self._plan(source.columns)
+        if memory is not None:
+            memory.begin(plan, self.hook.config)
+        try:
+            import_contacts(
+                self.hook.get_conn(),
+                _pick(source.batches, places, len(source.columns)),
+                plan,
+                on_reject=spool.add,
+                on_progress=ProgressLog(self.log, source.total),
+                progress=progress,
+                memory=memory,
+                interrupt=self._interrupt,
+            )
+        except BaseException:
+            self.log.error(
+                "Import ended early: %s rows read, %s accepted, %s set aside. A further try %s.",
+                *(progress.read, progress.accepted, progress.rejected),
+                "imports everything" if memory is None else "goes on behind what was accepted",
+            )
+            raise
+        finally:
+            if memory is not None:
+                # Also when all is accepted: what remains to be done may fail.
+                memory.save()
+
+    def on_kill(self) -> None:
+        """Let the import end: nothing more is sent, and what is under way gets two seconds."""
+        if self._interrupt is not None:
+            self._interrupt.stop()
+
+    def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
+        """Store what an import that failed had set aside; its own error is the one that counts."""
+        if not spool.count:
+            return
+        try:
+            self.keep_rejects(spool, import_id)
+        except Exception:
+            self.log.exception("%s rows had been set aside and could not be kept", spool.count)
+
+    def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
+        """Which positions of a row are sent, and as what."""
+        from airflow_provider_mail.api.contacts import check_mapping
+        from airflow_provider_mail.api.flows.import_contacts import ImportPlan
+
+        mapping = self._mapping(columns)
+        twice = [column for column in mapping if columns.count(column) > 1]
+        if twice:
+            raise AirflowFailException(f"columns: the source has more than one {', '.join(map(repr, twice))}")
+        try:
+            check_mapping(list(mapping.values()))
+        except ValueError as error:
+            raise AirflowFailException(f"columns: {str(error).partition(': ')[2]}") from None
+        return [columns.index(column) for column in mapping], ImportPlan(
+            properties=tuple(mapping.values()),
+            update_mode=self._mode(),
+            list_name=self.list_name,
+            list_description=self.list_description,
+            chunk_size=self.chunk_size,
+            max_in_flight=self.max_in_flight,
+            null_value=self.null_value,
+            sandbox_mode=self.sandbox_mode or None,
+        )
+
+    def _mode(self) -> UpdateMode:
+        from airflow_provider_mail.api.contacts import UpdateMode
+
+        modes = {mode.name.lower(): mode for mode in UpdateMode}
+        if self.update_mode not in modes:
+            raise AirflowFailException(f"update_mode: {self.update_mode!r} is none of {', '.join(modes)}")
+        return modes[self.update_mode]
+
+    def _mapping(self, columns: Sequence[str]) -> Mapping[str, str]:
+        if self.columns is not None:
+            if not isinstance(self.columns, Mapping):
+                raise AirflowFailException(f"columns: a dictionary is needed, not {type(self.columns).__name__}")
+            unknown = [column for column in self.columns if column not in columns]
+            if unknown:
+                raise AirflowFailException(
+                    f"columns: the source has no {', '.join(map(repr, unknown))}; it has {', '.join(columns)}"
+                )
+            return self.columns
+        named = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns}
+        unmapped = [column for column, name in named.items() if name is None]
+        if unmapped:
+            raise AirflowFailException(
+                f"columns: which property do {', '.join(map(repr, unmapped))} belong to? Say it with "
+                'columns={"<column>": "<property>"}; columns left out there are not sent'
+            )
+        return {column: name for column, name in named.items() if name is not None}
+
+    def _nothing(self, sandbox: bool) -> dict[str, Any]:
+        if self.on_empty == "error":
+            raise AirflowFailException("there was no row to import (on_empty='skip' or 'continue' if that may be)")
+        if self.on_empty == "skip":
+            raise AirflowSkipException("there was no row to import")
+        from airflow_provider_mail.api.flows.import_contacts import Progress
+
+        return self._result(Progress(), sandbox)
+
+    def _judge(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
+        """Say what was done, and whether too much was set aside."""
+        if not progress.read:
+            return
+        earlier = f" ({progress.accepted_earlier} of them in earlier tries)" if progress.accepted_earlier else ""
+        self.log.info(
+            "Import done: %s rows read, %s accepted%s, %s set aside, in %s requests and %.1f s%s.",
+            *(progress.read, progress.accepted, earlier, progress.rejected, progress.requests, progress.seconds),
+            "; sandbox: nothing was changed" if sandbox else "",
+        )
+        if progress.remarks:
+            self.log.warning(
+                "The service accepted %s of the requests with a message (logged above): it may have left out rows.",
+                progress.remarks,
+            )
+        if not progress.rejected:
+            return
+        kept = ", ".join(self.reject_places().values())
+        told = f"{progress.rejected} of {progress.read} rows were set aside: {spool.summary()}. " + (
+            f"They are kept in {kept}" if kept else "Set rejects_path to keep them with all reasons"
+        )
+        if progress.rejected / progress.read > self.max_reject_fraction:
+            raise AirflowFailException(
+                f"{told}. That is more than max_reject_fraction={self.max_reject_fraction} allows; "
+                f"the other {progress.accepted} rows were accepted"
+            )
+        self.log.warning("%s", told)
+
+    def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
+        return {
+            "list_name": self.list_name,
+            "read": progress.read,
+            "accepted": progress.accepted,
+            "accepted_earlier": progress.accepted_earlier,
+            "rejected": progress.rejected,
+            "requests": progress.requests,
+            "remarks": progress.remarks,
+            "sandbox": sandbox,
+            **(self.reject_places() if progress.rejected else {}),
+        }
+
+
+def _pick(
+    batches: Iterable[Sequence[Sequence[Any]]], places: Sequence[int], width: int
+) -> Iterable[Sequence[Sequence[Any]]]:
+    """The mapped values of each row, in the mapping's order; rows are passed on as they are when that is all."""
+    if list(places) == list(range(width)):
+        return batches
+
+    def picked(row: Sequence[Any]) -> Sequence[Any]:
+        if len(row) == width:
+            return [row[place] for place in places]
+        # A width that the check sets aside, also when it happens to be that of what is picked.
+        return row if len(row) != len(places) else [*row, None]
+
+    return ([picked(row) for row in batch] for batch in batches)

@@ -1,0 +1,145 @@
+"""What the waits without a worker slot share, and what their outcome means to the task that waited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+    from airflow_provider_mail.api.flows.wait_campaign import Verdict
+
+
+class BaseWaitTrigger(BaseTrigger):
+    """Fires once: when what is waited for is there, when it will not come, or when the time is up.
+
+    Its arguments are stored unencrypted in Airflow's database: they hold a connection id and no secret. They stay the
+    same from version to version, so that waits survive an upgrade.
+
+    Its event is made by :func:`event_of` and read by :func:`mail_stats_of`.
+
+    :param mail_conn_id: the connection.
+    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
+    :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
+    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
+    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
+    """
+
+    watch: ClassVar[str]
+    """The module that makes the requests, and with it all that :meth:`waiting` imports."""
+
+    added: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
+    """Arguments that came after the first release, with their defaults: stored only when they are something else, so
+    that a triggerer that is not upgraded yet can load the trigger."""
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: str,
+        poke_interval: float,
+        end_time: float | None,
+        max_poll_errors: int,
+        poll_error_timeout: float,
+    ) -> None:
+        super().__init__()
+        self.mail_conn_id = mail_conn_id
+        self.poke_interval = poke_interval
+        self.end_time = end_time
+        self.max_poll_errors = max_poll_errors
+        self.poll_error_timeout = poll_error_timeout
+
+    @property
+    @abstractmethod
+    def awaited(self) -> str:
+        """The name of what is waited for."""
+
+    @abstractmethod
+    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+        """What is polled, and the part that this trigger has in it.
+
+        The task looked before it deferred, so a refusal is news and may pass.
+        """
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class path and the arguments."""
+        kind = type(self)
+        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
+        for name, default in self.added.items():
+            if arguments[name] == default:
+                del arguments[name]
+        return f"{kind.__module__}.{kind.__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait; yields exactly one event."""
+        # In a thread: importing what makes requests takes long enough to hold up every other trigger.
+        await asyncio.to_thread(import_module, self.watch)
+        yield TriggerEvent(event_of(self.mail_conn_id, self.awaited, await self._wait()))
+
+    async def _wait(self) -> Verdict:
+        from airflow_provider_mail._polling.shared_poller import joined
+        from airflow_provider_mail.api.flows.wait_campaign import Outcome, Verdict, status_line
+
+        watch, part = self.waiting()
+        async with joined(watch, self.mail_conn_id, self.poke_interval, part):
+            while True:
+                left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
+                try:
+                    async with asyncio.timeout(left):
+                        await part.changed.wait()
+                except TimeoutError:
+                    known = part.verdict.message if part.verdict else f"{self.awaited!r} was not polled"
+                    return Verdict(Outcome.TIMEOUT, f"the time is up: {known}")
+                part.changed.clear()
+                if part.error is not None:
+                    raise part.error
+                assert part.verdict is not None
+                self.log.info("%s", status_line(part.verdict, self.poke_interval, self.end_time))
+                if part.verdict.outcome is not Outcome.WAITING:
+                    return part.verdict
+
+
+def event_of(mail_conn_id: str, awaited: str, verdict: Verdict) -> dict[str, Any]:
+    """A wait's end as plain JSON: ``status``, ``mail_name``, ``message``, ``mail_stats``.
+
+    :param awaited: the name of what was waited for; it becomes ``mail_name``, whatever it is.
+    """
+    message, where = verdict.message, f"connection {mail_conn_id!r}"
+    if verdict.outcome in ("refused", "error") and where not in message:
+        message = f"{where}: {message}"
+    return {
+        "status": verdict.outcome.value,
+        "mail_name": awaited,
+        "message": message,
+        "mail_stats": verdict.mail_stats,
+    }
+
+
+def mail_stats_of(event: dict[str, Any] | None, *, time_up: type[AirflowException]) -> dict[str, Any]:
+    """What was waited for, such as the ``mailStats`` of a campaign that has gone out, from a trigger's event.
+
+    :param event: what the trigger yielded.
+    :param time_up: raised when the time was up.
+    :raises AirflowFailException: when the campaign failed or the service refused to say: a retry would not mend it.
+    :raises AirflowException: when the polls failed, or the event is none of the trigger's.
+    """
+    if not isinstance(event, dict) or not {"status", "message", "mail_stats"} <= event.keys():
+        raise AirflowException(f"not an event of a mail trigger: {event!r}")
+    status, message = event["status"], event["message"]
+    if status == "complete" and isinstance(event["mail_stats"], dict):
+        return event["mail_stats"]
+    if status in ("failed", "refused"):
+        raise AirflowFailException(message)
+    if status == "timeout":
+        raise time_up(message)
+    if status == "error":
+        raise AirflowException(message)
+    raise AirflowException(f"not an event of a mail trigger: {event!r}")

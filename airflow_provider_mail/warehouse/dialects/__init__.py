@@ -1,0 +1,1 @@
+"""How each database loads rows."""

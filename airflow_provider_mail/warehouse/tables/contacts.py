@@ -1,0 +1,69 @@
+"""The table of contacts, one row per list and contact (document, "Contact"). It holds personal data."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, text
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.contacts import Contact
+
+CONTACTS = Table(
+    comment="Contacts of lists, as the mail service has them; personal data",
+    key=("mail_conn_id", "team", "list_name", "id"),
+    columns=(
+        CONNECTION,
+        # Part of the key, so never null; the lengths are such that MySQL can index all four.
+        Column("team", text(150), "Team that the list belongs to; empty when neither task nor connection names one"),
+        Column("list_name", text(250), "Name of the list"),
+        Column("id", text(100), "Contact identifier"),
+        Column("email", TEXT, "Email address", nullable=True),
+        Column("name", TEXT, "Name of the contact; the service uses the email when none was supplied", nullable=True),
+        Column("phone_number", TEXT, "Phone number", nullable=True),
+        Column("email_bounced_flag", TEXT, "System property, as the service writes it", nullable=True),
+        Column("email_bounced_time", TEXT, "System property, as the service writes it", nullable=True),
+        Column("email_open_count", BIGINT, "System property; null where it is no whole number", nullable=True),
+        Column("properties", JSON, "All system and user-defined properties: text keys, text values"),
+        Column("create_date", TIMESTAMP, "When the contact was created", nullable=True),
+        Column("modify_time", TIMESTAMP, "When the contact was last changed", nullable=True),
+        Column("create_user_id", BIGINT, "Id of the creating user", nullable=True),
+        OBSERVED,
+    ),
+)
+
+
+def contact_row(
+    contact: Contact, *, mail_conn_id: str, team: str, list_name: str, observed_at: datetime.datetime
+) -> tuple[Any, ...]:
+    """A row of `CONTACTS`; `observed_at` is when the reading of the list began, with a zone."""
+    properties = contact.properties
+    return (
+        mail_conn_id,
+        team,
+        list_name,
+        contact.id,
+        contact.email,
+        contact.name,
+        contact.phone_number,
+        properties.get("email_bounced_flag"),
+        properties.get("email_bounced_time"),
+        _whole_number(properties.get("email_open_count")),
+        properties,
+        contact.create_date,
+        contact.modify_time,
+        contact.create_user_id,
+        observed_at,
+    )
+
+
+def list_part(team: str, list_name: str) -> str:
+    """What `mail_loads` calls a list: its name, behind that of its team and a slash unless the team is empty."""
+    names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
+    return "/".join(names)
+
+
+def _whole_number(value: str | None) -> int | None:
+    return int(value) if value and value.isdecimal() and len(value) <= 18 else None

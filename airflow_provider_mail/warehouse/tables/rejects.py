@@ -1,0 +1,38 @@
+"""The table of rows that an import set aside, with the reason of each."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, text
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.flows.validate_rows import Reject
+
+REJECTS = Table(
+    comment="Rows that a contact import set aside; personal data",
+    key=("import_id", "row_number", "field"),
+    columns=(
+        Column("import_id", text(250), "The import, the same in every try of a task"),
+        Column("row_number", BIGINT, "Place of the row in what was read, counting from 1"),
+        Column("field", text(250), "Property that cannot be valid; empty when the service refused the row"),
+        Column("reason", TEXT, "Why, in words"),
+        Column("row_json", JSON, "The values of the row, as they were read"),
+        Column("rejected_at", TIMESTAMP, "When the row was last set aside", observed=True),
+    ),
+)
+
+
+def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
+    """A row of `REJECTS`; values that JSON does not know (dates, decimals) are kept as text."""
+    values = [_plain(value) for value in reject.row]
+    return import_id, reject.row_number, reject.field, reject.reason, values, rejected_at
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    # Rows are set aside for just this: what no database takes as text must not keep the reason from being stored.
+    return str(value).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
