@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
 
-    from airflow_provider_mail._task.arguments import MailTask
+    from airflow_provider_mail._task.arguments import MailTaskMixin
 
 LINK_KEY = "mail_campaign_url"
 
@@ -52,7 +52,7 @@ class MailCampaignLink(BaseOperatorLink):
 
 
 def push_campaign_link(
-    task: MailTask, context: Context, mail_name: str, *, id: int | None = None, guid: str | None = None
+    task: MailTaskMixin, context: Context, mail_name: str, *, id: int | None = None, guid: str | None = None
 ) -> None:
     """Let the task link to its campaign, if the connection says where to.
 

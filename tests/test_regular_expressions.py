@@ -18,7 +18,7 @@ import pytest
 
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.notifications import _message
-from airflow_provider_mail.notifications._context import Occasion
+from airflow_provider_mail.notifications._context import NotificationContext
 from airflow_provider_mail.notifications._delivery import in_short
 from tests.support.env import ROOT
 
@@ -169,7 +169,9 @@ def test_what_the_notifier_reads_is_read_once(work: Any, piece: str) -> None:
 
 def test_an_error_of_one_word_makes_a_notification() -> None:
     started = time.thread_time()
-    occasion = Occasion.of({"exception": ValueError("w" * 100_000), "dag_run": {"dag_id": "d", "run_id": "r"}})
+    occasion = NotificationContext.of(
+        {"exception": ValueError("w" * 100_000), "dag_run": {"dag_id": "d", "run_id": "r"}}
+    )
     assert occasion.error.startswith("ValueError: ww")
     assert len(occasion.error) < 1000
     assert time.thread_time() - started < 10, "it took twenty-five"

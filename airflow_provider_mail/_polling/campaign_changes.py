@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from airflow_provider_mail._polling.shared_poller import Part, Watch
+from airflow_provider_mail._polling.shared_poller import PollSubscription, SharedPoller
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
@@ -77,7 +77,7 @@ class FinalCampaign:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Snapshot:
     """The final campaigns of one look by their keys.
 
     :param complete: whether none is missing.
@@ -90,39 +90,39 @@ class Listing:
 
 
 @dataclass(eq=False, kw_only=True)
-class EventPart(Part):
+class EventPart(PollSubscription):
     """One trigger's part: text that the names contain, by which the service filters; ``None`` for all."""
 
     text: str | None
-    looks: asyncio.Queue[tuple[Listing | MailError, float]] = field(default_factory=asyncio.Queue)
+    looks: asyncio.Queue[tuple[Snapshot | MailError, float]] = field(default_factory=asyncio.Queue)
     """The result of each poll, and its Unix time."""
 
-    def deliver(self, result: Listing | MailError, at: float, offset: float) -> None:
+    def deliver(self, result: Snapshot | MailError, at: float, offset: float) -> None:
         """Leave it to the trigger, which has to store what it reported after every poll."""
         self.looks.put_nowait((result, at + offset))
 
 
-class FinalWatch(Watch[EventPart]):
+class CompletedCampaignPoller(SharedPoller[EventPart]):
     """Reads final campaigns once for all who want the same text in their names."""
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         super().__init__(mail_conn_id, interval)
-        self._listings: dict[str | None, Listing] = {}
+        self._listings: dict[str | None, Snapshot] = {}
 
     async def look(
         self, client: AsyncMailClient, due: Collection[EventPart]
-    ) -> Mapping[EventPart, Listing | MailError]:
+    ) -> Mapping[EventPart, Snapshot | MailError]:
         """All that are final now, for each part."""
-        found: dict[EventPart, Listing | MailError] = {}
+        found: dict[EventPart, Snapshot | MailError] = {}
         for text in {part.text for part in due}:
             try:
-                look: Listing | MailError = await self._listing(client, text)
+                look: Snapshot | MailError = await self._listing(client, text)
             except MailError as error:
                 look = error
             found |= {part: look for part in due if part.text == text}
         return found
 
-    async def _listing(self, client: AsyncMailClient, text: str | None) -> Listing:
+    async def _listing(self, client: AsyncMailClient, text: str | None) -> Snapshot:
         request = GetCampaigns(mail_name=text, mail_status=list(FINAL), page_size=100)
         known, now = self._listings.get(text), time.monotonic()
         if known is not None and known.complete and now - known.read_at < REREAD_SECONDS:
@@ -138,7 +138,7 @@ class FinalWatch(Watch[EventPart]):
             # What was read is true all the same; the rest is read next time.
             log.info("%s", error)
             complete = False
-        self._listings[text] = Listing(campaigns, complete, now)
+        self._listings[text] = Snapshot(campaigns, complete, now)
         return self._listings[text]
 
 
@@ -147,7 +147,7 @@ def _final(records: Iterable[Campaign]) -> dict[str, FinalCampaign]:
     return {campaign.key: campaign for campaign in final}
 
 
-class News:
+class CampaignChangeDetector:
     """Tells what is news in look after look.
 
     At first that is what was sent since ``lookback`` and is not remembered. Once all have been read, it is whatever
@@ -168,7 +168,7 @@ class News:
         self.memory: Sequence[str] = sorted(remembered)
         """The keys of what need not be reported again, as plain JSON: only those that a first look would report."""
 
-    def judge(self, listing: Listing, at: float) -> list[FinalCampaign]:
+    def judge(self, listing: Snapshot, at: float) -> list[FinalCampaign]:
         """What is news in this look, after those before it, in the order of their send times.
 
         :param at: Unix time of the look.
@@ -191,7 +191,7 @@ class Store(Protocol):
     async def aset(self, key: str, value: Any) -> None: ...
 
 
-class Memory:
+class ReportedCampaigns:
     """What was reported, where Airflow lets it outlive the triggerer.
 
     :param store: ``None`` where there is none: nothing is kept.

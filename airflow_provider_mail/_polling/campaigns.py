@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
-from airflow_provider_mail.api.flows.wait_campaign import Look
+from airflow_provider_mail.api.flows.wait_campaign import PollResult
 
 LIST_FROM = 4
 """From so many waits on, listing what is being sent is cheaper than asking for each by name."""
@@ -28,7 +28,7 @@ class CampaignPart(WaitPart):
     mail_name: str
 
 
-class CampaignWatch(Watch[CampaignPart]):
+class CampaignWatch(SharedPoller[CampaignPart]):
     """Lists what is being sent, and asks by name for campaigns that are not (or no longer) in that list."""
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
@@ -36,20 +36,20 @@ class CampaignWatch(Watch[CampaignPart]):
         self._drafts: set[str] = set()
         """Names of those that showed as a draft, as scheduled campaigns may: they are listed as well."""
 
-    async def look(self, client: AsyncMailClient, due: Collection[CampaignPart]) -> Mapping[CampaignPart, Look]:
+    async def look(self, client: AsyncMailClient, due: Collection[CampaignPart]) -> Mapping[CampaignPart, PollResult]:
         """What each campaign shows."""
         names = {part.mail_name for part in due}
         listed = await self._listed(client, names)
         rest = [name for name in names if name not in listed]
         looks = await asyncio.gather(*(self._look(client, name) for name in rest))
-        found: dict[str, Look] = {**listed, **dict(zip(rest, looks, strict=True))}
+        found: dict[str, PollResult] = {**listed, **dict(zip(rest, looks, strict=True))}
         self._drafts &= {part.mail_name for part in self._parts} - names
         self._drafts |= {name for name, look in found.items() if _is_draft(look)}
         return {part: found[part.mail_name] for part in due}
 
-    async def _listed(self, client: AsyncMailClient, names: Collection[str]) -> dict[str, Look]:
+    async def _listed(self, client: AsyncMailClient, names: Collection[str]) -> dict[str, PollResult]:
         """Those that a list by status holds, as far as reading it is cheaper than asking for each."""
-        found: dict[str, Look] = {}
+        found: dict[str, PollResult] = {}
         if len(names) < LIST_FROM:
             return found
         drafts = len(self._drafts.intersection(names)) >= LIST_FROM
@@ -66,12 +66,12 @@ class CampaignWatch(Watch[CampaignPart]):
                         break
         return found
 
-    async def _look(self, client: AsyncMailClient, name: str) -> Look:
+    async def _look(self, client: AsyncMailClient, name: str) -> PollResult:
         try:
             return await client.run(find_campaign(name))
         except MailError as error:
             return error
 
 
-def _is_draft(look: Look) -> bool:
+def _is_draft(look: PollResult) -> bool:
     return isinstance(look, Campaign) and look.mail_status == MailStatus.DRAFT

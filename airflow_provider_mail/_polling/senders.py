@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.senders import Checks, GetSenders, checks_of, sender_in, verify_sender
@@ -19,7 +19,7 @@ class SenderPart(WaitPart):
     selector: str | None
 
 
-class SenderWatch(Watch[SenderPart]):
+class SenderWatch(SharedPoller[SenderPart]):
     """Reads all senders at once; has those checked that want it."""
 
     async def look(

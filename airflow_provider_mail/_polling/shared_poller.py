@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError
-from airflow_provider_mail.api.flows.wait_campaign import Outcome, StatusLog, Verdict
+from airflow_provider_mail.api.flows.wait_campaign import PollDecision, StatusLog, WaitStatus
 from airflow_provider_mail.hooks.mail import MailHook
 
 log = logging.getLogger(__name__)
@@ -33,13 +33,13 @@ LONGEST_SLEEP = 60.0
 RECONNECT_SECONDS = 60.0
 """While polls fail with temporary errors, the connection is read again so often: its host may have been changed."""
 
-Judge: TypeAlias = Callable[[Any, float, float], Verdict]
+Judge: TypeAlias = Callable[[Any, float, float], PollDecision]
 """What a poll's result means to a wait, after those before it: given the result, the Unix time of the poll, and the
 seconds by which the service's clock is ahead."""
 
 
 @dataclass(eq=False, kw_only=True)
-class Part(ABC):
+class PollSubscription(ABC):
     """One trigger's part in a shared poll.
 
     :param due: monotonic time before which it need not be polled.
@@ -57,14 +57,14 @@ class Part(ABC):
 
 
 @dataclass(eq=False, kw_only=True)
-class WaitPart(Part):
+class WaitPart(PollSubscription):
     """The part of a trigger that waits for something: judged here, the trigger wakes only for what concerns it.
 
     A thousand triggers that woke for every poll would cost more than the poll itself.
     """
 
     judge: Judge
-    verdict: Verdict | None = None
+    verdict: PollDecision | None = None
     """The last one."""
     error: Exception | None = None
     """A programming error in ``judge``, to be raised by the trigger."""
@@ -81,17 +81,17 @@ class WaitPart(Part):
             self.error, self.due = error, inf
             self.changed.set()
             return
-        waiting = verdict.outcome is Outcome.WAITING
+        waiting = verdict.outcome is WaitStatus.WAITING
         self.verdict = verdict
         self.due = time.monotonic() + verdict.pause if waiting else inf
         if not waiting or self._log.is_due(verdict, at):
             self.changed.set()
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=PollSubscription)
 
 
-class Watch(ABC, Generic[P]):
+class SharedPoller(ABC, Generic[P]):
     """Polls through one client. After errors it reads the connection again, which may have been fixed.
 
     :param interval: seconds from one poll to the next.
@@ -186,7 +186,7 @@ class Watch(ABC, Generic[P]):
 
 
 @asynccontextmanager
-async def joined(kind: type[Watch[P]], mail_conn_id: str, interval: float, part: P) -> AsyncIterator[None]:
+async def joined(kind: type[SharedPoller[P]], mail_conn_id: str, interval: float, part: P) -> AsyncIterator[None]:
     """Take part in the running loop's polls of a connection; those that concern the part are delivered to it.
 
     The poll is begun by the first to come and ended by the last to go.
@@ -210,4 +210,4 @@ async def joined(kind: type[Watch[P]], mail_conn_id: str, interval: float, part:
             await watch.end()
 
 
-_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Watch[Any]]] = WeakKeyDictionary()
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SharedPoller[Any]]] = WeakKeyDictionary()

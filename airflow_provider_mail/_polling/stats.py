@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
@@ -25,7 +25,7 @@ class StatsPart(WaitPart):
     days: Days
 
 
-class StatsWatch(Watch[StatsPart]):
+class StatsWatch(SharedPoller[StatsPart]):
     """Asks once for each stretch of days in which campaigns that are waited for were sent."""
 
     async def look(self, client: AsyncMailClient, due: Collection[StatsPart]) -> Mapping[StatsPart, StatsLook]:

@@ -23,7 +23,7 @@ RECONNECT_SECONDS = 60.0
 """While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
 
 
-class MailTask:
+class MailTaskMixin:
     """Mixin for operators, sensors and transfers."""
 
     mail_conn_id: str

@@ -24,7 +24,7 @@ from airflow_provider_mail.api.errors import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._task.state import Ledger
+    from airflow_provider_mail._task.state import TaskState
     from airflow_provider_mail.api.flows.batches import Chunk
     from airflow_provider_mail.hooks.mail import MailHook
 
@@ -105,7 +105,7 @@ class Mailing:
     def __init__(
         self,
         hook: MailHook,
-        ledger: Ledger,
+        ledger: TaskState,
         on_ambiguous: str,
         *,
         argument: str = "messages",

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALERTNESS = 0.5
+KILL_POLL_SECONDS = 0.5
 """Seconds from one thought of having been killed to the next: Airflow ends the process after five."""
 
 
-class CancelsOnKill:
+class CancelOnKillMixin:
     """Mixin of operators that cancel their campaign, if ``cancel_on_kill`` says so, when somebody ends the task.
 
     Airflow's word comes as a signal, in the middle of whatever is being done, and also when only the process is to end:
@@ -37,34 +37,34 @@ class CancelsOnKill:
         """Sleep until it is over or the task is killed; a signal alone does not wake a sleeper."""
         end = time.monotonic() + seconds
         while not self._killed and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, ALERTNESS))
+            time.sleep(min(left, KILL_POLL_SECONDS))
 
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
         """The same flow, ended between two steps when the task was ended: it must not go on to create anything."""
-        from airflow_provider_mail.api._core.exchange import Walk
+        from airflow_provider_mail.api._core.exchange import FlowRunner
         from airflow_provider_mail.api.errors import MailError
 
-        walk = Walk(flow)
+        walk = FlowRunner(flow)
         while walk.step is not None:
-            yield from self.heed_kill(mail_name, context)
+            yield from self.check_kill(mail_name, context)
             try:
                 answer = yield walk.step
             except MailError as error:
                 walk.fail(error)
             else:
                 walk.go_on(answer)
-        yield from self.heed_kill(mail_name, context)
+        yield from self.check_kill(mail_name, context)
         result: T = walk.result
         return result
 
-    def heed_kill(self, mail_name: str, context: Context) -> Flow[None]:
+    def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
         """Do what is to be done about a signal, if there was one."""
         if self._killed:
             self._killed = False
-            yield from self.end_if_ended(mail_name, context)
+            yield from self.cancel_if_task_ended(mail_name, context)
             self.log.warning("This process is to end, but not the task: campaign %r is not cancelled.", mail_name)
 
-    def end_if_ended(self, mail_name: str, context: Context) -> Flow[None]:
+    def cancel_if_task_ended(self, mail_name: str, context: Context) -> Flow[None]:
         """Cancel the campaign and end, if somebody has ended the task.
 
         :raises AirflowFailException: saying what came of it.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_provider_mail._task.state import Ledger, task_ledger
-from airflow_provider_mail.api.flows.create_campaign import Memory
+from airflow_provider_mail._task.state import TaskState, task_state
+from airflow_provider_mail.api.flows.create_campaign import CreationState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-LEDGER_KEY = "airflow_provider_mail.campaign"
+TASK_STATE_KEY = "airflow_provider_mail.campaign"
 
 VERSION = 2
 
@@ -22,7 +22,7 @@ NO_MEMORY = (
 log = logging.getLogger(__name__)
 
 
-class CampaignMemory(Memory):
+class StoredCreationState(CreationState):
     """In the task's ledger, so that a try that follows a crash knows what the earlier ones have done.
 
     It must not take an incomplete campaign for a whole one, and may take for its own what an earlier try has created.
@@ -32,7 +32,7 @@ class CampaignMemory(Memory):
     :param mail_name: the campaign's; what is remembered of another name does not count.
     """
 
-    def __init__(self, ledger: Ledger, mail_name: str) -> None:
+    def __init__(self, ledger: TaskState, mail_name: str) -> None:
         self._ledger = ledger
         self._mail_name = mail_name
         self.incomplete, self.attempted_at = _read(ledger.read(), mail_name)
@@ -90,9 +90,9 @@ class CampaignMemory(Memory):
             )
 
 
-def task_memory(context: Context, mail_name: str) -> CampaignMemory:
+def task_memory(context: Context, mail_name: str) -> StoredCreationState:
     """The memory of a task instance."""
-    return CampaignMemory(task_ledger(context, LEDGER_KEY), mail_name)
+    return StoredCreationState(task_state(context, TASK_STATE_KEY), mail_name)
 
 
 def _read(record: object, mail_name: str) -> tuple[bool, float | None]:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, forget_variables
+from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, clear_frames
 from airflow_provider_mail.version_compat import AirflowFailException
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class AirflowErrors(AbstractContextManager[None]):
         if error is None:
             return
         self._hide_addresses(error)
-        forget_variables(error)
+        clear_frames(error)
         if isinstance(error.__cause__, MailError):
             error.__cause__ = None  # its words are in the error's own
         if not isinstance(error, MailError):

@@ -69,8 +69,8 @@ class Accepted(BaseModel):
         return text
 
 
-class ImportMemory:
-    """Remembers in the task state store which chunks of an import were accepted; a ``Memory`` of the import.
+class StoredImportCheckpoint:
+    """Remembers in the task state store which chunks of an import were accepted; a ``ImportCheckpoint`` of the import.
 
     No failure of the store ends the import: it is logged, and at worst everything is sent once more.
 
@@ -219,10 +219,10 @@ class ImportMemory:
         self.save()
 
 
-def import_memory(context: Context, log: Any) -> ImportMemory | None:
+def import_memory(context: Context, log: Any) -> StoredImportCheckpoint | None:
     """The memory of the task instance's imports, where Airflow has a task state store (3.3)."""
     store = context.get("task_state_store")
-    return None if store is None else ImportMemory(store, log)
+    return None if store is None else StoredImportCheckpoint(store, log)
 
 
 def _packed(digests: Mapping[int, bytes]) -> str:

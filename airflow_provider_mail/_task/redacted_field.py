@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Hidden:
+class RedactedValue:
     """Keeps a value out of Airflow's sight: what it stores and shows of it is how much there is, not what.
 
     :param value: what is hidden.
@@ -24,7 +24,7 @@ class Hidden:
 
 
 class HiddenField:
-    """A template field that is :class:`Hidden` as soon as Airflow has rendered it.
+    """A template field that is :class:`RedactedValue` as soon as Airflow has rendered it.
 
     Airflow stores rendered fields and shows them in its UI, where addresses do not belong. A function is hidden from
     the beginning: Airflow would call it while rendering (3.3), or write down its place in memory, another one in every
@@ -41,16 +41,16 @@ class HiddenField:
         # It is set for the first time by the initialiser, then by the rendering.
         rendered = self._name in operator.__dict__
         hide = rendered or callable(value) or isinstance(value, Iterator)
-        operator.__dict__[self._name] = Hidden(value) if hide and not isinstance(value, Hidden) else value
+        operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
 
 
-def revealed(operator: Any, value: Any, context: Any) -> Any:
+def unwrap(operator: Any, value: Any, context: Any) -> Any:
     """What a hidden field holds.
 
     :param operator: whose field it is.
     :param value: the field's.
     """
-    if isinstance(value, Hidden):
+    if isinstance(value, RedactedValue):
         value = value.value
     # Airflow 3.0 leaves a field as it was whose rendering is empty.
     return operator.render_template(value, context) if hasattr(value, "resolve") else value

@@ -18,7 +18,7 @@ PAUSES = (5.0, 10.0, 15.0)
 """Seconds between the attempts to write, on top of Airflow's own: an API server that is restarted is soon back."""
 
 
-class Ledger(Protocol):
+class TaskState(Protocol):
     """A record that outlives a try."""
 
     durable: bool
@@ -31,7 +31,7 @@ class Ledger(Protocol):
         """Replace it; when this returns, it is kept."""
 
 
-class StateStoreLedger:
+class StoredTaskState:
     """In Airflow's task state store: survives retries, a killed worker, and a cleared task.
 
     A write fails in a process whose try has been given up by Airflow and followed by another: whoever writes before
@@ -69,7 +69,7 @@ class StateStoreLedger:
                 return
 
 
-class ForgetfulLedger:
+class NullTaskState:
     """Where Airflow has no task state store (below 3.3): keeps nothing."""
 
     durable = False
@@ -82,10 +82,10 @@ class ForgetfulLedger:
         """Forget it."""
 
 
-def task_ledger(context: Context, key: str) -> Ledger:
+def task_state(context: Context, key: str) -> TaskState:
     """The task instance's record of that name.
 
     :param key: a name of our own; renaming it makes running tasks forget.
     """
     store = context.get("task_state_store")
-    return ForgetfulLedger() if store is None else StateStoreLedger(store, key)
+    return NullTaskState() if store is None else StoredTaskState(store, key)

@@ -209,7 +209,7 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/campaign/mail/delete"
     effect = Effect.DELETE
-    looks_prove: ClassVar[bool] = True
+    lookup_is_authoritative: ClassVar[bool] = True
 
     mail_name: MailName
 

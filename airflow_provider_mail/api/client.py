@@ -14,15 +14,15 @@ from typing import Any, Generic, Self, TypeVar
 import httpx
 
 from airflow_provider_mail.api._core import interrupt
-from airflow_provider_mail.api._core.exchange import Call, Exchange, Steps, Walk, transport_error
+from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner, Steps, transport_error
 from airflow_provider_mail.api._core.list_file import ListFile
-from airflow_provider_mail.api._core.log_redaction import quietly
+from airflow_provider_mail.api._core.log_redaction import redact_http_logs
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
-from airflow_provider_mail.api._core.responses import Answer, Collector
+from airflow_provider_mail.api._core.responses import Answer, BodyReader
 from airflow_provider_mail.api._core.transport import async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailError, forgetting
+from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
@@ -97,8 +97,8 @@ class MailClient(_Client[httpx.Client]):
 
     def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
         self._enter_process()
-        with forgetting():
-            walk = Walk(steps)
+        with clear_traceback_frames():
+            walk = FlowRunner(steps)
             while walk.step is not None:
                 try:
                     result = self._perform(walk.step)
@@ -121,14 +121,14 @@ class MailClient(_Client[httpx.Client]):
         transmission = self._exchange.transmission(call)
         try:
             with (
-                quietly(),
+                redact_http_logs(),
                 transmission,
                 self._http.stream(
                     call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
                 ) as response,
             ):
                 transmission.check_response(response.status_code)
-                collector = Collector(call.operation, self.config, response.status_code, response.headers, call.into)
+                collector = BodyReader(call.operation, self.config, response.status_code, response.headers, call.into)
                 for piece in response.iter_raw():
                     collector.feed(piece)
                 return collector.answer()
@@ -186,8 +186,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
 
     async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
         self._enter_process()
-        with forgetting():
-            walk = Walk(steps)
+        with clear_traceback_frames():
+            walk = FlowRunner(steps)
             while walk.step is not None:
                 try:
                     result = await self._perform(walk.step)
@@ -207,12 +207,12 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     async def _fetch(self, call: Call) -> Answer:
         transmission = self._exchange.transmission(call)
         try:
-            with quietly(), transmission:
+            with redact_http_logs(), transmission:
                 async with self._http.stream(
                     call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
                 ) as response:
                     transmission.check_response(response.status_code)
-                    collector = Collector(call.operation, self.config, response.status_code, response.headers)
+                    collector = BodyReader(call.operation, self.config, response.status_code, response.headers)
                     async for piece in response.aiter_raw():
                         collector.feed(piece)
                     return collector.answer()

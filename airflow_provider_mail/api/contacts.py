@@ -177,7 +177,7 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
     effect = Effect.DELETE
 
     # Contacts are not listed but asked for one by one, and what is answered for an unknown address is not shown.
-    looks_prove: ClassVar[bool] = False
+    lookup_is_authoritative: ClassVar[bool] = False
 
     email: Text
 

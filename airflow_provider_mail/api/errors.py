@@ -202,7 +202,7 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
             waiting += [link.__cause__, link.__context__]
 
 
-def forget_variables(error: BaseException) -> None:
+def clear_frames(error: BaseException) -> None:
     """Empty the frames of an error's traceback that have ended, and of those that led to it.
 
     They hold credentials, requests and rows, and there is who shows them: Airflow 3.0 on its console, later ones in
@@ -213,10 +213,10 @@ def forget_variables(error: BaseException) -> None:
 
 
 @contextmanager
-def forgetting() -> Iterator[None]:
+def clear_traceback_frames() -> Iterator[None]:
     """Let no :class:`MailError` leave with variables in the frames that it has passed."""
     try:
         yield
     except MailError as error:
-        forget_variables(error)
+        clear_frames(error)
         raise

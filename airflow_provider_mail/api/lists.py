@@ -91,7 +91,7 @@ class DeleteList(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/lists/delete"
     effect = Effect.DELETE
-    looks_prove: ClassVar[bool] = True
+    lookup_is_authoritative: ClassVar[bool] = True
 
     list_name: Text
 

@@ -85,7 +85,7 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/verified_senders/delete"
     effect = Effect.DELETE
-    looks_prove: ClassVar[bool] = True
+    lookup_is_authoritative: ClassVar[bool] = True
 
     sender_email: Text
 

@@ -81,7 +81,7 @@ class DeleteTemplate(MailRequest[MailResponse]):
 
     path = "/v5/campaign/mail/template/delete"
     effect = Effect.DELETE
-    looks_prove: ClassVar[bool] = True
+    lookup_is_authoritative: ClassVar[bool] = True
 
     template_name: TemplateName
 

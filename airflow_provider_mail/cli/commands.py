@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, Outcome, StatusLog
+from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, StatusLog, WaitStatus
 from airflow_provider_mail.hooks.mail import MailHook
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.flows.wait_campaign import Look
+    from airflow_provider_mail.api.flows.wait_campaign import PollResult
 
 Command = Callable[[Namespace], None]
 
@@ -146,15 +146,15 @@ def _watched(hook: MailHook, mail_name: str, interval: float) -> Campaign:
         verdict = wait.judge(look, time.time(), hook.get_conn().service_clock.offset)
         if status_log.is_due(verdict, time.time()):
             print(f"{time.strftime('%H:%M:%S')}  {verdict.message}", file=sys.stderr, flush=True)
-        if verdict.outcome is Outcome.COMPLETE:
+        if verdict.outcome is WaitStatus.COMPLETE:
             assert isinstance(look, Campaign)
             return look
-        if verdict.outcome is not Outcome.WAITING:
+        if verdict.outcome is not WaitStatus.WAITING:
             raise SystemExit(1)
         time.sleep(interval)
 
 
-def _look(hook: MailHook, mail_name: str) -> Look:
+def _look(hook: MailHook, mail_name: str) -> PollResult:
     try:
         return hook.find_campaign(mail_name)
     except MailError as error:

@@ -35,7 +35,7 @@ PAGE = """<!doctype html>
 
 MOST_ERROR_CHARACTERS = 200
 
-ALERTNESS = 0.2
+KILL_POLL_SECONDS = 0.2
 """Seconds from one look to the next whether the browser has come."""
 
 Redirect = Mapping[str, str]
@@ -224,7 +224,7 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
         print(f"Waiting {seconds:.0f} s for the browser to come back to {target.netloc} ...", flush=True)
         end = time.monotonic() + seconds
         while not came and (left := end - time.monotonic()) > 0:
-            server.timeout = min(left, ALERTNESS)
+            server.timeout = min(left, KILL_POLL_SECONDS)
             server.handle_request()
     if not came:
         raise MailConfigError(f"the browser did not come back within {seconds:.0f} s; start anew, or give --paste")

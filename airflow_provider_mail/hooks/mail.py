@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.api.errors import forgetting
+from airflow_provider_mail.api.errors import clear_traceback_frames
 from airflow_provider_mail.hooks.connection import (
     CONN_TYPE,
     FIELDS,
@@ -91,14 +91,14 @@ class MailHook(BaseHook):
     @cached_property
     def team_name(self) -> str | None:
         """The team that the connection says its key belongs to."""
-        with forgetting():
+        with clear_traceback_frames():
             name = fields_of(self._connection).get("team_name")
         return None if name is None else str(name)
 
     @cached_property
     def campaign_url_template(self) -> str:
         """The connection's ``campaign_url``; empty where there is none."""
-        with forgetting():
+        with clear_traceback_frames():
             return str(fields_of(self._connection).get("campaign_url") or "")
 
     @cached_property
@@ -109,7 +109,7 @@ class MailHook(BaseHook):
         """
         from airflow_provider_mail.api._core.advice import clear_text_warning
 
-        with forgetting():
+        with clear_traceback_frames():
             config = client_config(self._connection)
         if config.auth_type == "oauth" and (ending := token_ending(self._connection)):
             self.log.warning("connection %r: %s", self.mail_conn_id, ending)

@@ -39,7 +39,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class NotificationContext:
     """One reason to write.
 
     :param map_index: -1 for a task that is not mapped.
@@ -72,7 +72,7 @@ class Occasion:
     decision_url: str | None = None
 
     @classmethod
-    def of(cls, context: Mapping[str, Any]) -> Occasion:
+    def of(cls, context: Mapping[str, Any]) -> NotificationContext:
         """What a context of Airflow's tells."""
         from airflow_provider_mail.version_compat import conf
 

@@ -15,7 +15,7 @@ from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailError, MailServiceError
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications._message import Letter
+from airflow_provider_mail.notifications._message import OutgoingMessage
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ MOST_READ = 10_000
 """Characters of an error that are looked through for addresses; what is shown lies well within."""
 
 
-class HurriedHook(MailHook):
+class DeadlineMailHook(MailHook):
     """A hook whose client gives up early.
 
     :param seconds: from when on nobody waits any more.
@@ -48,7 +48,7 @@ class HurriedHook(MailHook):
         return config.model_copy(update={"timeout": min(config.timeout, half), "retry": rule})
 
 
-def send(hook: HurriedHook, letter: Letter) -> str:
+def send(hook: DeadlineMailHook, letter: OutgoingMessage) -> str:
     """Send it and say so in words that may be logged.
 
     :raises MailAmbiguousSendError: when the time is over, or the answer was lost: the letter may be on its way.
@@ -78,7 +78,7 @@ def send(hook: HurriedHook, letter: Letter) -> str:
     return _told(hook, letter)
 
 
-async def send_async(hook: HurriedHook, letter: Letter) -> str:
+async def send_async(hook: DeadlineMailHook, letter: OutgoingMessage) -> str:
     """The same inside an event loop."""
     try:
         async with asyncio.timeout(hook.seconds), await hook.get_async_conn() as client:
@@ -99,7 +99,7 @@ def never_raising(mail_conn_id: str | None) -> Iterator[None]:
         log.error("Mail: not sent (connection %r): %s", mail_conn_id, in_short(error))
 
 
-def warn_of_left_out(letter: Letter) -> None:
+def warn_of_left_out(letter: OutgoingMessage) -> None:
     """Say whom nobody can write to."""
     if letter.left_out:
         log.warning("Mail: left out: %s", "; ".join(letter.left_out))
@@ -114,14 +114,14 @@ def in_short(error: Exception) -> str:
     return without_addresses(" ".join(text[:MOST_READ].split()))[:MOST_CHARACTERS]
 
 
-def _told(hook: MailHook, letter: Letter) -> str:
+def _told(hook: MailHook, letter: OutgoingMessage) -> str:
     people = "1 recipient" if letter.people == 1 else f"{letter.people} recipients"
     if hook.config.sandbox:
         return f"Mail: sandbox: the service checked what would go to {people}; nothing was sent."
     return f"Mail: accepted for {people}, uniqueMsgID {letter.request.unique_msg_id}."
 
 
-def _too_late(hook: HurriedHook, letter: Letter) -> MailAmbiguousSendError:
+def _too_late(hook: DeadlineMailHook, letter: OutgoingMessage) -> MailAmbiguousSendError:
     return MailAmbiguousSendError(
         f"{letter.request.path}: no answer within {hook.seconds:g} s: given up, uniqueMsgID "
         f"{letter.request.unique_msg_id}",

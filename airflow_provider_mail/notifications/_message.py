@@ -26,7 +26,7 @@ from airflow_provider_mail.api.transactional import Delivery, MessageVersion, Re
 
 People = str | Iterable[str] | None
 
-NOBODY = "airflow@airflow"
+AIRFLOW_DEFAULT_SENDER = "airflow@airflow"
 """What Airflow takes for a sender when none is configured."""
 
 MOST_PER_VERSION = 20
@@ -38,7 +38,7 @@ MOST_READ = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class OutgoingMessage:
     """A request and what may be logged of it.
 
     :param people: how many are written to.
@@ -63,7 +63,7 @@ def write(
     category: str | None = None,
     files: str | Sequence[str] | None = None,
     occasion: str | None = None,
-) -> Letter:
+) -> OutgoingMessage:
     """The letter that says this; everybody gets it once, also who is named twice.
 
     :param to: addresses, plain or ``Name <address>``: a list, or text with commas or semicolons in between.
@@ -98,7 +98,7 @@ def write(
         request: Delivery = SendMail(**shared, to=people["to"][0])
     else:
         request = SendBatch(**shared, message_versions=_versions(**people))
-    return Letter(request, sum(map(len, people.values())), left_out)
+    return OutgoingMessage(request, sum(map(len, people.values())), left_out)
 
 
 def _without_tags(text: str, instead: str) -> str:
@@ -167,7 +167,7 @@ def _sender(given: str | None) -> tuple[str, str | None]:
 
     for text in (given, conf.get("email", "from_email", fallback=None)):
         address, name = _parts(text or "")
-        if address and address != NOBODY:
+        if address and address != AIRFLOW_DEFAULT_SENDER:
             return address, name
     raise MailConfigError(
         "there is no sender: set [email] from_email (AIRFLOW__EMAIL__FROM_EMAIL) to a sender of the account, for "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from html import escape
 
-from airflow_provider_mail.notifications._context import Kind, Occasion
+from airflow_provider_mail.notifications._context import Kind, NotificationContext
 
 _RED, _AMBER, _GREEN, _BLUE, _GREY = "#b3261e", "#8a5a00", "#1b6e3c", "#1257a6", "#4a5560"
 
@@ -29,7 +29,7 @@ _WRAP = "overflow-wrap:anywhere;word-break:break-word"
 _MOST_QUESTION_CHARACTERS = 2000
 
 
-def subject_of(occasion: Occasion) -> str:
+def subject_of(occasion: NotificationContext) -> str:
     """What happened, and to what."""
     if occasion.question:
         return f"Decision needed: {occasion.question[0]}"
@@ -38,7 +38,7 @@ def subject_of(occasion: Occasion) -> str:
     return f"{headline}: {occasion.name or 'Airflow'}{tries}"
 
 
-def page_of(occasion: Occasion, *, instance: str | None = None) -> str:
+def render_html(occasion: NotificationContext, *, instance: str | None = None) -> str:
     """The whole HTML.
 
     :param instance: the name of this Airflow.
@@ -77,7 +77,7 @@ def _block(text: str, style: str, *, at_dots: bool = False) -> str:
     return f'<div style="{style}">{escape(text).replace(".", ".<wbr>" if at_dots else ".")}</div>'
 
 
-def _table(occasion: Occasion) -> str:
+def _table(occasion: NotificationContext) -> str:
     index = f" [{occasion.map_index}]" if occasion.map_index >= 0 else ""
     rows = {
         "DAG": occasion.dag_id,
@@ -97,7 +97,7 @@ def _table(occasion: Occasion) -> str:
     return f'<table role="presentation" style="border-collapse:collapse;margin:0 0 16px">{cells}</table>'
 
 
-def _links(occasion: Occasion, colour: str) -> list[str]:
+def _links(occasion: NotificationContext, colour: str) -> list[str]:
     """Large enough for a thumb; the first one stands out."""
     links = [
         ("Decide", occasion.decision_url),
@@ -112,7 +112,7 @@ def _links(occasion: Occasion, colour: str) -> list[str]:
     ]
 
 
-def _tries(occasion: Occasion) -> str:
+def _tries(occasion: NotificationContext) -> str:
     return f"{occasion.try_number} of {occasion.tries}" if occasion.tries else str(occasion.try_number)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from airflow_provider_mail.notifications._message import Letter
+    from airflow_provider_mail.notifications._message import OutgoingMessage
 
 
 log = logging.getLogger(__name__)
@@ -105,17 +105,17 @@ class MailNotifier(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Write the mail; returns when it is accepted, refused, or ``timeout`` is over."""
-        from airflow_provider_mail.notifications._delivery import HurriedHook, never_raising, send
+        from airflow_provider_mail.notifications._delivery import DeadlineMailHook, never_raising, send
 
         with never_raising(self.mail_conn_id):
-            log.info(send(HurriedHook(self.mail_conn_id, self.timeout), self._letter(context)))
+            log.info(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._letter(context)))
 
     async def async_notify(self, context: Context) -> None:
         """The same inside an event loop."""
         # The first import in a process takes longer than the triggerer's loop may be held up.
         delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._delivery")
         with delivery.never_raising(self.mail_conn_id):
-            hook = delivery.HurriedHook(self.mail_conn_id, self.timeout)
+            hook = delivery.DeadlineMailHook(self.mail_conn_id, self.timeout)
             log.info(await delivery.send_async(hook, self._letter(context)))
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
@@ -140,20 +140,20 @@ class MailNotifier(BaseNotifier):
                 log.error("Mail: %s cannot be rendered: %s", name, in_short(error))
                 setattr(self, name, None)
 
-    def _letter(self, context: Mapping[str, Any]) -> Letter:
-        from airflow_provider_mail.notifications._context import Occasion
+    def _letter(self, context: Mapping[str, Any]) -> OutgoingMessage:
+        from airflow_provider_mail.notifications._context import NotificationContext
         from airflow_provider_mail.notifications._delivery import warn_of_left_out
         from airflow_provider_mail.notifications._message import write
-        from airflow_provider_mail.notifications._page import page_of, subject_of
+        from airflow_provider_mail.notifications._page import render_html, subject_of
         from airflow_provider_mail.version_compat import conf
 
-        occasion = Occasion.of(context)
+        occasion = NotificationContext.of(context)
         letter = write(
             to=self.to,
             cc=self.cc,
             bcc=self.bcc,
             subject=self.subject or subject_of(occasion),
-            content=self.content or page_of(occasion, instance=conf.get("api", "instance_name", fallback=None)),
+            content=self.content or render_html(occasion, instance=conf.get("api", "instance_name", fallback=None)),
             sender=self.sender_mail,
             sender_name=self.sender_name,
             reply_to=self.reply_to,

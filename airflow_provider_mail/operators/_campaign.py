@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags, task_instance_name
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, task_instance_name
 from airflow_provider_mail._task.content_file import from_file
-from airflow_provider_mail._task.redacted_field import revealed
+from airflow_provider_mail._task.redacted_field import unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_NAME_BYTES = 200
 
 
-class BaseCampaignOperator(MailTask, BaseOperator):
+class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     """Knows all of a campaign that the service needs to create it (document, ``/v5/campaign/mail/sends``).
 
     :param mail_conn_id: the connection.
@@ -163,7 +163,7 @@ class BaseCampaignOperator(MailTask, BaseOperator):
         unknown = set(self.ignore_differences) - given.keys()
         if unknown:
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(sorted(unknown))}")
-        return CreateCampaign(**{name: revealed(self, value, context) for name, value in given.items()})
+        return CreateCampaign(**{name: unwrap(self, value, context) for name, value in given.items()})
 
     def not_older_than(self, context: Context) -> datetime | None:
         """The moment before which a campaign of that name is not this run's; ``None`` if any may be adopted."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags, check_number, task_instance_name
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, check_number, task_instance_name
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.import_checkpoint import ImportMemory
+    from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.rejected_rows import RejectSpool
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api.contacts import UpdateMode
@@ -41,7 +41,7 @@ class Source(NamedTuple):
     total: int | None
 
 
-class BaseContactImportOperator(MailTask, BaseOperator):
+class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     """What all imports of contacts share; a subclass says where the rows come from.
 
     Rows stream through checks into several requests at once, in flat memory. Rows that cannot be valid are set aside
@@ -161,7 +161,9 @@ class BaseContactImportOperator(MailTask, BaseOperator):
             memory.forget()
         return self._result(progress, sandbox) if progress.read else self._nothing(sandbox)
 
-    def _import(self, source: Source, spool: RejectSpool, progress: Progress, memory: ImportMemory | None) -> None:
+    def _import(
+        self, source: Source, spool: RejectSpool, progress: Progress, memory: StoredImportCheckpoint | None
+    ) -> None:
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts

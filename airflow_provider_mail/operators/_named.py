@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api._core.requests import Flow
-    from airflow_provider_mail.api.flows.ensure import Creates, Deletes
+    from airflow_provider_mail.api.flows.ensure import Creatable, Deletable
 
 
-class BaseNamedOperator(MailTask, BaseOperator):
+class BaseNamedOperator(MailTaskMixin, BaseOperator):
     """Creates or deletes one thing.
 
     :param mail_conn_id: the connection.
@@ -62,10 +62,10 @@ class BaseCreateOperator(BaseNamedOperator):
     """
 
     @abstractmethod
-    def creation(self, context: Context) -> Creates:
+    def creation(self, context: Context) -> Creatable:
         """The request."""
 
-    def replacement(self) -> Deletes | None:
+    def replacement(self) -> Deletable | None:
         """The request that deletes one that exists and differs, where that is wanted."""
         return None
 
@@ -111,7 +111,7 @@ class BaseDeleteOperator(BaseRemoveOperator):
     done = "deleted"
 
     @abstractmethod
-    def deletion(self, context: Context) -> Deletes:
+    def deletion(self, context: Context) -> Deletable:
         """The request."""
 
     def removal(self, context: Context) -> Flow[bool]:

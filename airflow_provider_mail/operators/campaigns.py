@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_mail._task.arguments import check_flags, check_number
-from airflow_provider_mail._task.cancel_on_kill import CancelsOnKill
+from airflow_provider_mail._task.cancel_on_kill import CancelOnKillMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ON_INCOMPLETE = ("cancel", "keep", "fail")
 
 
-class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
+class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
     """Creates a campaign to contact lists, exactly once however often the task is tried.
 
     ``mailName`` is unique within a team and known before the first request. Every try looks for it first: a campaign
@@ -139,12 +139,12 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.creation_state import NO_MEMORY, CampaignMemory, task_memory
+        from airflow_provider_mail._task.creation_state import NO_MEMORY, StoredCreationState, task_memory
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.create_campaign import Memory, create_campaign
+        from airflow_provider_mail.api.flows.create_campaign import CreationState, create_campaign
 
         # In the sandbox nothing is created, so there is nothing to remember.
-        memory = Memory() if sandbox else task_memory(context, request.mail_name)
+        memory = CreationState() if sandbox else task_memory(context, request.mail_name)
         creating = create_campaign(
             request,
             ignore=self.ignore_differences,
@@ -157,7 +157,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         try:
             return self.hook.run(self.unless_killed(creating, request.mail_name, context))
         except MailError as error:
-            forgetful = isinstance(memory, CampaignMemory) and not memory.durable
+            forgetful = isinstance(memory, StoredCreationState) and not memory.durable
             if forgetful and memory.incomplete and error.temporary and error.operation != request.path:
                 raise AirflowFailException(
                     f"creating campaign {request.mail_name!r} was answered with code 500, and then it could not be "
@@ -179,7 +179,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
         """Poll until it is over, or once and then let the triggerer poll."""
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, Outcome, StatusLog, status_line
+        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, StatusLog, WaitStatus, status_line
         from airflow_provider_mail.triggers._base import event_of, mail_stats_of
 
         mail_name, send_date = request.mail_name, request.send_date
@@ -201,7 +201,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
             verdict = wait.judge(look, now, self.clock_offset)
             if status_log.is_due(verdict, now):
                 self.log.info("%s", status_line(verdict, self.poke_interval, end_time))
-            if verdict.outcome is not Outcome.WAITING:
+            if verdict.outcome is not WaitStatus.WAITING:
                 event = event_of(self.mail_conn_id, mail_name, verdict)
                 return mail_stats_of(event, time_up=AirflowException)
             if self.deferrable:
@@ -214,7 +214,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
             # A worker slot is held anyway: only failed polls are repeated more slowly.
             pause = verdict.pause if isinstance(look, MailError) else 0.0
             self.rest(min(max(self.poke_interval, pause), left))
-            self.hook.run(self.heed_kill(mail_name, context))
+            self.hook.run(self.check_kill(mail_name, context))
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
@@ -222,7 +222,7 @@ class MailCreateCampaignOperator(CancelsOnKill, BaseCampaignOperator):
 
         if self.cancel_on_kill:
             # Airflow tells a process that its task was ended only after a while, and it may be gone by then.
-            self.hook.run(self.end_if_ended(mail_name, context))
+            self.hook.run(self.cancel_if_task_ended(mail_name, context))
             if not AIRFLOW_V_3_3_PLUS:
                 self.log.warning(
                     "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags
-from airflow_provider_mail._task.redacted_field import HiddenField, revealed
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags
+from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -66,7 +66,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         yield Source(names, batches(in_order, self.chunk_size), total)
 
     def _rows(self, context: Context) -> Rows:
-        rows = revealed(self, self.contacts, context)
+        rows = unwrap(self, self.contacts, context)
         if callable(rows):
             rows = rows()
         if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
@@ -109,7 +109,7 @@ def _mixed(number: int, row: Any) -> AirflowFailException:
     )
 
 
-class MailUpsertContactOperator(MailTask, BaseOperator):
+class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     """Creates or updates one contact. (Many: ``MailImportContactsOperator``, one request for thousands.)
 
     Returns ``sandbox``; the contact stays out of Airflow's sight.
@@ -159,9 +159,9 @@ class MailUpsertContactOperator(MailTask, BaseOperator):
         from airflow_provider_mail.api.contacts import UpsertContact
 
         fields: dict[str, Any] = {
-            "email": revealed(self, self.contact_email, context) or None,
-            "phone_number": revealed(self, self.phone_number, context) or None,
-            "name": revealed(self, self.name, context) or None,
+            "email": unwrap(self, self.contact_email, context) or None,
+            "phone_number": unwrap(self, self.phone_number, context) or None,
+            "name": unwrap(self, self.name, context) or None,
             "list_name": self.list_name or None,
             "sandbox_mode": self.sandbox_mode or None,
         }
@@ -201,7 +201,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     def deletion(self, context: Context) -> DeleteContact:
         from airflow_provider_mail.api.contacts import DeleteContact
 
-        return DeleteContact(email=revealed(self, self.contact_email, context), sandbox_mode=self.sandbox_mode or None)
+        return DeleteContact(email=unwrap(self, self.contact_email, context), sandbox_mode=self.sandbox_mode or None)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete the contact, and ask for it afterwards."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail._task.arguments import check_number
-from airflow_provider_mail._task.redacted_field import revealed
+from airflow_provider_mail._task.redacted_field import unwrap
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -129,11 +129,11 @@ class MailPreflightOperator(BaseCampaignOperator):
         from airflow_provider_mail.api.flows.preflight import PreflightRules
 
         return PreflightRules(
-            max_recipients=_number("max_recipients", revealed(self, self.max_recipients, context), int),
-            max_growth=_number("max_growth", revealed(self, self.max_growth, context), float),
-            compare_with=revealed(self, self.compare_with, context),
-            known_tags=revealed(self, self.known_tags, context),
-            unsubscribe_pattern=revealed(self, self.unsubscribe_pattern, context),
+            max_recipients=_number("max_recipients", unwrap(self, self.max_recipients, context), int),
+            max_growth=_number("max_growth", unwrap(self, self.max_growth, context), float),
+            compare_with=unwrap(self, self.compare_with, context),
+            known_tags=unwrap(self, self.known_tags, context),
+            unsubscribe_pattern=unwrap(self, self.unsubscribe_pattern, context),
             max_content_bytes=self.max_content_bytes,
             max_attachment_bytes=self.max_attachment_bytes,
         )

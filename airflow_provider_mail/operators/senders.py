@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException
 
@@ -52,7 +52,7 @@ class MailAddSenderOperator(BaseCreateOperator):
         return AddSender(**fields)
 
 
-class MailVerifySenderOperator(MailTask, BaseOperator):
+class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
     """Has the service check a sender's DNS entries now.
 
     Returns ``valid``, ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``. Fails, to be retried, when a check

@@ -12,7 +12,7 @@ from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDelet
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
-    from airflow_provider_mail.api.flows.ensure import Deletes
+    from airflow_provider_mail.api.flows.ensure import Deletable
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 
@@ -78,7 +78,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         }
         return AddTemplate(**fields)
 
-    def replacement(self) -> Deletes | None:
+    def replacement(self) -> Deletable | None:
         from airflow_provider_mail.api.templates import DeleteTemplate
 
         return DeleteTemplate(template_name=self.template_name) if self.replace else None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags, task_instance_name
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, task_instance_name
 from airflow_provider_mail._task.content_file import from_file
-from airflow_provider_mail._task.redacted_field import HiddenField, revealed
+from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.at_most_once import Sent
     from airflow_provider_mail.api.flows.batches import Chunk
 
-LEDGER_KEY = "airflow_provider_mail.sent"
+TASK_STATE_KEY = "airflow_provider_mail.sent"
 
 NO_MEMORY = (
     "this Airflow has no task state store (3.3 has), so a try cannot know what earlier ones have sent. "
@@ -31,7 +31,7 @@ NO_MEMORY = (
 RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 
 
-class BaseSendOperator(MailTask, BaseOperator):
+class BaseSendOperator(MailTaskMixin, BaseOperator):
     """What both kinds of transactional sends share.
 
     The service cannot be asked whether a message went out, so nothing is sent again whose outcome is unknown. Each
@@ -137,13 +137,13 @@ class BaseSendOperator(MailTask, BaseOperator):
 
     def _send(self, context: Context) -> tuple[Sent, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
-        from airflow_provider_mail._task.state import ForgetfulLedger, task_ledger
+        from airflow_provider_mail._task.state import NullTaskState, task_state
         from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             # What is only checked is not written down: a later try without sandbox must send it.
-            ledger = ForgetfulLedger() if sandbox else task_ledger(context, LEDGER_KEY)
+            ledger = NullTaskState() if sandbox else task_state(context, TASK_STATE_KEY)
             forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
             if forgetful:
                 self._without_memory(context["ti"].try_number)
@@ -222,7 +222,7 @@ class MailSendOperator(BaseSendOperator):
         from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
         from airflow_provider_mail.api.transactional import SendMail
 
-        to = revealed(self, self.to, context)
+        to = unwrap(self, self.to, context)
         fields: dict[str, Any] = {
             **self._common(),
             "to": {"email": to} if isinstance(to, str) else to,
@@ -337,7 +337,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
 
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
         """What was given, or what the function returns."""
-        messages = revealed(self, self.messages, context)
+        messages = unwrap(self, self.messages, context)
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):

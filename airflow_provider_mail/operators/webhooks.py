@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask
-from airflow_provider_mail._task.redacted_field import HiddenField, revealed
+from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UPDATE_MODES = ("save", "replace")
 
 
-class MailSaveWebhookOperator(MailTask, BaseOperator):
+class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     """Brings the webhook configuration to what is given: saves what differs, nothing when nothing does, and reads back.
 
     What is left out stays as it is. Callback URLs may hold a secret: Airflow does not get to see them. There is no
@@ -78,13 +78,13 @@ class MailSaveWebhookOperator(MailTask, BaseOperator):
         from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
         from airflow_provider_mail.api.webhooks import SaveWebhook
 
-        by_sender = revealed(self, self.trans_callback_url_extra, context)
+        by_sender = unwrap(self, self.trans_callback_url_extra, context)
         if by_sender is not None and not isinstance(by_sender, Mapping):
             raise AirflowFailException("trans_callback_url_extra: a dictionary of URLs by sender is needed")
         with self.mail_errors():
             fields: dict[str, Any] = {
                 "trans_event": self.trans_event,
-                "trans_callback_url": revealed(self, self.trans_callback_url, context),
+                "trans_callback_url": unwrap(self, self.trans_callback_url, context),
                 "trans_callback_url_extra": by_sender
                 if by_sender is None
                 else [{"sender": sender, "url": url} for sender, url in by_sender.items()],

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTask, check_flags, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, check_number
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSensorTimeout, conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.state import Ledger
-    from airflow_provider_mail.api.flows.wait_campaign import StatusLog, Verdict
+    from airflow_provider_mail._task.state import TaskState
+    from airflow_provider_mail.api.flows.wait_campaign import PollDecision, StatusLog
     from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 
@@ -27,10 +27,10 @@ class Wait(Protocol):
     @property
     def memory(self) -> dict[str, Any]: ...
 
-    def judge(self, look: Any, at: float, offset: float = 0.0) -> Verdict: ...
+    def judge(self, look: Any, at: float, offset: float = 0.0) -> PollDecision: ...
 
 
-class BaseWaitSensor(MailTask, BaseSensorOperator):
+class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     """Waits for something at the service, in one of three ways, and returns what it saw in the end.
 
     A refused key fails the task at once. When a poll has worked before, it counts as a failed poll, and the connection
@@ -74,7 +74,7 @@ class BaseWaitSensor(MailTask, BaseSensorOperator):
         self.poll_error_timeout = seconds_of(poll_error_timeout)
         check_number("poll_error_timeout", self.poll_error_timeout)
         self._wait: Any = None
-        self._verdict: Verdict | None = None
+        self._verdict: PollDecision | None = None
         self._next_poll = 0.0
         self._end_time: float | None = None
         self._written: dict[str, Any] | None = None
@@ -99,9 +99,9 @@ class BaseWaitSensor(MailTask, BaseSensorOperator):
         :param end_time: Unix time.
         """
 
-    def judge(self, look: Any, context: Context) -> Verdict:
+    def judge(self, look: Any, context: Context) -> PollDecision:
         """What a poll means, after those before it."""
-        verdict: Verdict = self._wait.judge(look, time.time(), self.clock_offset)
+        verdict: PollDecision = self._wait.judge(look, time.time(), self.clock_offset)
         return verdict
 
     @property
@@ -122,7 +122,7 @@ class BaseWaitSensor(MailTask, BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; when it is deferrable and there is something to wait for, continue in the triggerer."""
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.wait_campaign import Outcome
+        from airflow_provider_mail.api.flows.wait_campaign import WaitStatus
         from airflow_provider_mail.triggers._base import event_of, mail_stats_of
 
         awaited = getattr(self, self.identity)
@@ -143,7 +143,7 @@ class BaseWaitSensor(MailTask, BaseSensorOperator):
         self._end_time = end_time = self._end_time or time.time() + self.timeout
         # The time of a rescheduled sensor began in another process.
         self._log_if_due(verdict, None if self.reschedule and not self.deferrable else end_time)
-        if verdict.outcome is not Outcome.WAITING:
+        if verdict.outcome is not WaitStatus.WAITING:
             event = event_of(self.mail_conn_id, awaited, verdict)
             return PokeReturnValue(is_done=True, xcom_value=mail_stats_of(event, time_up=AirflowSensorTimeout))
         if self.deferrable:
@@ -164,11 +164,11 @@ class BaseWaitSensor(MailTask, BaseSensorOperator):
 
         return mail_stats_of(event, time_up=AirflowSensorTimeout)
 
-    def ledger(self, context: Context) -> Ledger:
+    def ledger(self, context: Context) -> TaskState:
         """What outlives the process."""
-        from airflow_provider_mail._task.state import task_ledger
+        from airflow_provider_mail._task.state import task_state
 
-        return task_ledger(context, self.memory_key)
+        return task_state(context, self.memory_key)
 
     def _restored(self, context: Context) -> Wait:
         if not self.remembers:
@@ -186,7 +186,7 @@ class BaseWaitSensor(MailTask, BaseSensorOperator):
             self.ledger(context).write(memory)
             self._written = memory
 
-    def _log_if_due(self, verdict: Verdict, end_time: float | None) -> None:
+    def _log_if_due(self, verdict: PollDecision, end_time: float | None) -> None:
         from airflow_provider_mail.api.flows.wait_campaign import StatusLog, status_line
 
         self._log_status = self._log_status or StatusLog()

@@ -12,7 +12,7 @@ from airflow_provider_mail.sensors._base import BaseWaitSensor
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, Look, Verdict
+    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollDecision, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 
@@ -68,7 +68,7 @@ class MailCampaignSensor(BaseWaitSensor):
             memory=memory,
         )
 
-    def look(self, context: Context) -> Look:
+    def look(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
 
         look = self.ask(find_campaign(self.mail_name))
@@ -76,13 +76,13 @@ class MailCampaignSensor(BaseWaitSensor):
             push_campaign_link(self, context, self.mail_name, guid=look.guid)
         return look
 
-    def judge(self, look: Look, context: Context) -> Verdict:
+    def judge(self, look: PollResult, context: Context) -> PollDecision:
         from airflow_provider_mail.api.campaigns import find_campaign
-        from airflow_provider_mail.api.flows.wait_campaign import Outcome
+        from airflow_provider_mail.api.flows.wait_campaign import WaitStatus
 
         verdict = super().judge(look, context)
         forgets = self.remembers and not self.ledger(context).durable
-        while forgets and self._wait.in_doubt and verdict.outcome is Outcome.WAITING:
+        while forgets and self._wait.in_doubt and verdict.outcome is WaitStatus.WAITING:
             # The next poke is another process and knows nothing of this one.
             time.sleep(DOUBT_SECONDS)
             verdict = super().judge(self.ask(find_campaign(self.mail_name)), context)

@@ -14,7 +14,7 @@ from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.wait_stats import SettlingStats, StatsLook
+    from airflow_provider_mail.api.flows.wait_stats import StatsLook, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 
@@ -60,7 +60,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
     memory_key = "mail_stats_settled"
     lasting = frozenset({"mail_name", "apart", "record", "same", "last"})
 
-    _wait: SettlingStats
+    _wait: StatsStabilityTracker
 
     def __init__(
         self,
@@ -111,12 +111,12 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
-    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> SettlingStats:
-        from airflow_provider_mail.api.flows.wait_stats import SettlingStats
+    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> StatsStabilityTracker:
+        from airflow_provider_mail.api.flows.wait_stats import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow keeps nothing between polls: only the age ends the wait.")
-        return SettlingStats(
+        return StatsStabilityTracker(
             self.mail_name,
             observations=self.observations,
             apart=self.apart,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_keep_days, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_keep_days, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -30,7 +30,7 @@ READINGS = 3
 """So many times a list that changes while it is read is read in one try of a task."""
 
 
-class BaseMailToSqlOperator(MailLineage, MailTask, BaseOperator):
+class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     """What all loads share: a connection of the service, and a table in a database.
 
     A load is one transaction and can be repeated; when it fails, the table is what it was. The table is made when
@@ -326,13 +326,13 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes
-        from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
+        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
         observation = Observation(client, self.sql_hook)
         self._interrupt = Interrupt()
-        pages = pages_at_once(client, self.request(), self.max_in_flight, changes, self._interrupt)
+        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
         with closing(pages):
             first = next(pages, None)
             return self.unstorable.load(

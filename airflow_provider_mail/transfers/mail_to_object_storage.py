@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTask, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -23,7 +23,7 @@ Days = Iterator[tuple[date, list[Row] | None]]
 """Each day with its rows; ``None`` where the service tells nothing."""
 
 
-class MailStatsToObjectStorageOperator(MailLineage, MailTask, BaseOperator):
+class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator):
     """Writes statistics as files, a folder per day: ``<path>/mail_send_day=2026-03-10/<mail_conn_id>.parquet``.
 
     Columns and window are those of the loads into tables (``MailCampaignStatsToSqlOperator``,

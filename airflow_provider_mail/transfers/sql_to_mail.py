@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.arguments import check_flags, check_keep_days
-from airflow_provider_mail._task.redacted_field import HiddenField, revealed
+from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -94,7 +94,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
                 TableName.parse(self.rejects_table)
             except WarehouseError as error:
                 raise AirflowFailException(f"rejects_table: {error}") from None
-        parameters = revealed(self, self.parameters, context)
+        parameters = unwrap(self, self.parameters, context)
         with stream_rows(self.sql_hook, self.sql, parameters, self.chunk_size) as (columns, batches):
             yield Source(columns, batches, self._total(parameters))
 
@@ -193,7 +193,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows
 
-        parameters = revealed(self, self.parameters, context)
+        parameters = unwrap(self, self.parameters, context)
         with stream_rows(self.sql_hook, self.sql, parameters) as (names, batches):
             messages = RowMessages(
                 names,

@@ -15,8 +15,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
-    from airflow_provider_mail.api.flows.wait_campaign import Verdict
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
+    from airflow_provider_mail.api.flows.wait_campaign import PollDecision
 
 
 class BaseWaitTrigger(BaseTrigger):
@@ -63,7 +63,7 @@ class BaseWaitTrigger(BaseTrigger):
         """The name of what is waited for."""
 
     @abstractmethod
-    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
         """What is polled, and the part that this trigger has in it.
 
         The task looked before it deferred, so a refusal is news and may pass.
@@ -84,9 +84,9 @@ class BaseWaitTrigger(BaseTrigger):
         await asyncio.to_thread(import_module, self.watch)
         yield TriggerEvent(event_of(self.mail_conn_id, self.awaited, await self._wait()))
 
-    async def _wait(self) -> Verdict:
+    async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import joined
-        from airflow_provider_mail.api.flows.wait_campaign import Outcome, Verdict, status_line
+        from airflow_provider_mail.api.flows.wait_campaign import PollDecision, WaitStatus, status_line
 
         watch, part = self.waiting()
         async with joined(watch, self.mail_conn_id, self.poke_interval, part):
@@ -97,17 +97,17 @@ class BaseWaitTrigger(BaseTrigger):
                         await part.changed.wait()
                 except TimeoutError:
                     known = part.verdict.message if part.verdict else f"{self.awaited!r} was not polled"
-                    return Verdict(Outcome.TIMEOUT, f"the time is up: {known}")
+                    return PollDecision(WaitStatus.TIMEOUT, f"the time is up: {known}")
                 part.changed.clear()
                 if part.error is not None:
                     raise part.error
                 assert part.verdict is not None
                 self.log.info("%s", status_line(part.verdict, self.poke_interval, self.end_time))
-                if part.verdict.outcome is not Outcome.WAITING:
+                if part.verdict.outcome is not WaitStatus.WAITING:
                     return part.verdict
 
 
-def event_of(mail_conn_id: str, awaited: str, verdict: Verdict) -> dict[str, Any]:
+def event_of(mail_conn_id: str, awaited: str, verdict: PollDecision) -> dict[str, Any]:
     """A wait's end as plain JSON: ``status``, ``mail_name``, ``message``, ``mail_stats``.
 
     :param awaited: the name of what was waited for; it becomes ``mail_name``, whatever it is.

@@ -16,7 +16,7 @@ from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
-    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
 
 
 class MailCampaignTrigger(BaseWaitTrigger):
@@ -67,7 +67,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.mail_name
 
-    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
         from airflow_provider_mail._polling.campaigns import CampaignPart, CampaignWatch
         from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait
 
@@ -171,10 +171,10 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         # In a thread: importing what makes requests takes long enough to hold up every other trigger.
         await asyncio.to_thread(import_module, "airflow_provider_mail._polling.campaign_changes")
         from airflow_provider_mail._polling.campaign_changes import (
+            CampaignChangeDetector,
+            CompletedCampaignPoller,
             EventPart,
-            FinalWatch,
-            Memory,
-            News,
+            ReportedCampaigns,
             digest,
             pause_after,
         )
@@ -184,11 +184,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         names = [self.mail_name, self.name_prefix, self.name_contains]
         # Another watcher of the asset has its own; this one keeps it when only its pace is changed.
         key = f"mail_events_{digest([self.mail_conn_id, *names, self.mail_status])}"
-        memory = Memory(getattr(self, "asset_state_store", None), key)
-        news = News(self._wants, self.lookback, await memory.read())
+        memory = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
+        news = CampaignChangeDetector(self._wants, self.lookback, await memory.read())
         part = EventPart(text=next((name for name in names if name is not None), None))
         failed = 0
-        async with joined(FinalWatch, self.mail_conn_id, self.poke_interval, part):
+        async with joined(CompletedCampaignPoller, self.mail_conn_id, self.poke_interval, part):
             while True:
                 look, at = await part.looks.get()
                 if isinstance(look, MailError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
 
 
 class MailSenderTrigger(BaseWaitTrigger):
@@ -51,7 +51,7 @@ class MailSenderTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.sender_email
 
-    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
         from airflow_provider_mail._polling.senders import SenderPart, SenderWatch
         from airflow_provider_mail.api.flows.wait_sender import SenderWait
 

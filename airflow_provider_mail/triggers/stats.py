@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._polling.shared_poller import WaitPart, Watch
-    from airflow_provider_mail.api.flows.wait_campaign import Verdict
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
+    from airflow_provider_mail.api.flows.wait_campaign import PollDecision
 
 
 class MailStatsSettledTrigger(BaseWaitTrigger):
@@ -27,7 +27,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     :param observations: final after so many looks in a row that found the same counts; ``None``: by age alone.
     :param apart: seconds from one observation to the next, at least.
     :param age: final so many seconds after the send time; ``None``: never for that reason.
-    :param memory: what was seen before, see :attr:`airflow_provider_mail.api.flows.wait_stats.SettlingStats.memory`.
+    :param memory: what was seen before, see `StatsStabilityTracker.memory`.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
     :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
@@ -71,11 +71,11 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.mail_name
 
-    def waiting(self) -> tuple[type[Watch[Any]], WaitPart]:
+    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
         from airflow_provider_mail._polling.stats import StatsPart, StatsWatch
-        from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, SettlingStats
+        from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsStabilityTracker
 
-        settling = SettlingStats(
+        settling = StatsStabilityTracker(
             self.mail_name,
             observations=self.observations,
             apart=self.apart,
@@ -88,7 +88,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         start_day = date.fromisoformat(self.start_day)
         end_day = date.fromisoformat(self.end_day) if self.end_day else None
 
-        def judge(look: Any, at: float, offset: float) -> Verdict:
+        def judge(look: Any, at: float, offset: float) -> PollDecision:
             verdict = settling.judge(look, at, offset)
             part.days = settling.days(start_day, end_day, at + offset)
             return verdict

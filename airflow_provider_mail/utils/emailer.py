@@ -9,7 +9,13 @@ from typing import Any
 
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications._delivery import SECONDS, HurriedHook, never_raising, send, warn_of_left_out
+from airflow_provider_mail.notifications._delivery import (
+    SECONDS,
+    DeadlineMailHook,
+    never_raising,
+    send,
+    warn_of_left_out,
+)
 from airflow_provider_mail.notifications._message import write
 
 log = logging.getLogger(__name__)
@@ -77,4 +83,4 @@ def send_email(
         if dryrun:
             log.info("Mail: dryrun: everything is in order; nothing was sent.")
         else:
-            log.info(send(HurriedHook(mail_conn_id, SECONDS), letter))
+            log.info(send(DeadlineMailHook(mail_conn_id, SECONDS), letter))

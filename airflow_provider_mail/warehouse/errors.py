@@ -177,7 +177,7 @@ _WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 _MOST_CHARACTERS = 300
 
 
-def redacted_words(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
+def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
     """The same for a driver that we do not know: its words, without what may be a value.
 
     :param values: of the rows that the statement carried.
@@ -194,7 +194,7 @@ def redacted_words(error: BaseException, values: Iterable[Any], names: Iterable[
     return ": ".join(filter(None, [said, message[:_MOST_CHARACTERS]]))
 
 
-def connect_words(error: BaseException) -> str:
+def connect_error_message(error: BaseException) -> str:
     """Say why there is no connection: no row has been seen yet, so the driver's own words will do."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
 

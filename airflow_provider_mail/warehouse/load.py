@@ -12,7 +12,14 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialects.base import Dialect, FallLimit, Job, LoadResult, connected, database
+from airflow_provider_mail.warehouse.dialects.base import (
+    Dialect,
+    FallLimit,
+    LoadRequest,
+    LoadResult,
+    connected,
+    database,
+)
 from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
 from airflow_provider_mail.warehouse.dialects.mysql import MySql
 from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING, Portable
@@ -101,7 +108,7 @@ def load(
         raise ValueError("`expire_before` needs a table with a time of observation")
     covers = covers if covers and covers.parts else None
     not_after = _not_after(now) if now else None
-    job = Job(
+    job = LoadRequest(
         table,
         TableName.parse(name),
         Source(rows, on_unstorable),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider_mail.api._core.exchange import Exchange, Walk
+from airflow_provider_mail.api._core.exchange import Exchange, FlowRunner
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, Pause
 from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
@@ -104,7 +104,7 @@ class Rehearsal:
         self.at: list[float] = []
 
     def run(self, steps: Any) -> Any:
-        walk = Walk(steps)
+        walk = FlowRunner(steps)
         while walk.step is not None:
             if isinstance(walk.step, Pause):
                 self.pauses.append(walk.step.seconds)

@@ -24,8 +24,8 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.flows.import_contacts import (
     MOST_REFUSED_ALONE,
+    ImportCheckpoint,
     ImportPlan,
-    Memory,
     Progress,
     batches,
     import_contacts,
@@ -61,7 +61,7 @@ class Import:
         self.heard: list[tuple[int, int, int]] = []
 
     def run(
-        self, source: Iterator[Sequence[Row]] | Sequence[Row], memory: Memory | None = None, **plan: Any
+        self, source: Iterator[Sequence[Row]] | Sequence[Row], memory: ImportCheckpoint | None = None, **plan: Any
     ) -> Progress:
         """Import batches, or rows to be cut into chunks."""
         made = ImportPlan(**{"properties": PROPERTIES, "chunk_size": 10, "max_in_flight": 4, **plan})

@@ -39,7 +39,7 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older
-from airflow_provider_mail.api.flows.create_campaign import Memory, create_campaign
+from airflow_provider_mail.api.flows.create_campaign import CreationState, create_campaign
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, QUICK, Driver, Rehearsal, driver
@@ -244,7 +244,7 @@ def test_what_an_own_attempt_made_is_adopted_however_old_it_seems(service: Emula
     """A task that is cleared later, or a service whose clock is behind and that does not say so."""
     service.settings.date_header = False
     service.clock.advance(-86_400)
-    memory = Memory()
+    memory = CreationState()
     began = datetime.now(UTC)
     create(client, memory=memory, not_older_than=began)
     assert create(client, memory=memory, not_older_than=began).adopted
@@ -437,7 +437,7 @@ def test_a_name_that_is_taken_after_an_own_lost_answer_is_tried_again(
     """The campaign shows later than this try is patient, and another attempt is refused because of its name."""
     service.settings.visible_after_seconds = 600
     service.faults.add("close_after", SENDS)
-    memory = Memory()
+    memory = CreationState()
     if earlier:
         memory.attempt()
         with pytest.raises(MailError):
@@ -452,7 +452,7 @@ def test_a_name_that_is_taken_after_an_own_lost_answer_is_tried_again(
 
 def test_what_was_refused_is_no_attempt(service: Emulator, client: Driver) -> None:
     """A refusal that nothing leads up to is final, also when the task is tried again."""
-    memory = Memory()
+    memory = CreationState()
     for _ in range(2):
         with pytest.raises(MailRejectedError, match="nobody"):
             create(client, REQUEST.model_copy(update={"send_list_names": ["nobody"]}), memory=memory)
@@ -661,7 +661,7 @@ def test_a_new_campaign_that_shows_as_a_draft_at_first(lost: bool, drafts: int) 
         return step.response(mail_list=next(looks, []))
 
     rehearsal = Rehearsal(play)
-    memory = Memory()
+    memory = CreationState()
     if not lost:
         memory.attempt()  # by a try before this one
     steps = create_campaign(wanted(), memory=memory, patience=30.0)

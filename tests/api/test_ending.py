@@ -16,7 +16,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailInterruptedError
-from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
+from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, import_contacts
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
@@ -105,7 +105,7 @@ def test_a_reading_ends_within_seconds(stall: str, how: str, emulator: Emulator,
     emulator.add_list("vip", [f"contact-{number}@example.com" for number in range(300)])
     emulator.faults.add(**STALLS[stall], operation="contacts/list/get", skip=3, count=None)
     interrupt = Interrupt()
-    pages = pages_at_once(client, GetListContacts(list_name="vip", page_size=10), 4, interrupt=interrupt)
+    pages = concurrent_pages(client, GetListContacts(list_name="vip", page_size=10), 4, interrupt=interrupt)
     started = time.monotonic()
     if how == "close":
         with closing(pages):

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core.exchange import Walk
+from airflow_provider_mail.api._core.exchange import FlowRunner
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign, MailStatus
 from airflow_provider_mail.api.errors import (
@@ -29,7 +29,7 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.flows.adopt_campaign import Creation
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign, is_scheduled
-from airflow_provider_mail.api.flows.create_campaign import Memory, create_campaign
+from airflow_provider_mail.api.flows.create_campaign import CreationState, create_campaign
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver, Rehearsal
@@ -73,8 +73,8 @@ def shown(status: int, send_time: datetime = IN_AN_HOUR) -> Campaign:
     )
 
 
-def remembering() -> Memory:
-    memory = Memory()
+def remembering() -> CreationState:
+    memory = CreationState()
     memory.remember()
     return memory
 
@@ -179,7 +179,7 @@ def test_left_and_named(attachment: Any, words: str, service: Emulator, client: 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_code_500_that_created_nothing_is_tried_again(choice: Any, service: Emulator, client: Driver) -> None:
-    memory = Memory()
+    memory = CreationState()
     service.faults.add("code_before", SENDS)
     creation = create(client, on_incomplete=choice, memory=memory)
     assert (creation.adopted, creation.incomplete, memory.incomplete) == (False, False, False)
@@ -192,7 +192,7 @@ def test_an_http_error_without_a_code_is_a_lost_answer(
     choice: Any, status: int, service: Emulator, client: Driver
 ) -> None:
     """Only the document's code 500 says that the campaign was kept; a proxy's 500 says nothing."""
-    memory = Memory()
+    memory = CreationState()
     service.faults.add("http_error_after", SENDS, status=status)
     creation = create(client, on_incomplete=choice, memory=memory)
     assert (creation.adopted, creation.incomplete, memory.incomplete) == (True, False, False)
@@ -219,7 +219,7 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     service.settings.sending_seconds = 1000
     service.faults.add("attachment_failed", SENDS)
     service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
-    memory = Memory()
+    memory = CreationState()
     with pytest.raises(MailError):
         create(client, memory=memory)
     service.faults.clear()
@@ -246,7 +246,7 @@ def test_nobody_is_advised_to_mail_everybody_twice(
 def test_it_is_remembered_before_anything_else_is_done(service: Emulator, client: Driver) -> None:
     asked: list[dict[str, int]] = []
 
-    class Noting(Memory):
+    class Noting(CreationState):
         def remember(self) -> None:
             asked.append(service.journal.counts())
             super().remember()
@@ -274,7 +274,7 @@ def test_who_remembers_does_not_take_it_for_whole(choice: Any, service: Emulator
 def test_who_remembers_looks_patiently_and_creates_when_it_is_gone(service: Emulator, client: Driver) -> None:
     service.settings.visible_after_looks = 2
     service.faults.add("attachment_failed", SENDS, count=1)
-    memory = Memory()
+    memory = CreationState()
     with pytest.raises(MailIncompleteCampaignError):
         create(client, memory=memory)
     service.set_campaign_state(NAME, "removed")
@@ -302,10 +302,10 @@ def test_a_cancelled_one_is_not_adopted(
     service.settings.state_after_cancel = after
     service.settings.scheduled_status = scheduled
     service.faults.add("attachment_failed", SENDS)
-    memory = Memory()
+    memory = CreationState()
     with pytest.raises(MailIncompleteCampaignError, match="It was cancelled"):
         create(client, on_incomplete="cancel", memory=memory)
-    memory = memory if remembers else Memory()
+    memory = memory if remembers else CreationState()
     if after == "removed":
         assert not create(client, on_incomplete="cancel", memory=memory).adopted
         assert [each["removed"] for each in service.campaigns(NAME)] == [True, False]
@@ -397,7 +397,7 @@ class Died(Exception):
 
 def until_it_dies(flow: Flow[Any], steps: int) -> Flow[Any]:
     """The flow, until so many answers have come: then the process is gone."""
-    walk = Walk(flow)
+    walk = FlowRunner(flow)
     while walk.step is not None:
         if steps == 0:
             raise Died
@@ -459,7 +459,7 @@ def test_any_faults_and_deaths_in_any_order(
         params = {"retry_after": 0} if fault == "too_many_requests" else {}
         service.faults.add(fault, operation, skip=skip, count=count, **params)
     request = REQUEST.model_copy(update={"mail_name": f"campaign {next(NUMBERS)}"})
-    memory = Memory()
+    memory = CreationState()
     for attempt in range(8):
         if attempt == 7:
             service.faults.clear()

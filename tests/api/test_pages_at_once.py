@@ -23,7 +23,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
-from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
+from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import QUICK, Rehearsal
@@ -54,7 +54,7 @@ class Rehearsed(MailClient):
 
 def read(listing: Callable[[Any], Any], changes: Changes = Changes.REFUSE, at_once: int = 4) -> list[str]:
     with Rehearsed(listing) as client:
-        pages = pages_at_once(client, GetLists(), at_once, changes)
+        pages = concurrent_pages(client, GetLists(), at_once, changes)
         return [record.list_name for page in pages for record in page]
 
 
@@ -208,7 +208,7 @@ def client(everybody: Emulator) -> Iterator[MailClient]:
 
 
 def contacts(client: MailClient, at_once: int = 4, **fields: Any) -> list[Contact]:
-    pages = pages_at_once(client, GetListContacts(list_name="everybody", page_size=10, **fields), at_once)
+    pages = concurrent_pages(client, GetListContacts(list_name="everybody", page_size=10, **fields), at_once)
     return [contact for page in pages for contact in page]
 
 
@@ -295,7 +295,7 @@ def test_pages_that_go_wrong(
 
 
 def test_who_stops_early_waits_for_nothing_more_than_what_is_under_way(client: MailClient, everybody: Emulator) -> None:
-    pages = pages_at_once(client, GetListContacts(list_name="everybody", page_size=1), 4)
+    pages = concurrent_pages(client, GetListContacts(list_name="everybody", page_size=1), 4)
     with closing(pages):
         next(pages)
     asked = everybody.journal.count(LIST)

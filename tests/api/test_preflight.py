@@ -75,7 +75,12 @@ def test_nothing_is_wrong(service: Emulator, client: Driver) -> None:
             "there is no list 'custom': nobody would be excluded",
         ),
         ({}, {"max_recipients": 41}, "recipients", "42 contacts in the target lists; max_recipients is 41"),
-        ({"content": "<p>News</p>"}, {}, "unsubscribe", "nothing in the content matches '(?i)unsubscri'"),
+        (
+            {"content": "<p>News</p>"},
+            {},
+            "unsubscribe",
+            "nothing in the content matches '(?i)unsubscri'",
+        ),
         ({}, {"known_tags": ["name"]}, "tags", "nothing is known to fill in link"),
         ({"content": None}, {}, "content", "there is none"),
     ],

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
-from airflow_provider_mail.api.flows.wait_campaign import CONFIRM_SECONDS, Outcome, Verdict
-from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, SettlingStats, StatsLook, find_stats
+from airflow_provider_mail.api.flows.wait_campaign import CONFIRM_SECONDS, PollDecision, WaitStatus
+from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsLook, StatsStabilityTracker, find_stats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 
@@ -32,8 +32,8 @@ def record(opens: int, send_time: datetime | None = SENT, name: str = "news") ->
     )
 
 
-def judge(looks: list[tuple[StatsLook, float]], **options: Any) -> list[Verdict]:
-    settling = SettlingStats("news", **{"observations": 3, "apart": HOUR} | options)
+def judge(looks: list[tuple[StatsLook, float]], **options: Any) -> list[PollDecision]:
+    settling = StatsStabilityTracker("news", **{"observations": 3, "apart": HOUR} | options)
     return [settling.judge(look, SENT_AT + after) for look, after in looks]
 
 
@@ -41,19 +41,19 @@ def outcomes(looks: list[tuple[StatsLook, float]], **options: Any) -> list[str]:
     return [verdict.outcome.value for verdict in judge(looks, **options)]
 
 
-def expected(looks: list[tuple[StatsLook, float]], needed: int, apart: float, age: float | None) -> Outcome:
+def expected(looks: list[tuple[StatsLook, float]], needed: int, apart: float, age: float | None) -> WaitStatus:
     """The rules, read off the whole row of looks that found the record, backwards from the last."""
     last, at = looks[-1]
     if isinstance(last, MailError):
-        return Outcome.WAITING
+        return WaitStatus.WAITING
     if last is None:
         found = [(look, when) for look, when in looks if not isinstance(look, MailError)]
         was_there = any(look is not None for look, _ in found)
         missing = list(takewhile(lambda each: each[0] is None, reversed(found)))
         gone = len(missing) > 1 and at - missing[-1][1] >= CONFIRM_SECONDS
-        return Outcome.FAILED if was_there and gone else Outcome.WAITING
+        return WaitStatus.FAILED if was_there and gone else WaitStatus.WAITING
     if age is not None and at >= age:
-        return Outcome.COMPLETE
+        return WaitStatus.COMPLETE
     good = [(look.open_count, when) for look, when in looks if isinstance(look, CampaignStats)]
     while any(opens != last.open_count for opens, _ in good):
         good.pop(0)
@@ -61,7 +61,7 @@ def expected(looks: list[tuple[StatsLook, float]], needed: int, apart: float, ag
     for _, when in good[1:]:
         if when - counted[-1] >= apart * 0.99:
             counted.append(when)
-    return Outcome.COMPLETE if len(counted) >= needed else Outcome.WAITING
+    return WaitStatus.COMPLETE if len(counted) >= needed else WaitStatus.WAITING
 
 
 LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
@@ -75,27 +75,27 @@ LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
 )
 def test_every_row_of_looks(steps: list[tuple[StatsLook, float]], needed: int, age: float | None, restart: int) -> None:
     options = {"observations": needed, "apart": HOUR, "age": age, "poll_error_timeout": 1e9}
-    settling = SettlingStats("news", **options)  # type: ignore[arg-type]
+    settling = StatsStabilityTracker("news", **options)  # type: ignore[arg-type]
     looks: list[tuple[StatsLook, float]] = []
     after = 0.0
     for number, (look, pause) in enumerate(steps):
         if number == restart:  # another process goes on where this one was
             memory = json.loads(json.dumps(settling.memory))
-            settling = SettlingStats("news", memory=memory, **options)  # type: ignore[arg-type]
+            settling = StatsStabilityTracker("news", memory=memory, **options)  # type: ignore[arg-type]
         after += pause
         looks.append((look, after))
         verdict = settling.judge(look, SENT_AT + after)
         assert verdict.outcome is expected(looks, needed, HOUR, age), looks
-        if verdict.outcome is Outcome.COMPLETE:
+        if verdict.outcome is WaitStatus.COMPLETE:
             assert isinstance(look, CampaignStats)
             assert verdict.mail_stats["open_count"] == look.open_count
-        if verdict.outcome is not Outcome.WAITING:
+        if verdict.outcome is not WaitStatus.WAITING:
             return
 
 
 def test_the_final_record_is_plain_json() -> None:
     last = judge([(record(7), 0), (record(7), HOUR), (record(7), 2 * HOUR)])[-1]
-    assert last.outcome is Outcome.COMPLETE
+    assert last.outcome is WaitStatus.COMPLETE
     assert json.loads(json.dumps(last.mail_stats)) == {
         "mail_name": "news",
         "mail_send_date": "2026-03-10T09:00:00Z",
@@ -128,7 +128,7 @@ def test_age_alone() -> None:
     looks = [(record(7), HOUR), (record(7), 23 * HOUR), (record(9), 24 * HOUR)]
     assert outcomes(looks, **options) == ["waiting", "waiting", "complete"]
     assert "it was sent 1 day, 0:00:00 ago" in judge(looks, **options)[-1].message
-    settling = SettlingStats("news", **options)  # type: ignore[arg-type]
+    settling = StatsStabilityTracker("news", **options)  # type: ignore[arg-type]
     assert settling.judge(record(7), SENT_AT).pause == MAX_PAUSE
     assert settling.not_before == SENT_AT + 24 * HOUR
     assert settling.judge(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
@@ -141,7 +141,7 @@ def test_nothing_counts_before_the_send_time() -> None:
         (record(0), number * HOUR) for number in (1, 2, 3)
     ]
     assert outcomes(looks) == ["waiting"] * 7 + ["complete"]
-    settling = SettlingStats("news", observations=2)
+    settling = StatsStabilityTracker("news", observations=2)
     assert settling.judge(record(0), SENT_AT - 60).pause == 60
     assert settling.not_before == SENT_AT
 
@@ -149,18 +149,18 @@ def test_nothing_counts_before_the_send_time() -> None:
 def test_the_times_are_the_service_s() -> None:
     """Its clock is two days ahead: what it shows as sent an hour ago was."""
     ahead = 48 * HOUR
-    settling = SettlingStats("news", observations=2, age=HOUR)
+    settling = StatsStabilityTracker("news", observations=2, age=HOUR)
     assert settling.judge(record(0), SENT_AT - ahead - 60, ahead).message.startswith(
         "statistics of campaign 'news': it will"
     )
     assert settling.judge(record(0), SENT_AT - ahead + 60, ahead).pause == 0
-    assert settling.judge(record(1), SENT_AT - ahead + HOUR, ahead).outcome is Outcome.COMPLETE
+    assert settling.judge(record(1), SENT_AT - ahead + HOUR, ahead).outcome is WaitStatus.COMPLETE
 
 
 def test_the_days_to_ask_for() -> None:
     today = date(2026, 3, 11)
     at = datetime(2026, 3, 11, 23, 59, tzinfo=UTC).timestamp()
-    settling = SettlingStats("news", observations=2)
+    settling = StatsStabilityTracker("news", observations=2)
     assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
     assert settling.days(date(2026, 3, 1), date(2026, 3, 5), at) == (date(2026, 3, 1), date(2026, 3, 5))
     assert settling.days(date(2026, 4, 1), None, at) == (date(2026, 4, 1), date(2026, 4, 1))
@@ -192,10 +192,10 @@ def test_looks_that_fail() -> None:
 
 @pytest.mark.parametrize("other", [{"mail_name": "other"}, {"apart": 60.0}])
 def test_a_memory_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
-    settling = SettlingStats("news", observations=2, apart=HOUR)
+    settling = StatsStabilityTracker("news", observations=2, apart=HOUR)
     settling.judge(record(1), SENT_AT)
-    assert SettlingStats("news", observations=2, apart=HOUR, memory=settling.memory).record is not None
-    assert SettlingStats("news", observations=2, apart=HOUR, memory=settling.memory | other).record is None
+    assert StatsStabilityTracker("news", observations=2, apart=HOUR, memory=settling.memory).record is not None
+    assert StatsStabilityTracker("news", observations=2, apart=HOUR, memory=settling.memory | other).record is None
 
 
 def test_a_longer_name_is_another_campaign(emulator: Emulator, client: Driver) -> None:

@@ -29,10 +29,10 @@ from airflow_provider_mail.api.flows.wait_campaign import (
     MAX_BACKOFF,
     MAX_PAUSE,
     CampaignWait,
-    Look,
-    Outcome,
+    PollDecision,
+    PollResult,
     StatusLog,
-    Verdict,
+    WaitStatus,
     status_line,
 )
 from airflow_provider_mail.emulator import Emulator
@@ -54,43 +54,43 @@ DRAFT, WAITS_AS_DRAFT, SENDING = campaign(-1), campaign(-1, AHEAD), campaign(1, 
 DONE, FAILED = campaign(2, PAST, sentCount=7), campaign(4, PAST)
 
 
-def judge(looks: list[Look], every: float = 60.0, **options: Any) -> list[Verdict]:
+def judge(looks: list[PollResult], every: float = 60.0, **options: Any) -> list[PollDecision]:
     wait = CampaignWait("news", **options)
     return [wait.judge(look, T0 + number * every) for number, look in enumerate(looks)]
 
 
-def outcomes(looks: list[Look], every: float = 60.0, **options: Any) -> list[Outcome]:
+def outcomes(looks: list[PollResult], every: float = 60.0, **options: Any) -> list[WaitStatus]:
     return [verdict.outcome for verdict in judge(looks, every, **options)]
 
 
-Polled = list[tuple[Look, float]]
+Polled = list[tuple[PollResult, float]]
 
 
-def streak(polls: Polled, same: Callable[[Look], bool]) -> tuple[int, float]:
+def streak(polls: Polled, same: Callable[[PollResult], bool]) -> tuple[int, float]:
     """How many polls at the end showed the same, and from the first to the last of them how many seconds passed."""
     row = list(takewhile(lambda polled: same(polled[0]), reversed(polls)))
     return len(row), row[0][1] - row[-1][1] if row else 0.0
 
 
-def expected(polls: Polled, seen: bool, looked: bool, most: int, seconds: float) -> Outcome:
+def expected(polls: Polled, seen: bool, looked: bool, most: int, seconds: float) -> WaitStatus:
     """The rules, read off the whole row instead of counted along it."""
     last = polls[-1][0]
     good = [polled for polled in polls if not isinstance(polled[0], MailError)]
     if isinstance(last, MailError):
         if not last.temporary and not looked and not good:
-            return Outcome.REFUSED
+            return WaitStatus.REFUSED
         in_a_row, lasted = streak(polls, lambda look: isinstance(look, MailError))
         if in_a_row <= most or lasted < seconds:
-            return Outcome.WAITING
-        return Outcome.ERROR if last.temporary else Outcome.REFUSED
+            return WaitStatus.WAITING
+        return WaitStatus.ERROR if last.temporary else WaitStatus.REFUSED
     if last is None:
         missing, lasted = streak(good, lambda look: look is None)
         was_there = seen or any(look is not None for look, _ in good)
-        return Outcome.FAILED if was_there and missing > 1 and lasted >= CONFIRM_SECONDS else Outcome.WAITING
+        return WaitStatus.FAILED if was_there and missing > 1 and lasted >= CONFIRM_SECONDS else WaitStatus.WAITING
     if last.mail_status == -1:
         idle, lasted = streak(good, lambda look: look is not None and look.is_idle_draft)
-        return Outcome.FAILED if idle > 1 and lasted >= CONFIRM_SECONDS else Outcome.WAITING
-    return {2: Outcome.COMPLETE, 4: Outcome.FAILED}.get(last.mail_status, Outcome.WAITING)
+        return WaitStatus.FAILED if idle > 1 and lasted >= CONFIRM_SECONDS else WaitStatus.WAITING
+    return {2: WaitStatus.COMPLETE, 4: WaitStatus.FAILED}.get(last.mail_status, WaitStatus.WAITING)
 
 
 LOOKS = st.sampled_from(
@@ -110,7 +110,7 @@ PAUSES = st.sampled_from([0.1, 10.0, 60.0, 150.0, CONFIRM_SECONDS, 3600.0])
     st.integers(0, 14),
 )
 def test_every_row_of_polls(
-    steps: list[tuple[Look, float]], seen: bool, looked: bool, most: int, seconds: float, restart: int
+    steps: list[tuple[PollResult, float]], seen: bool, looked: bool, most: int, seconds: float, restart: int
 ) -> None:
     options: dict[str, Any] = {"max_poll_errors": most, "poll_error_timeout": seconds}
     wait = CampaignWait("news", seen=seen, looked=looked, **options)
@@ -126,7 +126,7 @@ def test_every_row_of_polls(
         assert verdict.outcome is expected(polls, seen, looked, most, seconds)
         assert verdict.message
         assert 0 <= verdict.pause <= max(MAX_PAUSE, MAX_BACKOFF)
-        if verdict.outcome is not Outcome.WAITING:
+        if verdict.outcome is not WaitStatus.WAITING:
             return
 
 
@@ -143,12 +143,12 @@ def test_failed_cancelled_and_vanished_say_which() -> None:
     assert "saved only, or cancelled" in draft.message
     assert "disappeared" in vanished.message
     for verdict in (failed, draft, vanished):
-        assert verdict.outcome is Outcome.FAILED
+        assert verdict.outcome is WaitStatus.FAILED
         assert "'news'" in verdict.message
 
 
 @pytest.mark.parametrize("look", [None, DRAFT])
-def test_what_may_pass_is_judged_by_time_and_not_by_polls(look: Look) -> None:
+def test_what_may_pass_is_judged_by_time_and_not_by_polls(look: PollResult) -> None:
     """A new campaign may appear late, and the status it has until then is not shown in the document."""
     often = outcomes([SENDING, *[look] * 302], every=1)
     assert often == ["waiting"] * 301 + ["failed"] * 2
@@ -240,14 +240,14 @@ def test_a_memory_of_another_campaign_is_not_taken_over() -> None:
 # --- what is logged ---
 
 
-def logged(looks: list[Look], every: float) -> list[str]:
+def logged(looks: list[PollResult], every: float) -> list[str]:
     status_log = StatusLog()
     verdicts = enumerate(judge(looks, every))
     return [verdict.message for number, verdict in verdicts if status_log.is_due(verdict, T0 + number * every)]
 
 
 def test_a_line_for_each_change_and_none_for_what_is_known() -> None:
-    rows: list[Look] = [*[None] * 20, *[SENDING] * 20, *[BLIP] * 5, *[SENDING] * 10, DONE]
+    rows: list[PollResult] = [*[None] * 20, *[SENDING] * 20, *[BLIP] * 5, *[SENDING] * 10, DONE]
     assert [line.split("(")[0].strip() for line in logged(rows, every=30)] == [
         "campaign 'news' was never seen: the service has none of exactly this name",
         "campaign 'news': sending",
@@ -281,8 +281,8 @@ def test_a_real_campaign(end: Any, emulator: Emulator, client: Driver) -> None:
     emulator.add_list("customers", count=50)
     client.send(CreateCampaign(mail_name="news", sender_mail="news@example.com", send_list_names=["customers"]))
     wait, at = CampaignWait("news"), time.time()
-    verdicts: list[Verdict] = []
-    while not verdicts or verdicts[-1].outcome is Outcome.WAITING:
+    verdicts: list[PollDecision] = []
+    while not verdicts or verdicts[-1].outcome is WaitStatus.WAITING:
         if len(verdicts) == 4 and end in ("draft", "removed"):
             emulator.set_campaign_state("news", end)
         at += 150

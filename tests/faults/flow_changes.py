@@ -37,7 +37,12 @@ CUSTOMERS = [f"c{number}@example.com" for number in range(3)]
 
 
 def campaign(**fields: Any) -> CreateCampaign:
-    given = {"sender_mail": SENDER, "subject": "News", "content": "<p>News</p>", "send_list_names": ["customers"]}
+    given = {
+        "sender_mail": SENDER,
+        "subject": "News",
+        "content": "<p>News</p>",
+        "send_list_names": ["customers"],
+    }
     return CreateCampaign(mail_name=NAME, **given | fields)
 
 

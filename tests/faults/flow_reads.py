@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_mail.api._core.requests import MailRequest, PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, find_campaign
 from airflow_provider_mail.api.contacts import GetContact, GetListContacts
-from airflow_provider_mail.api.flows.concurrent_pages import pages_at_once
+from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders, VerifySender
@@ -75,7 +75,7 @@ class ReadAllAtOnce(ReadAll):
 
     def act(self, client: Driver, service: Emulator) -> list[str]:
         assert isinstance(client, SyncDriver)
-        pages = pages_at_once(client.client, self._request, at_once=2)
+        pages = concurrent_pages(client.client, self._request, at_once=2)
         return [getattr(record, NAMES[self._request.path]) for page in pages for record in page]
 
 

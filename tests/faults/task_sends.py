@@ -13,7 +13,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailIncompleteCampaignError, chain_of
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.faults.cases import Case
 from tests.faults.flow_changes import CUSTOMERS, NAME, SENDER, campaigns_held, mailed
@@ -54,7 +54,11 @@ class CreateCampaign(TaskWorkload):
     def operator(self, **identity: Any) -> BaseOperator:
         given = {"task_id": "task", "mail_name": NAME, **self._arguments, **identity}
         return MailCreateCampaignOperator(
-            sender_mail=SENDER, subject="News", content="<p>News</p>", send_list_names=["customers"], **given
+            sender_mail=SENDER,
+            subject="News",
+            content="<p>News</p>",
+            send_list_names=["customers"],
+            **given,
         )
 
     def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
@@ -116,7 +120,7 @@ class Send(TaskWorkload):
             yield Wrong.MAIL_TWICE, str(twice)
         if self.on_ambiguous != "skip" and set(mails) != set(self._people[: len(mails)]):
             yield Wrong.UNTRUE, f"it went on behind a request that failed: {sorted(mails)}"
-        record = self.task.store.get(LEDGER_KEY) if self.task.store else None
+        record = self.task.store.get(TASK_STATE_KEY) if self.task.store else None
         if record and record["recipients"] > len(mails):
             yield Wrong.UNTRUE, f"{record} is remembered, and {sorted(mails)} were mailed"
         if not said.green:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail._task import import_checkpoint
-from airflow_provider_mail._task.import_checkpoint import KEY, ImportMemory
+from airflow_provider_mail._task.import_checkpoint import KEY, StoredImportCheckpoint
 from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
@@ -96,7 +96,7 @@ class Task:
             **{"base_url": self._emulator.base_url, "api_key": self._emulator.api_key, **(connection or {})},
             retry=RetryRule(attempts=1),
         )
-        remembered = ImportMemory(self.store, log) if memory else None
+        remembered = StoredImportCheckpoint(self.store, log) if memory else None
         if remembered is not None:
             remembered.begin(made, config)
 
@@ -233,7 +233,7 @@ def test_whatever_ends_the_tries_the_service_has_what_the_last_one_read(
         monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600 if each.seldom else 0)
         cut = min(3 * where, len(each.rows)) if kind == "source" else None
         rows = [(email, f"version {version}") for email, version in each.rows]
-        # Killed without a word, should there be nothing to write, is to end without forgetting.
+        # Killed without a word, should there be nothing to write, is to end without clear_traceback_frames.
         with suppress(ConnectionError, MailAuthError, KilledError):
             task.run(rows, cut=cut, **each.plan)
 
@@ -504,7 +504,7 @@ def test_a_store_that_fails_ends_no_import(
 
 def test_what_cannot_be_removed_ends_no_import(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     task.store.broken = {"delete"}
-    ImportMemory(task.store, log).forget()
+    StoredImportCheckpoint(task.store, log).forget()
     assert "The task state could not be removed" in caplog.text
 
 
@@ -537,8 +537,8 @@ def checked(first: int, count: int = 2) -> CheckedRows:
     return CheckedRows(b"[]", range(first, first + count), [])
 
 
-def begun(store: Store) -> ImportMemory:
-    memory = ImportMemory(store, log)
+def begun(store: Store) -> StoredImportCheckpoint:
+    memory = StoredImportCheckpoint(store, log)
     memory.begin(ImportPlan(properties=("email",)), ClientConfig(base_url="http://service.example", api_key="key"))
     return memory
 
@@ -577,7 +577,7 @@ def test_neither_addresses_nor_the_key_are_in_the_record(task: Task, emulator: E
 def test_digests_cannot_be_tried_without_the_key() -> None:
     def record(key: str) -> dict[str, Any]:
         store = Store()
-        memory = ImportMemory(store, log)
+        memory = StoredImportCheckpoint(store, log)
         memory.begin(ImportPlan(properties=("email",)), ClientConfig(base_url="http://service.example", api_key=key))
         memory.recall(0, 1, checked(1))
         memory.accepted(0, [])

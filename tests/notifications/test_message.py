@@ -13,13 +13,13 @@ import pytest
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications._message import Letter, write
+from airflow_provider_mail.notifications._message import OutgoingMessage, write
 from tests.notifications.conftest import addressees, bodies
 
 HELLO = {"subject": "Hello", "content": "<p>Hello</p>", "sender": "news@example.com", "occasion": "test"}
 
 
-def letter(**arguments: Any) -> Letter:
+def letter(**arguments: Any) -> OutgoingMessage:
     return write(**HELLO | arguments)
 
 

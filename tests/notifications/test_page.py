@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from airflow_provider_mail.notifications._context import Kind, Occasion
-from airflow_provider_mail.notifications._page import page_of, subject_of
+from airflow_provider_mail.notifications._context import Kind, NotificationContext
+from airflow_provider_mail.notifications._page import render_html, subject_of
 from tests.support import env
 
 PHONE = {"width": 390, "height": 844}
@@ -19,7 +19,7 @@ RUNS = "https://airflow.example.com/dags/shop_orders_to_warehouse/runs"
 RUN = "scheduled__2026-01-31T06:00:00+00:00"
 
 
-def occasion(kind: Kind, **arguments: Any) -> Occasion:
+def occasion(kind: Kind, **arguments: Any) -> NotificationContext:
     """One about which everything is known."""
     known = {
         "dag_id": "shop_orders_to_warehouse",
@@ -33,7 +33,7 @@ def occasion(kind: Kind, **arguments: Any) -> Occasion:
         "log_url": f"{RUNS}/{RUN}/tasks/load.orders_of_the_day?try_number=3",
         "run_url": f"{RUNS}/{RUN}",
     }
-    return Occasion(kind=kind, **known | arguments)
+    return NotificationContext(kind=kind, **known | arguments)
 
 
 EVERY_KIND = [
@@ -57,8 +57,8 @@ def phone(browser: Browser) -> Page:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("told", EVERY_KIND, ids=lambda told: told.kind.name)
-def test_it_fits_a_phone(phone: Page, told: Occasion) -> None:
-    phone.set_content(page_of(told, instance="Production"))
+def test_it_fits_a_phone(phone: Page, told: NotificationContext) -> None:
+    phone.set_content(render_html(told, instance="Production"))
 
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert phone.title() == subject_of(told)
@@ -75,14 +75,14 @@ def test_it_fits_a_phone(phone: Page, told: Occasion) -> None:
 
 @pytest.mark.browser
 def test_the_picture_of_the_documentation(phone: Page, tmp_path: Path) -> None:
-    phone.set_content(page_of(occasion(Kind.FAILED), instance="Production"))
+    phone.set_content(render_html(occasion(Kind.FAILED), instance="Production"))
     folder = env.ROOT / "docs" / "images" if os.environ.get("SCREENSHOTS") else tmp_path
     phone.locator("body").screenshot(path=folder / "notification.png")
     assert (folder / "notification.png").stat().st_size > 10_000
 
 
 def test_hostile_text_stays_text() -> None:
-    page = page_of(
+    page = render_html(
         occasion(Kind.FAILED, dag_id='<script>"', error="</div><img src=x onerror=alert(1)>"), instance="<b>"
     )
     assert "<script>" not in page
@@ -95,4 +95,4 @@ def test_hostile_text_stays_text() -> None:
     [(0.4, "0 s"), (59.6, "1 min 0 s"), (61, "1 min 1 s"), (3720, "1 h 2 min"), (90000, "25 h 0 min")],
 )
 def test_durations(seconds: float, shown: str) -> None:
-    assert f">{shown}<" in page_of(occasion(Kind.SUCCEEDED, seconds=seconds))
+    assert f">{shown}<" in render_html(occasion(Kind.SUCCEEDED, seconds=seconds))

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
-from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from tests.support.dags import AIRFLOW_VERSION, RunResult, TaskResult
 from tests.tasks.conftest import TASK
 
@@ -99,7 +99,7 @@ def records(result: RunResult, task_id: str = TASK) -> Sequence[Any]:
     model = TaskStateStoreModel
     mine = (model.dag_id == result.dag_id, model.run_id == result.run_id, model.task_id == task_id)
     with create_session() as session:
-        return session.execute(select(model.value, model.expires_at).where(*mine, model.key == LEDGER_KEY)).all()
+        return session.execute(select(model.value, model.expires_at).where(*mine, model.key == TASK_STATE_KEY)).all()
 
 
 def clear_and_run(dag: DAG, result: RunResult, task_id: str = TASK) -> TaskResult:

@@ -38,7 +38,12 @@ def dag(new_dag: NewDag, tmp_path: Path) -> DAG:
 
 
 def campaign(operator: Any = MailCreateCampaignOperator, **arguments: Any) -> Any:
-    given = {"task_id": TASK, "sender_mail": SENDER, "subject": "News", "send_list_names": ["newsletter"]}
+    given = {
+        "task_id": TASK,
+        "sender_mail": SENDER,
+        "subject": "News",
+        "send_list_names": ["newsletter"],
+    }
     return operator(**given | arguments)
 
 

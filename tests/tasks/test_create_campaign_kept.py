@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail._task import state
-from airflow_provider_mail._task.creation_state import LEDGER_KEY
+from airflow_provider_mail._task.creation_state import TASK_STATE_KEY
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
@@ -226,7 +226,7 @@ def test_what_is_remembered_and_what_is_not_understood(run: Run, emulator: Emula
     run(create)
 
     def plant(context: Any) -> None:
-        context["task_state_store"].set(LEDGER_KEY, record)
+        context["task_state_store"].set(TASK_STATE_KEY, record)
 
     done = run(lambda: create(pre_execute=plant))
 

@@ -18,7 +18,7 @@ from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
-from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -131,7 +131,7 @@ def before(happens: Callable[[Any], Any], **arguments: Any) -> Before:
 
 
 def remembered(record: Any) -> Callable[[Any], None]:
-    return lambda context: context["task_state_store"].set(LEDGER_KEY, record)
+    return lambda context: context["task_state_store"].set(TASK_STATE_KEY, record)
 
 
 def unwritable(stage: Stage) -> None:

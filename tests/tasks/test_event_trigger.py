@@ -15,7 +15,7 @@ import pytest
 from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_mail._polling import campaign_changes
-from airflow_provider_mail._polling.campaign_changes import FinalCampaign, Listing, News, pause_after
+from airflow_provider_mail._polling.campaign_changes import CampaignChangeDetector, FinalCampaign, Snapshot, pause_after
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from tests.support.dags import RunResult
@@ -376,23 +376,23 @@ def final(name: str, sent_at: float | None = 0.0) -> FinalCampaign:
     return FinalCampaign(mail_name=name, guid=None, mail_status=2, sent_at=sent_at, mail_stats={})
 
 
-def listing(*campaigns: FinalCampaign, complete: bool = True) -> Listing:
-    return Listing({campaign.key: campaign for campaign in campaigns}, complete, 0.0)
+def listing(*campaigns: FinalCampaign, complete: bool = True) -> Snapshot:
+    return Snapshot({campaign.key: campaign for campaign in campaigns}, complete, 0.0)
 
 
-def told(news: News, look: Listing, at: float = 1000.0) -> list[str]:
+def told(news: CampaignChangeDetector, look: Snapshot, at: float = 1000.0) -> list[str]:
     return [campaign.mail_name for campaign in news.judge(look, at)]
 
 
 def test_until_all_were_read_only_what_is_recent_is_news() -> None:
-    news = News(lambda _: True, lookback=100)
+    news = CampaignChangeDetector(lambda _: True, lookback=100)
     assert told(news, listing(final("old"), final("recent", 950), complete=False)) == ["recent"]
     assert told(news, listing(final("older"), final("old"), final("recent", 950))) == []
     assert told(news, listing(final("new"), final("timeless", None), final("recent", 950))) == ["new", "timeless"]
 
 
 def test_what_is_missing_for_a_while_is_not_told_again() -> None:
-    news = News(lambda _: True, lookback=100)
+    news = CampaignChangeDetector(lambda _: True, lookback=100)
     assert told(news, listing(final("a", 950), final("b", 960))) == ["a", "b"]
     assert told(news, listing(final("b", 960), complete=False)) == []
     assert len(news.memory) == 2
@@ -400,12 +400,12 @@ def test_what_is_missing_for_a_while_is_not_told_again() -> None:
 
 
 def test_the_memory_does_not_grow() -> None:
-    news = News(lambda _: True, lookback=100)
+    news = CampaignChangeDetector(lambda _: True, lookback=100)
     for now in range(1000, 3000, 10):
         campaigns = [final(f"c{at}", at) for at in range(1000, now + 1, 10)]
         assert told(news, listing(*campaigns), now) == [f"c{now}"]
         assert len(news.memory) <= 11
-    assert told(News(lambda _: True, 100, news.memory), listing(*campaigns), now) == []
+    assert told(CampaignChangeDetector(lambda _: True, 100, news.memory), listing(*campaigns), now) == []
 
 
 # --- what Airflow stores of it ---

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_mail._task import state
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.operators.transactional import LEDGER_KEY, MailSendBatchOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import (
     AT_ONCE,
@@ -69,7 +69,7 @@ GOOD = {"version": 1, "requests": 1, "recipients": 10, "unknown_requests": 0, "u
     ids=str,
 )
 def test_a_record_of_another_version_is_not_guessed_at(run: Run, emulator: Emulator, value: Any) -> None:
-    done = run(lambda: meddled(lambda context: context["task_state_store"].set(LEDGER_KEY, value)))
+    done = run(lambda: meddled(lambda context: context["task_state_store"].set(TASK_STATE_KEY, value)))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "task state: what an earlier try wrote down" in done.log
@@ -93,7 +93,9 @@ def test_a_record_of_another_version_is_not_guessed_at(run: Run, emulator: Emula
 def test_a_record_that_tells_of_other_requests_is_not_believed(
     run: Run, emulator: Emulator, value: Any, choice: str
 ) -> None:
-    done = run(lambda: meddled(lambda context: context["task_state_store"].set(LEDGER_KEY, value), on_ambiguous=choice))
+    done = run(
+        lambda: meddled(lambda context: context["task_state_store"].set(TASK_STATE_KEY, value), on_ambiguous=choice)
+    )
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "messages: these are not what an earlier try began to send" in done.log

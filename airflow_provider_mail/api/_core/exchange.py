@@ -68,7 +68,7 @@ class Call:
 Steps: TypeAlias = Generator[Call | Pause | MailRequest[Any], Any, R]
 
 
-class Walk:
+class FlowRunner:
     """A walk through a generator's steps: ``step`` is to be carried out, ``None`` when ``result`` is there."""
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:

@@ -34,7 +34,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 
 
 class ListFile:
-    """Takes an answer's body in; see `Collector`. Closing it removes the file.
+    """Takes an answer's body in; see `BodyReader`. Closing it removes the file.
 
     :param key: of the answer's object, the list.
     """

@@ -17,7 +17,7 @@ _ours = ContextVar("_ours", default=False)
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def redact_http_logs() -> Iterator[None]:
     """Whatever is logged while this lasts belongs to a request of ours; others' are left alone."""
     token = _ours.set(True)
     try:
@@ -26,7 +26,7 @@ def quietly() -> Iterator[None]:
         _ours.reset(token)
 
 
-class _Discreet(logging.Filter):
+class _RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not _ours.get():
             return True
@@ -41,4 +41,4 @@ class _Discreet(logging.Filter):
 
 
 for _name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy", "httpcore.socks"):
-    logging.getLogger(_name).addFilter(_Discreet())
+    logging.getLogger(_name).addFilter(_RedactingFilter())

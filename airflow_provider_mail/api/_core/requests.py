@@ -41,7 +41,7 @@ class Effect(Enum):
         return self in (Effect.READ, Effect.REPEATABLE, Effect.DELETE)
 
 
-PERSONAL = frozenset(
+PII_FIELDS = frozenset(
     {"email", "name", "phone_number", "properties", "params", "contact_data", "rcpt_emails", "repel_emails", "ip"}
 )
 """Fields that say who somebody is."""
@@ -50,15 +50,15 @@ SENDERS = ("sender_mail", "sender_email", "from_domain")
 """Fields that hold a sender's address. It belongs to the company, not to a person, so messages show it."""
 
 
-class Discreet(BaseModel):
+class RedactedRepr(BaseModel):
     """Its ``repr``, which ends up in logs and tracebacks, says nothing of people."""
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, "***" if name in PERSONAL and value else value
+            yield name, "***" if name in PII_FIELDS and value else value
 
 
-class Resource(Discreet):
+class Resource(RedactedRepr):
     """Something the service returns. Unknown fields are ignored: the service may add some."""
 
     model_config = ConfigDict(
@@ -66,7 +66,7 @@ class Resource(Discreet):
     )
 
 
-class Part(Discreet):
+class Part(RedactedRepr):
     """A part of a request, such as an attachment. Unknown fields are errors: they are typing mistakes."""
 
     model_config = ConfigDict(
@@ -220,7 +220,7 @@ def _texts(value: Any, *, wanted: bool) -> Iterator[str]:
     """The texts in fields that say who somebody is."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _texts(item, wanted=wanted or name in PERSONAL)
+            yield from _texts(item, wanted=wanted or name in PII_FIELDS)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item, wanted=wanted)

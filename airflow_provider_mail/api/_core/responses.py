@@ -183,7 +183,7 @@ def _memory(body: bytes) -> int:
     return sum(body.count(mark) * size for mark, size in _MEMORY)
 
 
-class Collector:
+class BodyReader:
     """Takes an answer's body in piece by piece and unpacks it, within bounds of size.
 
     httpx would unpack a piece whole, a thousand times its size. What cannot be unpacked is kept as it came: it is no

@@ -15,7 +15,7 @@ from airflow_provider_mail.api.errors import MailRejectedError
 Item = TypeVar("Item")
 
 
-def pages_at_once(
+def concurrent_pages(
     client: MailClient,
     request: PagedRequest[PageResponse[Item]],
     at_once: int,

@@ -50,7 +50,7 @@ OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 it is, if it goes out; or leave it and fail."""
 
 
-class Memory:
+class CreationState:
     """What is known of earlier attempts to create the campaign; what is found at the service does not tell.
 
     This one forgets when the process ends. Override the methods that change it to store it.
@@ -89,7 +89,7 @@ def create_campaign(
     *,
     ignore: Collection[str] = (),
     on_incomplete: OnIncomplete = "fail",
-    memory: Memory | None = None,
+    memory: CreationState | None = None,
     clock: ServiceClock | None = None,
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
@@ -118,7 +118,7 @@ def create_campaign(
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
-    memory = Memory() if memory is None else memory
+    memory = CreationState() if memory is None else memory
     clock = ServiceClock() if clock is None else clock
     answered: MailError | None = None
     found = yield from _look(request, pauses(patience) if memory.incomplete or memory.attempted_lately else ())

@@ -16,7 +16,7 @@ from airflow_provider_mail.api.errors import (
 )
 
 
-class Creates(Protocol):
+class Creatable(Protocol):
     """A request that creates something named."""
 
     path: ClassVar[str]
@@ -28,11 +28,11 @@ class Creates(Protocol):
         """The request's fields in which what was found is another thing than was asked for."""
 
 
-class Deletes(Protocol):
+class Deletable(Protocol):
     """A request that deletes something named."""
 
     path: ClassVar[str]
-    looks_prove: ClassVar[bool]
+    lookup_is_authoritative: ClassVar[bool]
     """Whether a look that does not find it means that it is not there."""
 
     def exists(self) -> Flow[bool]:
@@ -40,7 +40,7 @@ class Deletes(Protocol):
 
 
 def create(
-    request: Creates, *, replace: Deletes | None = None, tries: int = 3, looks: int = 3, pause: float = 2.0
+    request: Creatable, *, replace: Deletable | None = None, tries: int = 3, looks: int = 3, pause: float = 2.0
 ) -> Flow[bool]:
     """Create it, unless it exists already and is equal; whether it was created.
 
@@ -74,7 +74,7 @@ def create(
     raise AssertionError("unreachable")
 
 
-def _is_there(request: Creates, looks: int, pause: float) -> Flow[bool]:
+def _is_there(request: Creatable, looks: int, pause: float) -> Flow[bool]:
     for look in range(1, looks + 1):
         found = yield from request.find()
         if found is not None:
@@ -90,7 +90,7 @@ def _is_there(request: Creates, looks: int, pause: float) -> Flow[bool]:
     return False
 
 
-def delete(request: Deletes, *, missing_ok: bool = True) -> Flow[bool]:
+def delete(request: Deletable, *, missing_ok: bool = True) -> Flow[bool]:
     """Delete it; whether it was there.
 
     :param request: such as ``DeleteList``.
@@ -101,7 +101,7 @@ def delete(request: Deletes, *, missing_ok: bool = True) -> Flow[bool]:
     there: bool = yield from request.exists()
     if not there and not missing_ok:
         raise MailMissingError(f"{request.path}: there is nothing of that name", operation=request.path)
-    if not there and request.looks_prove:
+    if not there and request.lookup_is_authoritative:
         return False
     try:
         yield request  # type: ignore[misc]

@@ -100,7 +100,7 @@ class Progress:
     seconds: float = 0.0
 
 
-class Memory(Protocol):
+class ImportCheckpoint(Protocol):
     """Knows which chunks earlier tries of an import had accepted, and is told of those of this one.
 
     It is used in the thread that calls :func:`import_contacts`, and only there.
@@ -148,7 +148,7 @@ def import_contacts(
     on_reject: Callable[[Reject], None],
     on_progress: Callable[[Progress], None] = lambda progress: None,
     progress: Progress | None = None,
-    memory: Memory | None = None,
+    memory: ImportCheckpoint | None = None,
     interrupt: Interrupt | None = None,
 ) -> Progress:
     """Import all rows of a source.
@@ -173,7 +173,7 @@ def import_contacts(
     memory = memory if memory is not None else _NoMemory()
     checker = RowChecker(plan.properties, plan.null_value)
     started = time.monotonic()
-    under_way: dict[Future[_Sent], int] = {}
+    under_way: dict[Future[_ChunkResult], int] = {}
 
     def set_aside(rejects: Iterable[Reject]) -> None:
         for reject in rejects:
@@ -188,7 +188,7 @@ def import_contacts(
         encoded, numbers, earlier = checked.encoded, checked.numbers, 0
         refused = memory.recall(chunk, first_number, checked)
         if refused is not None:
-            encoded, numbers = _only(checked, refused)
+            encoded, numbers = _select_rows(checked, refused)
             earlier = len(checked.numbers) - len(numbers)
             progress.accepted += earlier
             progress.accepted_earlier += earlier
@@ -197,7 +197,7 @@ def import_contacts(
         if numbers:
             under_way[workers.submit(courier.send, courier.body(encoded), numbers, earlier)] = chunk
 
-    def take_in(sent: _Sent, chunk: int) -> None:
+    def take_in(sent: _ChunkResult, chunk: int) -> None:
         progress.accepted += sent.accepted
         progress.requests += sent.requests
         progress.remarks += sent.remarks
@@ -223,8 +223,8 @@ def import_contacts(
 
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
     threads = min(plan.max_in_flight, client.config.max_in_flight)
-    with Workers[_Sent](threads, "mail-import", interrupt) as workers:
-        courier = _Courier(client, plan, workers.interrupt)
+    with Workers[_ChunkResult](threads, "mail-import", interrupt) as workers:
+        courier = _ChunkUploader(client, plan, workers.interrupt)
         try:
             for chunk, rows in enumerate(source):
                 begin(chunk, rows)
@@ -243,7 +243,7 @@ def import_contacts(
     return progress
 
 
-def _only(checked: CheckedRows, wanted: Sequence[int]) -> tuple[bytes, Sequence[int]]:
+def _select_rows(checked: CheckedRows, wanted: Sequence[int]) -> tuple[bytes, Sequence[int]]:
     """The rows with these numbers, encoded."""
     if not wanted:
         return b"", ()
@@ -252,7 +252,7 @@ def _only(checked: CheckedRows, wanted: Sequence[int]) -> tuple[bytes, Sequence[
 
 
 @dataclass(slots=True)
-class _Sent:
+class _ChunkResult:
     """What became of one chunk, and the error that ended it, if one did.
 
     :param rows: in it.
@@ -294,7 +294,7 @@ class _EncodedImport(MailRequest[MailResponse], Sandboxed):
             yield from filter(None, row)
 
 
-class _Courier:
+class _ChunkUploader:
     """Carries chunks to the service, for many threads; a refused one in halves."""
 
     def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
@@ -311,14 +311,14 @@ class _Courier:
         """The body of a request for encoded rows."""
         return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
 
-    def send(self, body: bytes, numbers: Sequence[int], earlier: int) -> _Sent:
+    def send(self, body: bytes, numbers: Sequence[int], earlier: int) -> _ChunkResult:
         """Send one chunk.
 
         :param body: as :meth:`body` made it.
         :param numbers: of the rows.
         :param earlier: rows that belong to it and need not be sent.
         """
-        sent = _Sent(len(numbers), earlier)
+        sent = _ChunkResult(len(numbers), earlier)
         finished = False
         try:
             refusal = self._post(body, len(numbers), sent)
@@ -332,7 +332,7 @@ class _Courier:
             sent.rejects.clear()
         return sent
 
-    def _halve(self, rows: list[Row], numbers: Sequence[int], refusal: MailRejectedError, sent: _Sent) -> None:
+    def _halve(self, rows: list[Row], numbers: Sequence[int], refusal: MailRejectedError, sent: _ChunkResult) -> None:
         """Halve what was refused until the rows that the service does not want stand alone."""
         refused = [(rows, numbers, refusal)]
         alone: list[Reject] = []
@@ -357,7 +357,7 @@ class _Courier:
         if alone and not self._interrupt.stopped:
             self._set_aside(alone, refusal, sent)
 
-    def _set_aside(self, alone: list[Reject], refusal: MailRejectedError, sent: _Sent) -> None:
+    def _set_aside(self, alone: list[Reject], refusal: MailRejectedError, sent: _ChunkResult) -> None:
         """Set aside what was refused alone, unless the service would now refuse a good contact too, with the same code.
 
         :param alone: is emptied.
@@ -375,7 +375,7 @@ class _Courier:
         sent.rejects.extend(alone)
         alone.clear()
 
-    def _post(self, body: bytes, rows: int, sent: _Sent) -> MailRejectedError | None:
+    def _post(self, body: bytes, rows: int, sent: _ChunkResult) -> MailRejectedError | None:
         outcome = self._request(body, sent)
         if isinstance(outcome, MailRejectedError):
             return outcome
@@ -384,7 +384,7 @@ class _Courier:
         self._accepted_body = body
         return None
 
-    def _request(self, body: bytes, sent: _Sent) -> MailResponse | MailRejectedError:
+    def _request(self, body: bytes, sent: _ChunkResult) -> MailResponse | MailRejectedError:
         sent.requests += 1
         try:
             return self._client.send(_EncodedImport(body=body))

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from airflow_provider_mail.api.campaigns import Campaign, MailStatus
 from airflow_provider_mail.api.errors import MailError
 
-Look: TypeAlias = Campaign | MailError | None
+PollResult: TypeAlias = Campaign | MailError | None
 """The result of one poll: the campaign of exactly that name, nothing, or why the poll failed."""
 
 POLL_ERROR_TIMEOUT = 600.0
@@ -37,7 +37,7 @@ HEARTBEAT_SECONDS = 3600.0
 """A wait logs its status when it changes, and otherwise once in so many seconds."""
 
 
-class Outcome(StrEnum):
+class WaitStatus(StrEnum):
     """How a wait stands."""
 
     WAITING = "waiting"
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PollDecision:
     """What a poll means.
 
     :param message: for a person: what is waited for, or why the wait is over.
@@ -61,7 +61,7 @@ class Verdict:
     :param status: equal for polls that show the same; default: the message.
     """
 
-    outcome: Outcome
+    outcome: WaitStatus
     message: str
     mail_stats: dict[str, Any] = field(default_factory=dict)
     pause: float = 0.0
@@ -79,7 +79,7 @@ class StatusLog:
         self._status: str | None = None
         self._logged_at = 0.0
 
-    def is_due(self, verdict: Verdict, at: float) -> bool:
+    def is_due(self, verdict: PollDecision, at: float) -> bool:
         """Whether to log this one.
 
         :param at: Unix time.
@@ -90,13 +90,13 @@ class StatusLog:
         return True
 
 
-def status_line(verdict: Verdict, interval: float, end_time: float | None) -> str:
+def status_line(verdict: PollDecision, interval: float, end_time: float | None) -> str:
     """A wait's status for the log: what is known, when the next poll is, and when the wait is given up.
 
     :param interval: seconds from one poll to the next.
     :param end_time: Unix time; ``None`` when the wait has no deadline of its own.
     """
-    if verdict.outcome is not Outcome.WAITING:
+    if verdict.outcome is not WaitStatus.WAITING:
         return verdict.message
     deadline = "" if end_time is None else f", deadline {_utc(end_time)}"
     return f"{verdict.message}; next poll in {max(interval, verdict.pause):.4g} s{deadline}"
@@ -166,24 +166,24 @@ class PollErrorBudget:
         self._failed.end()
         self._looked = True
 
-    def failed(self, error: MailError, at: float) -> Verdict:
+    def failed(self, error: MailError, at: float) -> PollDecision:
         """What a failed poll means, after those before it.
 
         :param at: Unix time of the poll.
         """
         if not error.temporary and not self._looked:
-            return Verdict(Outcome.REFUSED, str(error))
+            return PollDecision(WaitStatus.REFUSED, str(error))
         self._failed.extend(at)
         polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
         if polls > self._max_errors and seconds >= self._timeout:
-            outcome = Outcome.ERROR if error.temporary else Outcome.REFUSED
-            return Verdict(
+            outcome = WaitStatus.ERROR if error.temporary else WaitStatus.REFUSED
+            return PollDecision(
                 outcome,
                 f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {self._timeout:g} s), "
                 f"the last with: {error}",
             )
-        return Verdict(
-            Outcome.WAITING,
+        return PollDecision(
+            WaitStatus.WAITING,
             f"poll failed ({polls} in a row; given up after {self._timeout:g} s): {error}",
             pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
             status=f"poll failed: {type(error).__name__}",
@@ -241,7 +241,7 @@ class CampaignWait:
         """Whether the last poll showed a draft that may still become more."""
         return self._drafts.polls > 0
 
-    def judge(self, look: Look, at: float, offset: float = 0.0) -> Verdict:
+    def judge(self, look: PollResult, at: float, offset: float = 0.0) -> PollDecision:
         """What this poll means, after those before it.
 
         :param at: Unix time of the poll.
@@ -263,38 +263,40 @@ class CampaignWait:
             self._drafts.end()
         return self._present(look, at, now)
 
-    def _absent(self, at: float) -> Verdict:
+    def _absent(self, at: float) -> PollDecision:
         named = f"campaign {self.mail_name!r}"
         if self.seen and self._missing.lasted(CONFIRM_SECONDS, at):
-            return Verdict(Outcome.FAILED, f"{named} has disappeared: deleted or cancelled at the service")
+            return PollDecision(WaitStatus.FAILED, f"{named} has disappeared: deleted or cancelled at the service")
         if self.seen:
-            return Verdict(Outcome.WAITING, f"{named} is not there (any more)")
+            return PollDecision(WaitStatus.WAITING, f"{named} is not there (any more)")
         if self.seen is None:
-            return Verdict(Outcome.WAITING, f"{named} is not there (yet)")
-        return Verdict(Outcome.WAITING, f"{named} was never seen: the service has none of exactly this name (yet)")
+            return PollDecision(WaitStatus.WAITING, f"{named} is not there (yet)")
+        return PollDecision(
+            WaitStatus.WAITING, f"{named} was never seen: the service has none of exactly this name (yet)"
+        )
 
-    def _present(self, campaign: Campaign, at: float, now: datetime) -> Verdict:
+    def _present(self, campaign: Campaign, at: float, now: datetime) -> PollDecision:
         named, status = f"campaign {self.mail_name!r}", campaign.mail_status
         if status == MailStatus.COMPLETE:
             stats = campaign.mail_stats.model_dump(mode="json", exclude_none=True) if campaign.mail_stats else {}
-            return Verdict(Outcome.COMPLETE, f"{named} has gone out", stats)
+            return PollDecision(WaitStatus.COMPLETE, f"{named} has gone out", stats)
         if status == MailStatus.FAILED:
-            return Verdict(Outcome.FAILED, f"{named}: the service reports that sending failed (mailStatus 4)")
+            return PollDecision(WaitStatus.FAILED, f"{named}: the service reports that sending failed (mailStatus 4)")
         send_time = campaign.send_by_date_time
         trusted = status != MailStatus.SENDING or self.scheduled
         if send_time is not None and trusted and campaign.send_time_is_ahead(now):
             self.scheduled = True
-            return Verdict(
-                Outcome.WAITING,
+            return PollDecision(
+                WaitStatus.WAITING,
                 f"{named}: scheduled for {_utc(send_time.timestamp())} (mailStatus {status})",
                 pause=min((send_time - now).total_seconds(), MAX_PAUSE),
             )
         if status == MailStatus.DRAFT and self._drafts.lasted(CONFIRM_SECONDS, at):
-            return Verdict(
-                Outcome.FAILED, f"{named} is a draft (mailStatus -1): saved only, or cancelled before its send time"
+            return PollDecision(
+                WaitStatus.FAILED, f"{named} is a draft (mailStatus -1): saved only, or cancelled before its send time"
             )
         shown = {MailStatus.DRAFT: "shows as a draft", MailStatus.SENDING: "sending"}.get(status, "waiting")  # type: ignore[call-overload]
-        return Verdict(Outcome.WAITING, f"{named}: {shown} (mailStatus {status})")
+        return PollDecision(WaitStatus.WAITING, f"{named}: {shown} (mailStatus {status})")
 
 
 def _utc(moment: float) -> str:

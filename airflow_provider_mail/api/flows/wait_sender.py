@@ -8,9 +8,9 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.wait_campaign import (
     MAX_POLL_ERRORS,
     POLL_ERROR_TIMEOUT,
-    Outcome,
+    PollDecision,
     PollErrorBudget,
-    Verdict,
+    WaitStatus,
 )
 from airflow_provider_mail.api.senders import Checks
 
@@ -45,7 +45,7 @@ class SenderWait:
         """What must outlive the process, as plain JSON."""
         return {"sender_email": self._sender_email, "errors": self._errors.memory}
 
-    def judge(self, look: Checks | MailError | None, at: float, offset: float = 0.0) -> Verdict:
+    def judge(self, look: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
         """What this poll means, after those before it.
 
         :param look: ``None`` when there is no such sender.
@@ -57,8 +57,8 @@ class SenderWait:
         self._errors.succeeded()
         named = f"sender {self._sender_email!r}"
         if look is None:
-            return Verdict(Outcome.WAITING, f"there is no {named} (yet)")
+            return PollDecision(WaitStatus.WAITING, f"there is no {named} (yet)")
         if all(look.values()):
-            return Verdict(Outcome.COMPLETE, f"all four checks of {named} are good", dict(look))
+            return PollDecision(WaitStatus.COMPLETE, f"all four checks of {named} are good", dict(look))
         bad = ", ".join(name.upper() for name, good in look.items() if not good and name != "valid")
-        return Verdict(Outcome.WAITING, f"{named} is not valid yet{f': {bad}' if bad else ''}")
+        return PollDecision(WaitStatus.WAITING, f"{named} is not valid yet{f': {bad}' if bad else ''}")

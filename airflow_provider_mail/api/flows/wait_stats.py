@@ -18,10 +18,10 @@ from airflow_provider_mail.api.flows.wait_campaign import (
     CONFIRM_SECONDS,
     MAX_POLL_ERRORS,
     POLL_ERROR_TIMEOUT,
-    Outcome,
+    PollDecision,
     PollErrorBudget,
     Streak,
-    Verdict,
+    WaitStatus,
 )
 
 StatsLook: TypeAlias = CampaignStats | MailError | None
@@ -30,7 +30,7 @@ StatsLook: TypeAlias = CampaignStats | MailError | None
 Days: TypeAlias = tuple[date, date]
 """First and last day of a window, both included, in UTC."""
 
-SLACK = 0.99
+INTERVAL_TOLERANCE = 0.99
 """Two observations may be closer than asked for by a hundredth: clocks are set while we wait."""
 
 
@@ -53,7 +53,7 @@ def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
     return {record.mail_name: record for record in records}
 
 
-class SettlingStats:
+class StatsStabilityTracker:
     """Judges look after look at the statistics of one campaign.
 
     ``record`` is the last record seen, as plain JSON with the document's fields in snake_case.
@@ -136,7 +136,7 @@ class SettlingStats:
             return day - DAY, min(day + DAY, today)
         return start_day, max(start_day, end_day or today)
 
-    def judge(self, look: StatsLook, at: float, offset: float = 0.0) -> Verdict:
+    def judge(self, look: StatsLook, at: float, offset: float = 0.0) -> PollDecision:
         """What this look means, after those before it.
 
         :param at: Unix time of the look.
@@ -152,34 +152,36 @@ class SettlingStats:
         record = look.model_dump(mode="json")
         if record != self.record:
             self.record, self._same, self._last = record, 1, at
-        elif at - self._last >= self._apart * SLACK:
+        elif at - self._last >= self._apart * INTERVAL_TOLERANCE:
             self._same, self._last = self._same + 1, at
         now = at + offset
         verdict = self._found(now)
         return replace(verdict, pause=min(max(0.0, self.not_before - now), MAX_PAUSE))
 
-    def _found(self, at: float) -> Verdict:
+    def _found(self, at: float) -> PollDecision:
         sent, named = self.send_time, f"statistics of campaign {self.mail_name!r}"
         if sent is not None and sent.timestamp() > at:
             self._same = 0  # counts that cannot have changed say nothing
-            return Verdict(Outcome.WAITING, f"{named}: it will be sent at {sent:%Y-%m-%d %H:%M:%S %Z}")
+            return PollDecision(WaitStatus.WAITING, f"{named}: it will be sent at {sent:%Y-%m-%d %H:%M:%S %Z}")
         if self._age is not None and sent is not None and at >= sent.timestamp() + self._age:
             return self._final(f"{named} are final: it was sent {timedelta(seconds=int(at - sent.timestamp()))} ago")
         if self._observations is None:
-            return Verdict(Outcome.WAITING, f"{named} are not old enough")
+            return PollDecision(WaitStatus.WAITING, f"{named} are not old enough")
         seen = f"the same in {self._same} of {self._observations} observations"
         if self._same >= self._observations:
             return self._final(f"{named} are final: {seen}")
-        return Verdict(Outcome.WAITING, f"{named}: {seen}")
+        return PollDecision(WaitStatus.WAITING, f"{named}: {seen}")
 
-    def _final(self, message: str) -> Verdict:
-        return Verdict(Outcome.COMPLETE, message, dict(self.record or {}))
+    def _final(self, message: str) -> PollDecision:
+        return PollDecision(WaitStatus.COMPLETE, message, dict(self.record or {}))
 
-    def _nothing(self, at: float) -> Verdict:
+    def _nothing(self, at: float) -> PollDecision:
         if self.record is not None and self._missing.lasted(CONFIRM_SECONDS, at):
-            return Verdict(
-                Outcome.FAILED, f"the statistics of campaign {self.mail_name!r} have disappeared: was it deleted?"
+            return PollDecision(
+                WaitStatus.FAILED, f"the statistics of campaign {self.mail_name!r} have disappeared: was it deleted?"
             )
         if self.record is not None:
-            return Verdict(Outcome.WAITING, f"the statistics of campaign {self.mail_name!r} are not there (any more)")
-        return Verdict(Outcome.WAITING, f"there are no statistics of a campaign {self.mail_name!r} (yet)")
+            return PollDecision(
+                WaitStatus.WAITING, f"the statistics of campaign {self.mail_name!r} are not there (any more)"
+            )
+        return PollDecision(WaitStatus.WAITING, f"there are no statistics of a campaign {self.mail_name!r} (yet)")

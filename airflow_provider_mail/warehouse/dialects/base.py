@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, connect_words, words
+from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, connect_error_message, words
 from airflow_provider_mail.warehouse.rows import Source, fits
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
@@ -84,7 +84,7 @@ class FallLimit:
 
 
 @dataclass(frozen=True)
-class Job:
+class LoadRequest:
     """One load: these rows into this table."""
 
     table: Table
@@ -107,7 +107,7 @@ class Dialect(ABC):
     unix_time: ClassVar[str | None] = None
     """The expression for the seconds since 1970 by the database's clock."""
 
-    def __init__(self, hook: DbApiHook, job: Job) -> None:
+    def __init__(self, hook: DbApiHook, job: LoadRequest) -> None:
         self.hook = hook
         self.job = job
         self.table = job.table
@@ -314,7 +314,7 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     except Exception as error:
         if type(error).__module__.startswith("airflow."):
             raise  # says itself which connection id or package is missing
-        failure = connect_words(error)
+        failure = connect_error_message(error)
     if failure:
         raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
     try:

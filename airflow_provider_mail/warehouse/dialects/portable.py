@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 from airflow_provider_mail.warehouse.coverage import LOADS, MarkGone, loads_beside
-from airflow_provider_mail.warehouse.dialects.base import Dialect, Job, LoadResult
-from airflow_provider_mail.warehouse.errors import connect_words, mysql_number, redacted_words
+from airflow_provider_mail.warehouse.dialects.base import Dialect, LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.errors import connect_error_message, mysql_number, redacted_message
 from airflow_provider_mail.warehouse.rows import Encoder, Source, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
@@ -83,7 +83,7 @@ class Portable(Dialect):
         "json": "TEXT",
     }
 
-    def __init__(self, hook: DbApiHook, job: Job) -> None:
+    def __init__(self, hook: DbApiHook, job: LoadRequest) -> None:
         super().__init__(hook, job)
         names = self.table.names
         self._key_at = [names.index(name) for name in self.table.key]
@@ -92,7 +92,7 @@ class Portable(Dialect):
         self._loads: Portable | None = None
         if job.covers:
             noted = Source(job.covers.rows(job.name))
-            self._loads = Portable(hook, Job(LOADS, loads_beside(job.name), noted, not_after=job.not_after))
+            self._loads = Portable(hook, LoadRequest(LOADS, loads_beside(job.name), noted, not_after=job.not_after))
 
     def qualified(self, name: TableName) -> str:
         # A name that the user did not quote is left to the database's own folding.
@@ -266,12 +266,12 @@ class Portable(Dialect):
         try:
             connection.rollback()
         except Exception as error:
-            refused = connect_words(error)  # no row has been seen yet
+            refused = connect_error_message(error)  # no row has been seen yet
         if refused:
             raise self.error(f"the database cannot roll back ({refused}): a load needs a transaction")
 
     def words(self, error: BaseException) -> str:
-        return redacted_words(error, chain.from_iterable(self._under_way), (*self.table.names, str(self.job.name)))
+        return redacted_message(error, chain.from_iterable(self._under_way), (*self.table.names, str(self.job.name)))
 
     def _prepare(self, connection: Any, cursor: Any) -> None:
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""
@@ -288,7 +288,7 @@ class Portable(Dialect):
                 connection.commit()
             except Exception as error:
                 self._roll_back(connection)
-                refused = connect_words(error)  # no row has been seen yet
+                refused = connect_error_message(error)  # no row has been seen yet
             if refused and not self._complete(connection, cursor):
                 raise self.error(f"{refused}. Create it as your database likes it, then load again:\n{statement}")
 

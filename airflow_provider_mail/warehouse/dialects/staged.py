@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
-from airflow_provider_mail.warehouse.dialects.base import Dialect, Job, LoadResult
+from airflow_provider_mail.warehouse.dialects.base import Dialect, LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.errors import WarehouseError, words
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column
@@ -49,13 +49,13 @@ class Staged(Dialect):
     distinct: str
     """The operator that finds two lists of values different, NULL being equal to NULL."""
 
-    def __init__(self, hook: DbApiHook, job: Job, stage: str = STAGE) -> None:
+    def __init__(self, hook: DbApiHook, job: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, job)
         self.stage_name = stage
         self.loads: Staged | None = None
         if job.covers:
             source = Source(job.covers.rows(job.name))
-            noted = Job(LOADS, loads_beside(job.name), source, not_after=job.not_after)
+            noted = LoadRequest(LOADS, loads_beside(job.name), source, not_after=job.not_after)
             self.loads = type(self)(hook, noted, _LOADS_STAGE)
 
     def load(self, connection: Any) -> LoadResult:

@@ -188,7 +188,11 @@ with DAG(
 
     # --- what only has the key and the service's words to tell ---
 
-    news: dict[str, Any] = {"sender_mail": "news@example.com", "subject": "News", "content": "unsubscribe"}
+    news: dict[str, Any] = {
+        "sender_mail": "news@example.com",
+        "subject": "News",
+        "content": "unsubscribe",
+    }
     MailPreflightOperator(task_id="preflight", mail_conn_id="mail_emulator", send_list_names=["known"], **news)
     MailPreflightOperator(task_id="preflight_code_400", mail_conn_id="mail_code_400", **news, send_list_names=["a"])
     MailSaveWebhookOperator(task_id="webhook", mail_conn_id="mail_emulator", trans_callback_url=CALLBACK)
