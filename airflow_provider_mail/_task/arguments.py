@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from airflow.sdk import XComArg
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
     from airflow_provider_mail.hooks.mail import MailHook
 
 T = TypeVar("T")
+
+Templated: TypeAlias = T | str | XComArg
+"""What a template field takes when the DAG is parsed: its value, a template of it, or the result of another task.
+
+``sender_mail: Templated[str]`` accepts text and XComArgs and rejects a number; ``send_date: Templated[datetime]`` also
+accepts a template. What is in a list or dictionary may be an XComArg too: ``Templated[Sequence[Templated[str]]]``.
+"""
 
 RECONNECT_SECONDS = 60.0
 """While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
