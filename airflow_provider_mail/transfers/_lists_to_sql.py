@@ -1,0 +1,387 @@
+"""Transfers of whole lists to a database, published in :mod:`airflow_provider_mail.transfers.mail_to_sql`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_mail._task.arguments import check_flags, check_number
+from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api._core.interrupt import Interrupt
+    from airflow_provider_mail.api._core.requests import PagedRequest
+    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
+    from airflow_provider_mail.warehouse.table import Table
+
+READINGS = 3
+"""So many times a list that changes while it is read is read in one try of a task."""
+
+MAX_REMOVED_FRACTION = 0.5
+"""A list that loses more of its contacts between two loads is read a second time."""
+
+
+class BaseListToSqlOperator(BaseMailToSqlOperator):
+    """What the loads of whole lists share: reading page by page, complete although the list may change meanwhile.
+
+    Pages stream into the table in flat memory. A sign that the list changed while it was read (another total, records
+    that come again) is never ignored.
+
+    :param page_size: records in a page, at most 1,000; a service that gives fewer is read all the same.
+    :param max_in_flight: pages asked for at once; no more than the connection's own limit.
+    :param on_change: what to do when the list changes while it is read. ``retry`` (default): a list that only grows is
+        read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then fail;
+        ``fail``: fail at once; ``accept``: take what came if it is at least as many different records as the lowest
+        total that the service said, otherwise read it again.
+    """
+
+    _interrupt: Interrupt | None = None
+
+    def __init__(
+        self,
+        *,
+        page_size: int,
+        max_in_flight: int,
+        on_change: Literal["retry", "fail", "accept"] = "retry",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_number("page_size", page_size, least=1, most=1000, whole=True)
+        check_number("max_in_flight", max_in_flight, least=1, whole=True)
+        if on_change not in ("retry", "fail", "accept"):
+            raise ValueError(f"on_change: {on_change!r} is none of retry, fail, accept")
+        self.page_size = page_size
+        self.max_in_flight = max_in_flight
+        self.on_change = on_change
+
+    @abstractmethod
+    def request(self) -> PagedRequest[Any]:
+        """The request for the first page."""
+
+    @abstractmethod
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """The rows of a page."""
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        """The rows that are gone unless the service still has them."""
+        return None
+
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        """What the load brings the whole of, so that rows that did not change need not be written again."""
+        return None
+
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        """What the load brings the whole of, so that other rows are marked as gone; called before each reading."""
+        return None
+
+    def check_empty(self) -> None:
+        """Called when the list has no record, before that is believed."""
+
+    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
+        """How far the number of rows may fall.
+
+        :param confirmed: whether the list has been read a second time because of such a fall.
+        """
+        return None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and load it."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
+        from airflow_provider_mail.warehouse.errors import FallError
+
+        tables = self.checked_table_names()
+        fallen = False
+        with self.mail_errors():
+            for reading in range(1, READINGS + 1):
+                try:
+                    loaded = self._load(self.fall_limit(confirmed=fallen))
+                    break
+                except MailIncompleteError as error:
+                    if self.on_change == "fail" or reading == READINGS:
+                        error.add_note("on_change says what to do with a list that changes while it is read")
+                        raise
+                    self.log.warning("%s; it is read again (%s of %s)", error, reading + 1, READINGS)
+                except FallError as error:
+                    if fallen or reading == READINGS:
+                        permission = "max_removed_fraction" if error.after else "allow_empty=True"
+                        error.args = (f"{error}. Nothing was changed; {permission} allows it",)
+                        raise
+                    fallen = True
+                    self.log.warning("%s; the list is read a second time before that is believed", error)
+        self.note_lineage(loaded.rows)
+        counts = self.counts(loaded)
+        if loaded.deleted is not None and self.replace_where():
+            counts["deleted"] = loaded.deleted
+        self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
+        rejected = self.unstorable.keep(context, self.log)
+        return {**tables, "records": loaded.rows, "readings": reading, **counts, **rejected}
+
+    def on_kill(self) -> None:
+        """Let the reading end: no further page is asked for, and what is under way gets two seconds."""
+        if self._interrupt is not None:
+            self._interrupt.stop()
+
+    def _load(self, fall_limit: FallLimit | None) -> LoadResult:
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+        from airflow_provider_mail.api._core.pagination import Changes
+        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+
+        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
+        client = self.hook.get_conn()
+        observation = Observation(client, self.sql_hook)
+        self._interrupt = Interrupt()
+        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
+        with closing(pages):
+            first = next(pages, None)
+            return self.unstorable.load(
+                self.declared_table(),
+                self.table,
+                self._streamed(first, pages, observation.at),
+                replace_where=self.replace_where(),
+                covers=self.covers(observation.at),
+                mark_gone=self.mark_gone(observation.at),
+                now=observation.now(),
+                fall_limit=fall_limit,
+            )
+
+    def _streamed(
+        self, first: list[Any] | None, pages: Iterator[list[Any]], asked_at: datetime
+    ) -> Iterator[tuple[Any, ...]]:
+        if first is None:
+            self.check_empty()
+            return
+        yield from self.rows(first, asked_at)
+        for page in pages:
+            yield from self.rows(page, asked_at)
+
+
+class MailContactsToSqlOperator(BaseListToSqlOperator):
+    """Loads the contacts of a list: one row a contact, with all properties. The table holds personal data.
+
+    Rows of which nothing changed are not written again: when the list was last read stands in ``mail_loads``, a table
+    beside this one. Where ``mode`` or ``on_change`` may leave rows of the list that were not seen, each row says itself
+    when it was last seen.
+
+    Returns ``table``, ``list_name``, ``records``, ``readings`` and, where the database tells, ``inserted``,
+    ``changed``, ``unchanged``, ``outdated`` and ``deleted``; never rows or addresses.
+
+    .. seealso::
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
+
+    :param list_name: the list.
+    :param mode: ``replace`` (default): rows of this list that are not in it any more are deleted, in the transaction
+        that brings the others; ``upsert``: they stay, with the ``observed_at`` at which they were last seen.
+    :param team_name: the team that the list belongs to. Default: the current one; others need a permission.
+    :param allow_empty: with ``mode="replace"``, whether a list that has become empty may empty its rows in the table.
+        Default: no; the task fails, and the rows stay. A list of another team (``team_name``), whose name cannot be
+        looked up, may only be empty with it.
+    :param max_removed_fraction: with ``mode="replace"``, the largest part of the list's rows, from 0 to 1, that one
+        load may remove on balance; not applied below ten rows. Default: 0.5. A load that would remove more, or that
+        finds the list empty, reads the list a second time before it fails or goes ahead.
+    """
+
+    template_fields: Sequence[str] = (*BaseMailToSqlOperator.template_fields, "list_name", "team_name")
+
+    def __init__(
+        self,
+        *,
+        list_name: str,
+        table: str = "mail_contacts",
+        mode: Literal["replace", "upsert"] = "replace",
+        team_name: str | None = None,
+        allow_empty: bool = False,
+        max_removed_fraction: float = MAX_REMOVED_FRACTION,
+        page_size: int = 1000,
+        max_in_flight: int = 8,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
+        check_flags(allow_empty=allow_empty)
+        check_number("max_removed_fraction", max_removed_fraction, most=1)
+        if mode not in ("replace", "upsert"):
+            raise ValueError(f"mode: {mode!r} is none of replace, upsert")
+        self.list_name = list_name
+        self.mode = mode
+        self.team_name = team_name
+        self.allow_empty = allow_empty
+        self.max_removed_fraction = max_removed_fraction
+
+    @property
+    def resource(self) -> str:
+        """The list."""
+        return f"lists/{self.list_name}"
+
+    def declared_table(self) -> Table:
+        """One row per connection, team, list and contact."""
+        from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+
+        return CONTACTS
+
+    def request(self) -> PagedRequest[Any]:
+        """The first page of the list."""
+        from airflow_provider_mail.api.contacts import GetListContacts
+
+        return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+
+    @cached_property
+    def _list(self) -> dict[str, str]:
+        team = self.team_name or self.hook.team_name or ""
+        return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """The rows of contacts."""
+        from airflow_provider_mail.warehouse.tables.contacts import contact_row
+
+        return [contact_row(contact, **self._list, observed_at=observed_at) for contact in records]
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        """This list's rows, of this connection and team."""
+        return self._list if self.mode == "replace" else None
+
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        """The list, where no row of it stays that has not been seen."""
+        if self.mode == "upsert" or self.on_change == "accept":
+            return None
+        from airflow_provider_mail.warehouse.coverage import Coverage
+        from airflow_provider_mail.warehouse.tables.contacts import list_part
+
+        part = list_part(self._list["team"], self.list_name)
+        return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
+
+    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
+        """What the arguments allow; until the list was read a second time, what is usual."""
+        from airflow_provider_mail.warehouse.load import FallLimit
+
+        if confirmed:
+            return FallLimit(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction)
+        return FallLimit(allow_empty=False, max_fraction=min(self.max_removed_fraction, MAX_REMOVED_FRACTION))
+
+    def check_empty(self) -> None:
+        """Make sure that there is such a list: a service may answer a wrong name with no contacts."""
+        from airflow_provider_mail.api.lists import find_list
+
+        if self.team_name:
+            if not self.allow_empty:
+                raise AirflowFailException(
+                    f"list_name, team_name: no contacts came of list {self.list_name!r} of team {self.team_name!r}, "
+                    "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
+                )
+        elif self.hook.run(find_list(self.list_name)) is None:
+            raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and load it."""
+        return {"list_name": self.list_name, **super().execute(context)}
+
+
+class MailCampaignsToSqlOperator(BaseListToSqlOperator):
+    """Loads the campaigns themselves: one row a task, in whatever state, without its content.
+
+    Tasks that the service has deleted stay in the table, with the ``observed_at`` at which they were last seen. A load
+    without a filter marks them with ``gone_at``: with ``all_team`` those of all teams, otherwise those of the teams
+    whose tasks came. The mark is cleared when they are there again. When no task comes at all, or with
+    ``on_change="accept"``, none is marked.
+
+    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed``,
+    ``unchanged``, ``outdated`` and ``gone``.
+
+    .. seealso::
+        For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
+
+    :param mail_name: only tasks whose name contains this.
+    :param subject: only tasks whose subject contains this.
+    :param sender_mail: only tasks of this sender.
+    :param type: only ``MailList`` (ordinary) or ``ABTest`` tasks.
+    :param all_team: the tasks of all teams; needs a permission.
+    :param mail_status: only tasks in these states: -1 draft, 1 sending, 2 send complete, 4 send failed.
+    """
+
+    template_fields: Sequence[str] = (
+        *BaseMailToSqlOperator.template_fields,
+        "mail_name",
+        "subject",
+        "sender_mail",
+        "type",
+        "mail_status",
+    )
+
+    resource = "campaigns"
+
+    def __init__(
+        self,
+        *,
+        table: str = "mail_campaigns",
+        mail_name: str | None = None,
+        subject: str | None = None,
+        sender_mail: str | None = None,
+        type: str | None = None,
+        all_team: bool = False,
+        mail_status: Sequence[int] | None = None,
+        # Each task comes with its whole content: pages of 1,000 could be 50 MB.
+        page_size: int = 100,
+        max_in_flight: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
+        check_flags(all_team=all_team)
+        self.mail_name = mail_name
+        self.subject = subject
+        self.sender_mail = sender_mail
+        self.type = type
+        self.all_team = all_team
+        self.mail_status = mail_status
+        self._teams: set[str | None] = set()
+
+    def declared_table(self) -> Table:
+        """One row per connection and task."""
+        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+
+        return CAMPAIGNS
+
+    def request(self) -> PagedRequest[Any]:
+        """The first page of the tasks."""
+        from airflow_provider_mail.api.campaigns import GetCampaigns
+
+        return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
+
+    def _filters(self) -> dict[str, Any]:
+        return {
+            "mail_name": self.mail_name or None,
+            "subject": self.subject or None,
+            "sender_mail": self.sender_mail or None,
+            "type": self.type or None,
+            "mail_status": list(self.mail_status) if self.mail_status else None,
+        }
+
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        """The tasks of all teams, or of those whose tasks came: an account's own team is known by nothing else."""
+        self._teams.clear()
+        if self.on_change == "accept" or any(self._filters().values()):
+            return None
+        from airflow_provider_mail.warehouse.coverage import MarkGone
+
+        account = {"mail_conn_id": self.mail_conn_id}
+
+        def windows() -> list[Mapping[str, Any]]:
+            if self.all_team and self._teams:
+                return [account]
+            return [{**account, "team_name": team} for team in self._teams]
+
+        return MarkGone(observed_at, windows)
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """The rows of tasks."""
+        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
+
+        conn_id = self.mail_conn_id
+        self._teams.update(campaign.team_name for campaign in records)
+        return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]
