@@ -122,7 +122,7 @@ def said(make_hook: MakeHook, emulator: Emulator, tmp_path: Path) -> list[str]:
 
 
 def test_whatever_the_button_says_is_in_the_table(said: list[str]) -> None:
-    rows = [row[0].strip("`") for row in table("it says")]
+    rows = [row[0].strip("`") for row in table("message")]
     rows[rows.index("host (base URL): is empty` and others that begin with a field")] = "host (base URL): is empty"
     patterns = {
         row: re.compile(".*".join(map(re.escape, row.split("..."))).replace("lists\\ there:\\ 3", r"lists\ there:\ \d"))
