@@ -65,6 +65,13 @@ def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zip
     assert [path for path in paths if not wheel.joinpath(f"airflow_provider_mail{path}").is_file()] == []
 
 
+def test_templates_are_in_the_wheel(wheel: zipfile.Path) -> None:
+    package = Path(airflow_provider_mail.__path__[0])
+    templates = [path.relative_to(package.parent).as_posix() for path in package.rglob("*.jinja2")]
+    assert templates == ["airflow_provider_mail/notifications/notification.html.jinja2"]
+    assert [path for path in templates if not wheel.joinpath(path).is_file()] == []
+
+
 def test_airflow_accepts_the_provider_information() -> None:
     schema = json.loads(Path(airflow.__path__[0], "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)

@@ -19,7 +19,7 @@ import pytest
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.notifications import _message
 from airflow_provider_mail.notifications._context import NotificationContext
-from airflow_provider_mail.notifications._delivery import in_short
+from airflow_provider_mail.notifications._delivery import summarize
 from tests.support.env import ROOT
 
 PACKAGE = ROOT / "airflow_provider_mail"
@@ -149,17 +149,17 @@ def test_every_pattern_is_linear(use: Use) -> None:
 
 def test_all_patterns_were_found() -> None:
     assert len(USES) > 20
-    assert any(use.where.startswith("hooks/errors.py") for use in USES)
+    assert any(use.where.startswith("_task/exceptions.py") for use in USES)
 
 
 @pytest.mark.parametrize(
     "work",
     [
         pytest.param(lambda text: without_addresses(text), id="addresses"),
-        pytest.param(lambda text: _message._parts(text), id="parts"),
-        pytest.param(lambda text: list(_message._separated(text)), id="separated"),
+        pytest.param(lambda text: _message._parse_address(text), id="parts"),
+        pytest.param(lambda text: list(_message._split(text)), id="separated"),
         pytest.param(lambda text: _message._one_line(f"Airflow alert: dag_id=a task_id=b {text}"), id="subject"),
-        pytest.param(lambda text: in_short(ValueError(text)), id="in_short"),
+        pytest.param(lambda text: summarize(ValueError(text)), id="in_short"),
     ],
 )
 @pytest.mark.parametrize("piece", ["a", " ", ",", '"', "<", "a@", '",', " <"])
@@ -169,7 +169,7 @@ def test_what_the_notifier_reads_is_read_once(work: Any, piece: str) -> None:
 
 def test_an_error_of_one_word_makes_a_notification() -> None:
     started = time.thread_time()
-    occasion = NotificationContext.of(
+    occasion = NotificationContext.from_context(
         {"exception": ValueError("w" * 100_000), "dag_run": {"dag_id": "d", "run_id": "r"}}
     )
     assert occasion.error.startswith("ValueError: ww")

@@ -1,7 +1,7 @@
-"""What a context tells: why somebody is written to, about which task or run, and what went wrong.
+"""The content of a notification, read from Airflow's context: its reason, the task or run, and the error.
 
-Contexts differ: a worker's is full, the dag-processor's knows no exception and sometimes no run, and a missed
-deadline's holds nothing but the run, as a dictionary, and the deadline. Whatever is missing stays ``None``.
+Contexts differ. A worker's is complete; the dag-processor's has no exception and sometimes no run; that of a missed
+deadline has only the run, as a dictionary, and the deadline. Missing values are ``None``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
-MOST_ERROR_CHARACTERS = 600
-MOST_ERROR_LINES = 12
-MOST_ERROR_READ = 10_000
+from airflow.sdk import get_current_context
+
+from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.version_compat import conf, redact
+
+MAX_ERROR_CHARACTERS = 600
+MAX_ERROR_LINES = 12
+MAX_ERROR_CHARACTERS_READ = 10_000
 
 
 class Kind(Enum):
-    """Why somebody is written to."""
+    """The reason for a notification."""
 
     FAILED = "failed"
     RETRY = "up_for_retry"
@@ -33,25 +38,31 @@ class Kind(Enum):
     DECISION = "decision"
 
     @property
-    def about_the_run(self) -> bool:
-        """Whether it is about a run rather than one of its tasks."""
+    def is_about_run(self) -> bool:
+        """Whether it reports a run rather than a task."""
         return self in (Kind.RUN_FAILED, Kind.RUN_SUCCEEDED, Kind.DEADLINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationContext:
-    """One reason to write.
+    """What a notification reports. URLs are known when ``[api] base_url`` is set.
 
-    :param map_index: -1 for a task that is not mapped.
-    :param tries: how many the task has at most.
-    :param moment: the run's logical date, or when it was to run.
-    :param seconds: how long the task took.
-    :param error: what went wrong, in a few lines without secrets and addresses.
-    :param deadline: when the run was to be finished.
-    :param deadline_id: Airflow's own.
-    :param question: what a person is to decide, and about what.
-    :param log_url: of the task instance's page; like the others only when ``[api] base_url`` is set.
-    :param decision_url: where the person decides.
+    :param kind: the reason.
+    :param dag_id: id of the DAG.
+    :param task_id: id of the task; ``None`` for a run.
+    :param run_id: id of the run.
+    :param map_index: index of a mapped task; -1 for any other.
+    :param try_number: number of the try, from 1.
+    :param max_tries: number of tries that the task has in all.
+    :param run_date: logical date of the run, or the time after which it was to run.
+    :param seconds: duration of the task.
+    :param error: the error in a few lines, without secrets and email addresses.
+    :param deadline: the time by which the run was to be finished.
+    :param deadline_id: Airflow's id of the deadline.
+    :param question: subject and body of what a person is asked to decide.
+    :param log_url: URL of the task instance.
+    :param run_url: URL of the run.
+    :param decision_url: URL of the form in which a person decides.
     """
 
     kind: Kind
@@ -60,8 +71,8 @@ class NotificationContext:
     run_id: str | None = None
     map_index: int = -1
     try_number: int | None = None
-    tries: int | None = None
-    moment: datetime | None = None
+    max_tries: int | None = None
+    run_date: datetime | None = None
     seconds: float | None = None
     error: str = ""
     deadline: datetime | None = None
@@ -72,10 +83,11 @@ class NotificationContext:
     decision_url: str | None = None
 
     @classmethod
-    def of(cls, context: Mapping[str, Any]) -> NotificationContext:
-        """What a context of Airflow's tells."""
-        from airflow_provider_mail.version_compat import conf
+    def from_context(cls, context: Mapping[str, Any]) -> NotificationContext:
+        """Read Airflow's context.
 
+        :param context: the context of a task, of a DAG's callback, or of a deadline.
+        """
         ti = context.get("ti") or context.get("task_instance")
         run, deadline = context.get("dag_run"), context.get("deadline")
         kind = _kind(context)
@@ -83,8 +95,8 @@ class NotificationContext:
         run_id = _first(_get(ti, "run_id"), _get(run, "run_id"), _get(run, "dag_run_id"), context.get("run_id"))
         task_id, map_index = _get(ti, "task_id"), _get(ti, "map_index")
         map_index = -1 if map_index is None else map_index
-        try_number, max_tries = (None, None) if kind.about_the_run else (_get(ti, "try_number"), _get(ti, "max_tries"))
-        pages = _pages(conf.get("api", "base_url", fallback=None), dag_id, run_id, task_id, map_index, try_number)
+        try_number, max_tries = (None, None) if kind.is_about_run else (_get(ti, "try_number"), _get(ti, "max_tries"))
+        urls = _urls(conf.get("api", "base_url", fallback=None), dag_id, run_id, task_id, map_index, try_number)
         return cls(
             kind=kind,
             dag_id=dag_id,
@@ -92,28 +104,28 @@ class NotificationContext:
             run_id=run_id,
             map_index=map_index,
             try_number=try_number,
-            tries=None if max_tries is None else max_tries + 1,
-            moment=_moment(_first(_get(run, "logical_date"), _get(run, "run_after"))),
-            seconds=None if kind.about_the_run else _seconds(ti),
+            max_tries=None if max_tries is None else max_tries + 1,
+            run_date=_moment(_first(_get(run, "logical_date"), _get(run, "run_after"))),
+            seconds=None if kind.is_about_run else _seconds(ti),
             error=_error(context),
             deadline=_moment(_get(deadline, "deadline_time")),
             deadline_id=_get(deadline, "id"),
             question=_question(context) if kind is Kind.DECISION else None,
-            log_url=None if kind is Kind.RUN_SUCCEEDED else pages.get("task"),
-            run_url=pages.get("run"),
-            decision_url=pages.get("decision") if kind is Kind.DECISION else None,
+            log_url=None if kind is Kind.RUN_SUCCEEDED else urls.get("task"),
+            run_url=urls.get("run"),
+            decision_url=urls.get("decision") if kind is Kind.DECISION else None,
         )
 
     @property
     def name(self) -> str:
-        """Of what it is about."""
-        parts = [self.dag_id] if self.kind.about_the_run else [self.dag_id, self.task_id]
-        index = f"[{self.map_index}]" if self.map_index >= 0 and not self.kind.about_the_run else ""
+        """Name of the DAG or task."""
+        parts = [self.dag_id] if self.kind.is_about_run else [self.dag_id, self.task_id]
+        index = f"[{self.map_index}]" if self.map_index >= 0 and not self.kind.is_about_run else ""
         return ".".join(part for part in parts if part) + index
 
     @property
     def key(self) -> str | None:
-        """The same whenever the same occasion is told, and no other's; ``None`` when too little is known of it."""
+        """Identifier of this event, equal when its callback runs again; ``None`` when DAG or run is unknown."""
         if not (self.dag_id and self.run_id):
             return None
         parts = (self.kind.value, self.dag_id, self.task_id, self.run_id, self.map_index, self.try_number)
@@ -133,15 +145,13 @@ def _kind(context: Mapping[str, Any]) -> Kind:
             return kind
     if context.get("exception") is None and _is_executing():
         return Kind.RUNNING if _question(context) is None else Kind.DECISION
-    # What the dag-processor tells of a task that has died: that it failed, and not whether there is another try.
+    # The dag-processor reports a dead task as failed, without saying whether it will be retried.
     try_number, max_tries = _get(ti, "try_number"), _get(ti, "max_tries")
     return Kind.RETRY if try_number and max_tries and try_number <= max_tries else Kind.FAILED
 
 
 def _is_executing() -> bool:
-    """Whether a task is being executed in this process: then nothing has ended yet."""
-    from airflow.sdk import get_current_context
-
+    """Whether this process is executing a task, which has not ended then."""
     try:
         get_current_context()
     except RuntimeError:
@@ -150,7 +160,7 @@ def _is_executing() -> bool:
 
 
 def _question(context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What a human-in-the-loop operator asks."""
+    """Subject and body of a human-in-the-loop operator."""
     task = context.get("task")
     if not (_get(task, "options") and _get(task, "subject")):
         return None
@@ -158,28 +168,25 @@ def _question(context: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _error(context: Mapping[str, Any]) -> str:
-    from airflow_provider_mail._task.exceptions import without_addresses
-    from airflow_provider_mail.version_compat import redact
-
     error = _first(context.get("exception"), context.get("reason"))
     if error is None or error == "success":
         return ""
     if isinstance(error, BaseException):
-        said = str(error)
-        text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = str(error)
+        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     else:
         text = str(error).replace("_", " ") if error is context.get("reason") else str(error)
-    # Secrets are looked for before anything is cut: half a secret would not be found.
-    text = without_addresses(str(redact(text[:100_000]))[:MOST_ERROR_READ]).strip()
+    # Redact before cutting: half a secret would not be recognised.
+    text = without_addresses(str(redact(text[:100_000]))[:MAX_ERROR_CHARACTERS_READ]).strip()
     lines = text.splitlines()
-    short = "\n".join(lines[:MOST_ERROR_LINES])[:MOST_ERROR_CHARACTERS].rstrip()
+    short = "\n".join(lines[:MAX_ERROR_LINES])[:MAX_ERROR_CHARACTERS].rstrip()
     return short if short == text else f"{short} …"
 
 
-def _pages(
+def _urls(
     base_url: str | None, dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int, try_: int | None
 ) -> dict[str, str]:
-    """Addresses in Airflow's user interface."""
+    """URLs in Airflow's user interface."""
     if not (base_url and dag_id and run_id):
         return {}
     run = f"{base_url.rstrip('/')}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
@@ -207,13 +214,13 @@ def _moment(value: Any) -> datetime | None:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-def _get(thing: Any, name: str) -> Any:
-    """A value of a dictionary or an attribute of anything else; ``None`` when it is not to be had."""
-    if isinstance(thing, Mapping):
-        return thing.get(name)
-    # What the dag-processor rebuilds of a task instance has properties that fail in any way.
+def _get(source: Any, name: str) -> Any:
+    """Return an item of a mapping or an attribute of any other object; ``None`` when there is none."""
+    if isinstance(source, Mapping):
+        return source.get(name)
+    # The task instance that the dag-processor rebuilds has properties that raise anysource.
     with suppress(Exception):
-        return getattr(thing, name, None)
+        return getattr(source, name, None)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Sending a letter within a bounded time, and without ever disturbing whoever it reports on."""
+"""Send a message within a deadline, and log errors instead of raising them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from airflow_provider_mail.notifications._message import OutgoingMessage
 
 log = logging.getLogger(__name__)
 
-SECONDS = 20.0
-"""How long a letter may take altogether. A dag-processor gives a file 50 seconds, callbacks included."""
+DEFAULT_TIMEOUT = 20.0
+"""Seconds for one message in all. The dag-processor allows 50 seconds for a file, callbacks included."""
 
-MOST_CHARACTERS = 500
-"""Of an error in the log."""
+MAX_ERROR_CHARACTERS = 500
+"""Length of an error in the log."""
 
-MOST_READ = 10_000
-"""Characters of an error that are looked through for addresses; what is shown lies well within."""
+MAX_CHARACTERS_READ = 10_000
+"""Characters of an error that are searched for addresses; only the first 500 are shown."""
 
 
 class DeadlineMailHook(MailHook):
-    """A hook whose client gives up early.
+    """A hook whose client gives up after a deadline.
 
-    :param seconds: from when on nobody waits any more.
+    :param mail_conn_id: the connection.
+    :param seconds: time for one message in all.
     """
 
     def __init__(self, mail_conn_id: str, seconds: float) -> None:
@@ -41,26 +42,28 @@ class DeadlineMailHook(MailHook):
 
     @cached_property
     def config(self) -> ClientConfig:
-        """The connection's settings, with less patience. What never reached the service is tried three times."""
+        """The connection's settings with shorter timeouts; what never reached the service has 3 attempts."""
         config = super().config
         half = self.seconds / 2
         rule = RetryRule(attempts=3, total_seconds=half, cap_seconds=half / 4, retry_after_cap_seconds=half / 2)
         return config.model_copy(update={"timeout": min(config.timeout, half), "retry": rule})
 
 
-def send(hook: DeadlineMailHook, letter: OutgoingMessage) -> str:
-    """Send it and say so in words that may be logged.
+def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
+    """Send a message and return a line for the log.
 
-    :raises MailAmbiguousSendError: when the time is over, or the answer was lost: the letter may be on its way.
+    :param hook: the connection and the deadline.
+    :param message: the message.
+    :raises MailAmbiguousSendError: on a timeout or a lost response: the message may have been sent.
     :raises MailError: when it was not sent.
     """
-    # Connections and their secrets are asked for here: only this thread may do so everywhere.
+    # Look the connection up here: no other thread may do so in every process of Airflow.
     client = hook.get_conn()
     done: Future[None] = Future()
 
     def work() -> None:
         try:
-            client.send(letter.request)
+            client.send(message.request)
         except BaseException as error:
             done.set_exception(error)
         else:
@@ -68,62 +71,61 @@ def send(hook: DeadlineMailHook, letter: OutgoingMessage) -> str:
         finally:
             hook.close()
 
-    # A thread of its own, left alone when the time is over: neither looking a host name up nor an answer that comes
-    # in drips can be bounded otherwise. It does not keep the process from ending.
+    # A daemon thread, abandoned on a timeout: nothing else bounds a host name lookup or a response that arrives byte by
+    # byte.
     threading.Thread(target=work, name="mail notification", daemon=True).start()
     try:
         done.result(hook.seconds)
     except TimeoutError:
-        raise _too_late(hook, letter) from None
-    return _told(hook, letter)
+        raise _timeout_error(hook, message) from None
+    return _accepted(hook, message)
 
 
-async def send_async(hook: DeadlineMailHook, letter: OutgoingMessage) -> str:
-    """The same inside an event loop."""
+async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
+    """Send a message from an event loop; see :func:`send`."""
     try:
         async with asyncio.timeout(hook.seconds), await hook.get_async_conn() as client:
-            await client.send(letter.request)
+            await client.send(message.request)
     except TimeoutError:
-        raise _too_late(hook, letter) from None
-    return _told(hook, letter)
+        raise _timeout_error(hook, message) from None
+    return _accepted(hook, message)
 
 
 @contextmanager
-def never_raising(mail_conn_id: str | None) -> Iterator[None]:
-    """Make one line in the log of any failure."""
+def log_errors(mail_conn_id: str | None) -> Iterator[None]:
+    """Log any error of the block as one line instead of raising it."""
     try:
         yield
     except MailAmbiguousSendError as error:
-        log.error("Mail: it is unknown whether it was sent (connection %r): %s", mail_conn_id, in_short(error))
+        log.error("Mail: possibly sent (connection %r): %s", mail_conn_id, summarize(error))
     except Exception as error:
-        log.error("Mail: not sent (connection %r): %s", mail_conn_id, in_short(error))
+        log.error("Mail: not sent (connection %r): %s", mail_conn_id, summarize(error))
 
 
-def warn_of_left_out(letter: OutgoingMessage) -> None:
-    """Say whom nobody can write to."""
-    if letter.left_out:
-        log.warning("Mail: left out: %s", "; ".join(letter.left_out))
+def log_skipped(message: OutgoingMessage) -> None:
+    """Log the recipients and files that were skipped."""
+    if message.skipped:
+        log.warning("Mail: skipped: %s", "; ".join(message.skipped))
 
 
-def in_short(error: Exception) -> str:
-    """One line about an error, without people's addresses."""
+def summarize(error: Exception) -> str:
+    """Return one line about an error, without recipients' addresses."""
     if isinstance(error, MailServiceError | MailAmbiguousSendError):
-        # There is nothing of a request in them any more but the sender.
-        return " ".join(str(error).split())[:MOST_CHARACTERS]
+        # Their messages contain nothing of the request but the sender.
+        return " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]
     text = str(error) if isinstance(error, MailError) else f"{type(error).__name__}: {error}"
-    return without_addresses(" ".join(text[:MOST_READ].split()))[:MOST_CHARACTERS]
+    return without_addresses(" ".join(text[:MAX_CHARACTERS_READ].split()))[:MAX_ERROR_CHARACTERS]
 
 
-def _told(hook: MailHook, letter: OutgoingMessage) -> str:
-    people = "1 recipient" if letter.people == 1 else f"{letter.people} recipients"
+def _accepted(hook: MailHook, message: OutgoingMessage) -> str:
+    recipients = "1 recipient" if message.recipient_count == 1 else f"{message.recipient_count} recipients"
     if hook.config.sandbox:
-        return f"Mail: sandbox: the service checked what would go to {people}; nothing was sent."
-    return f"Mail: accepted for {people}, uniqueMsgID {letter.request.unique_msg_id}."
+        return f"Mail: sandbox: the service validated a message to {recipients}; nothing was sent."
+    return f"Mail: accepted for {recipients}, uniqueMsgID {message.request.unique_msg_id}."
 
 
-def _too_late(hook: DeadlineMailHook, letter: OutgoingMessage) -> MailAmbiguousSendError:
+def _timeout_error(hook: DeadlineMailHook, message: OutgoingMessage) -> MailAmbiguousSendError:
     return MailAmbiguousSendError(
-        f"{letter.request.path}: no answer within {hook.seconds:g} s: given up, uniqueMsgID "
-        f"{letter.request.unique_msg_id}",
-        operation=letter.request.path,
+        f"{message.request.path}: no response within {hook.seconds:g} s, uniqueMsgID {message.request.unique_msg_id}",
+        operation=message.request.path,
     )

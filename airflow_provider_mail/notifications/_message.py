@@ -1,7 +1,7 @@
-"""From what Airflow hands over to a request of the service (document, "Transactional email").
+"""Build the request that sends one message (document, "Transactional email").
 
-One person is written to with the single-message form. Several get one message with all of them in ``to``, as with SMTP,
-in the batch form, which alone has ``cc`` and ``bcc``; more than 20 get several messages in one request.
+One recipient uses the single-message form. Several recipients share one message, as with SMTP, in the batch form, which
+alone has ``cc`` and ``bcc``; each further 20 recipients are another version in the same request.
 """
 
 from __future__ import annotations
@@ -23,111 +23,120 @@ from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.api.flows.batches import unique_msg_id
 from airflow_provider_mail.api.transactional import Delivery, MessageVersion, Recipient, SendBatch, SendMail
+from airflow_provider_mail.version_compat import conf
 
-People = str | Iterable[str] | None
+Addresses = str | Iterable[str] | None
 
 AIRFLOW_DEFAULT_SENDER = "airflow@airflow"
-"""What Airflow takes for a sender when none is configured."""
+"""Airflow's default for ``[email] from_email``; not a sender of any account."""
 
-MOST_PER_VERSION = 20
-MOST_SUBJECT_CHARACTERS = 150
-MOST_NAME_BYTES = 100
+MAX_RECIPIENTS_PER_VERSION = 20
+MAX_SUBJECT_CHARACTERS = 150
+MAX_NAME_BYTES = 100
 
-MOST_READ = 10_000
-"""Characters of a subject that are read at all: whoever writes one of a megabyte must not hold an event loop up."""
+MAX_CHARACTERS_READ = 10_000
+"""Characters of a subject that are read: a subject of a megabyte must not block an event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A request and what may be logged of it.
+    """A request, and what may be logged about it.
 
-    :param people: how many are written to.
-    :param left_out: what could not be used: fields, numbers and reasons, never addresses.
+    :param request: the request to send.
+    :param recipient_count: number of recipients.
+    :param skipped: recipients and files that cannot be used: field, position and reason, never addresses.
     """
 
     request: Delivery = field(repr=False)
-    people: int
-    left_out: Sequence[str]
+    recipient_count: int
+    skipped: Sequence[str]
 
 
-def write(
+def build_message(
     *,
-    to: People,
+    to: Addresses,
     subject: str,
     content: str,
     sender: str | None,
     sender_name: str | None = None,
-    cc: People = None,
-    bcc: People = None,
+    cc: Addresses = None,
+    bcc: Addresses = None,
     reply_to: str | None = None,
     category: str | None = None,
     files: str | Sequence[str] | None = None,
-    occasion: str | None = None,
+    event_key: str | None = None,
 ) -> OutgoingMessage:
-    """The letter that says this; everybody gets it once, also who is named twice.
+    """Build a message. A repeated address receives it once.
 
-    :param to: addresses, plain or ``Name <address>``: a list, or text with commas or semicolons in between.
-    :param subject: made one line of, and cut where it is too long for anybody to read.
-    :param content: HTML. What looks like a tag of the service's is shown as it is: nothing fills it in.
-    :param sender: of the same forms as ``to``. Default: ``[email] from_email``.
-    :param files: paths; the service takes one file, so several are put into one archive.
-    :param occasion: the same for a letter that is written twice by mistake: its ``uniqueMsgID`` is then the same, as
-        far as subject and recipients are. Default: an id that no other letter has.
+    :param to: addresses, plain or ``Name <address>``: a list, or a string separated by commas or semicolons.
+    :param subject: subject; line breaks are removed, and it is cut after 150 characters.
+    :param content: HTML. Text that looks like a tag of the service is escaped.
+    :param sender: sender, plain or ``Name <address>``. Default: ``[email] from_email``.
+    :param sender_name: display name of the sender. Default: the name in ``sender``.
+    :param cc: recipients of a copy, like ``to``; at most 20.
+    :param bcc: recipients of a blind copy, like ``to``; at most 20.
+    :param reply_to: address for replies.
+    :param category: label for reports: letters and digits, at most 100 bytes.
+    :param files: paths of files to attach. The service takes one file; several are sent as one ZIP archive.
+    :param event_key: identifier of the reported event. Messages with the same key, subject and recipients have the same
+        ``uniqueMsgID``. Default: a random key.
     :raises MailConfigError: when there is no sender.
-    :raises MailValidationError: when there is nobody to write to, or a field is wrong.
+    :raises MailValidationError: when there is no valid recipient in ``to``, or a field is invalid.
     """
-    left_out: list[str] = []
+    skipped: list[str] = []
     known: set[str] = set()
-    people = {name: _people(name, given, known, left_out) for name, given in (("to", to), ("cc", cc), ("bcc", bcc))}
-    if not people["to"]:
-        raise MailValidationError(f"to: {'; '.join(left_out) or 'is empty'}")
+    recipients = {
+        field: _recipients(field, addresses, known, skipped)
+        for field, addresses in (("to", to), ("cc", cc), ("bcc", bcc))
+    }
+    if not recipients["to"]:
+        raise MailValidationError(f"to: {'; '.join(skipped) or 'is empty'}")
     sender_mail, name = _sender(sender)
-    subject = _without_tags(_one_line(str(subject)), "{ {") or "(no subject)"
-    key = str(uuid4()) if occasion is None else "\n".join([occasion, subject, *sorted(known)])
+    subject = _escape_tags(_one_line(str(subject)), "{ {") or "(no subject)"
+    key = str(uuid4()) if event_key is None else "\n".join([event_key, subject, *sorted(known)])
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
         "sender_name": sender_name or name,
         "subject": subject,
-        "content": _without_tags(str(content), "&#123;&#123;") or "&nbsp;",
+        "content": _escape_tags(str(content), "&#123;&#123;") or "&nbsp;",
         "reply_to": reply_to or None,
         "category": category or None,
-        "attachment": _attachment(files, left_out),
+        "attachment": _attachment(files, skipped),
         "unique_msg_id": unique_msg_id(key, 0),
     }
-    if len(people["to"]) == 1 and not people["cc"] and not people["bcc"]:
-        request: Delivery = SendMail(**shared, to=people["to"][0])
+    if len(recipients["to"]) == 1 and not recipients["cc"] and not recipients["bcc"]:
+        request: Delivery = SendMail(**shared, to=recipients["to"][0])
     else:
-        request = SendBatch(**shared, message_versions=_versions(**people))
-    return OutgoingMessage(request, sum(map(len, people.values())), left_out)
+        request = SendBatch(**shared, message_versions=_versions(**recipients))
+    return OutgoingMessage(request, sum(map(len, recipients.values())), skipped)
 
 
-def _without_tags(text: str, instead: str) -> str:
-    """The text without anything that the service could take for the beginning of a tag."""
-    return text.replace("{{", instead)
+def _escape_tags(text: str, replacement: str) -> str:
+    """Replace what the service could read as the start of a tag."""
+    return text.replace("{{", replacement)
 
 
-def _people(where: str, given: People, known: set[str], left_out: list[str]) -> list[Recipient]:
-    """The recipients of one field; one address that is none must not keep the others from hearing."""
-    texts = [given] if isinstance(given, str) else list(given or ())
+def _recipients(where: str, addresses: Addresses, known: set[str], skipped: list[str]) -> list[Recipient]:
+    """Parse the recipients of one field. An invalid address is skipped; the others receive the message."""
+    texts = [addresses] if isinstance(addresses, str) else list(addresses or ())
     if not all(isinstance(text, str) for text in texts):
         raise MailValidationError(f"{where}: addresses must be text")
-    people = []
-    given_one_by_one = (part for text in texts for part in _separated(text) if part.strip())
-    for number, part in enumerate(given_one_by_one):
-        address, name = _parts(part)
+    recipients = []
+    for number, part in enumerate(part for text in texts for part in _split(text) if part.strip()):
+        address, name = _parse_address(part)
         if address.lower() in known:
             continue
         try:
-            people.append(Recipient(email=address, name=name and _cut(name)))
+            recipients.append(Recipient(email=address, name=name and _cut(name)))
         except ValidationError as error:
-            left_out.append(f"{where}[{number}].{describe(error)}")
+            skipped.append(f"{where}[{number}].{describe(error)}")
         else:
             known.add(address.lower())
-    return people
+    return recipients
 
 
-def _separated(text: str) -> Iterator[str]:
-    """The parts between commas and semicolons; those inside quotation marks separate nothing."""
+def _split(text: str) -> Iterator[str]:
+    """Split at commas and semicolons outside quotation marks."""
     start, marks_left = 0, text.count('"')
     for place, character in enumerate(text):
         if character == '"':
@@ -138,8 +147,8 @@ def _separated(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _parts(text: str) -> tuple[str, str | None]:
-    """Address and name."""
+def _parse_address(text: str) -> tuple[str, str | None]:
+    """Return address and display name."""
     text = text.strip()
     before, opening, address = text.removesuffix(">").partition("<")
     name = before.strip().removeprefix('"').removesuffix('"').strip()
@@ -148,42 +157,44 @@ def _parts(text: str) -> tuple[str, str | None]:
 
 
 def _cut(name: str) -> str:
-    return name.encode()[:MOST_NAME_BYTES].decode(errors="ignore")
+    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) -> list[MessageVersion]:
-    """Everybody in ``to``, 20 a version; who gets a copy gets one, so only of the first."""
-    for where, people in (("cc", cc), ("bcc", bcc)):
-        if len(people) > MOST_PER_VERSION:
-            raise MailValidationError(f"{where}: {len(people)} recipients, at most {MOST_PER_VERSION} are allowed")
+    """Make a version for each 20 recipients; only the first has ``cc`` and ``bcc``, so that each gets one copy."""
+    for where, copies in (("cc", cc), ("bcc", bcc)):
+        if len(copies) > MAX_RECIPIENTS_PER_VERSION:
+            raise MailValidationError(
+                f"{where}: {len(copies)} recipients, at most {MAX_RECIPIENTS_PER_VERSION} are allowed"
+            )
     return [
-        MessageVersion(to=to[start : start + MOST_PER_VERSION], cc=[] if start else cc, bcc=[] if start else bcc)
-        for start in range(0, len(to), MOST_PER_VERSION)
+        MessageVersion(
+            to=to[start : start + MAX_RECIPIENTS_PER_VERSION], cc=[] if start else cc, bcc=[] if start else bcc
+        )
+        for start in range(0, len(to), MAX_RECIPIENTS_PER_VERSION)
     ]
 
 
-def _sender(given: str | None) -> tuple[str, str | None]:
-    from airflow_provider_mail.version_compat import conf
-
-    for text in (given, conf.get("email", "from_email", fallback=None)):
-        address, name = _parts(text or "")
+def _sender(sender: str | None) -> tuple[str, str | None]:
+    for text in (sender, conf.get("email", "from_email", fallback=None)):
+        address, name = _parse_address(text or "")
         if address and address != AIRFLOW_DEFAULT_SENDER:
             return address, name
     raise MailConfigError(
-        "there is no sender: set [email] from_email (AIRFLOW__EMAIL__FROM_EMAIL) to a sender of the account, for "
-        "instance 'Airflow <airflow@example.com>', or give the notifier a sender_mail"
+        "no sender: set [email] from_email (AIRFLOW__EMAIL__FROM_EMAIL) to a sender of the account, for "
+        "example 'Airflow <airflow@example.com>', or pass sender_mail to the notifier"
     )
 
 
 def _one_line(subject: str) -> str:
-    subject = " ".join(subject[:MOST_READ].split())
-    if len(subject) <= MOST_SUBJECT_CHARACTERS:
+    subject = " ".join(subject[:MAX_CHARACTERS_READ].split())
+    if len(subject) <= MAX_SUBJECT_CHARACTERS:
         return subject
-    return _named_task(subject) or subject[: MOST_SUBJECT_CHARACTERS - 2].rstrip() + " …"
+    return _task_subject(subject) or subject[: MAX_SUBJECT_CHARACTERS - 2].rstrip() + " …"
 
 
-def _named_task(subject: str) -> str | None:
-    """For Airflow's own ``Airflow alert: {{ti}}``, which shows hundreds of characters, what one wants to know of it."""
+def _task_subject(subject: str) -> str | None:
+    """Shorten Airflow's own ``Airflow alert: {{ti}}`` to the names of the DAG and the task, and the try."""
     found = {name: re.search(rf"\b{name}='?([^',)\s]+)", subject) for name in ("dag_id", "task_id", "try_number")}
     id_at = re.search(r"\bid=", subject)
     if not (id_at and found["dag_id"] and found["task_id"]):
@@ -192,17 +203,17 @@ def _named_task(subject: str) -> str | None:
     if start.endswith("("):  # of the class's name
         start = start[:-1].rstrip(f"{ascii_letters}{digits}_")
     tries = f", try {found['try_number'][1]}" if found["try_number"] else ""
-    return f"{start}{found['dag_id'][1]}.{found['task_id'][1]}{tries}"[:MOST_SUBJECT_CHARACTERS]
+    return f"{start}{found['dag_id'][1]}.{found['task_id'][1]}{tries}"[:MAX_SUBJECT_CHARACTERS]
 
 
-def _attachment(files: str | Sequence[str] | None, left_out: list[str]) -> dict[str, str] | None:
-    """The files as one; one that cannot be read must not keep the rest from being told."""
+def _attachment(files: str | Sequence[str] | None, skipped: list[str]) -> dict[str, str] | None:
+    """Attach the files as one. A file that cannot be read is skipped."""
     contents: dict[str, bytes] = {}
     for number, path in enumerate(map(Path, [files] if isinstance(files, str) else files or ())):
         try:
             contents[path.name if path.name not in contents else f"{number}-{path.name}"] = path.read_bytes()
         except OSError as error:
-            left_out.append(f"files[{number}]: {error.strerror}")
+            skipped.append(f"files[{number}]: {error.strerror}")
     if not contents:
         return None
     ((name, data),) = contents.items() if len(contents) == 1 else [("attachments.zip", _archive(contents))]

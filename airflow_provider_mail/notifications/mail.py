@@ -97,36 +97,45 @@ class MailNotifier(BaseNotifier):
         self.timeout = timeout
 
     def __call__(self, *args: Any) -> None:
-        from airflow_provider_mail.notifications._delivery import never_raising
+        from airflow_provider_mail.notifications._delivery import log_errors
 
-        # Rendering writes into the fields: of a notifier that tasks share, all would get what the first one made of it.
-        with never_raising(self.mail_conn_id):
+        # Rendering writes into the fields: render a copy, since tasks may share this notifier.
+        with log_errors(self.mail_conn_id):
             super(MailNotifier, copy.copy(self)).__call__(*args)
 
     def notify(self, context: Context) -> None:
-        """Write the mail; returns when it is accepted, refused, or ``timeout`` is over."""
-        from airflow_provider_mail.notifications._delivery import DeadlineMailHook, never_raising, send
+        """Send the message; return when it is accepted or rejected, or after ``timeout``.
 
-        with never_raising(self.mail_conn_id):
-            log.info(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._letter(context)))
+        :param context: Airflow's context.
+        """
+        from airflow_provider_mail.notifications._delivery import DeadlineMailHook, log_errors, send
+
+        with log_errors(self.mail_conn_id):
+            log.info(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._message(context)))
 
     async def async_notify(self, context: Context) -> None:
-        """The same inside an event loop."""
-        # The first import in a process takes longer than the triggerer's loop may be held up.
+        """Send the message from an event loop; see :meth:`notify`.
+
+        :param context: Airflow's context.
+        """
+        # The first import takes longer than the triggerer's event loop may be blocked.
         delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._delivery")
-        with delivery.never_raising(self.mail_conn_id):
+        with delivery.log_errors(self.mail_conn_id):
             hook = delivery.DeadlineMailHook(self.mail_conn_id, self.timeout)
-            log.info(await delivery.send_async(hook, self._letter(context)))
+            log.info(await delivery.send_async(hook, self._message(context)))
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
-        """Render what can be rendered.
+        """Render the template fields. An undefined name renders as empty with a warning.
 
-        A missing name is empty, and a warning. What fails is left to its default: a plain mail is better than none.
+        A field that cannot be rendered takes its default: a plain message is better than none.
+
+        :param context: Airflow's context.
+        :param jinja_env: the environment to render with. Default: the DAG's.
         """
         import jinja2
 
         known: Any = {"dag": None, **context}
-        # What `dag.test()` hands to the callbacks of a DAG is a stored one, without an environment.
+        # `dag.test()` passes a serialized DAG, without an environment, to a DAG's callbacks.
         dag = known["dag"] if hasattr(known["dag"], "get_template_env") else None
         environment = (jinja_env or self.get_template_env(dag=dag)).overlay(
             undefined=jinja2.make_logging_undefined(log, jinja2.ChainableUndefined)
@@ -135,34 +144,34 @@ class MailNotifier(BaseNotifier):
             try:
                 setattr(self, name, self.render_template(getattr(self, name), known, environment, set()))
             except Exception as error:
-                from airflow_provider_mail.notifications._delivery import in_short
+                from airflow_provider_mail.notifications._delivery import summarize
 
-                log.error("Mail: %s cannot be rendered: %s", name, in_short(error))
+                log.error("Mail: %s cannot be rendered: %s", name, summarize(error))
                 setattr(self, name, None)
 
-    def _letter(self, context: Mapping[str, Any]) -> OutgoingMessage:
+    def _message(self, context: Mapping[str, Any]) -> OutgoingMessage:
         from airflow_provider_mail.notifications._context import NotificationContext
-        from airflow_provider_mail.notifications._delivery import warn_of_left_out
-        from airflow_provider_mail.notifications._message import write
-        from airflow_provider_mail.notifications._page import render_html, subject_of
+        from airflow_provider_mail.notifications._delivery import log_skipped
+        from airflow_provider_mail.notifications._html import render_html, render_subject
+        from airflow_provider_mail.notifications._message import build_message
         from airflow_provider_mail.version_compat import conf
 
-        occasion = NotificationContext.of(context)
-        letter = write(
+        event = NotificationContext.from_context(context)
+        message = build_message(
             to=self.to,
             cc=self.cc,
             bcc=self.bcc,
-            subject=self.subject or subject_of(occasion),
-            content=self.content or render_html(occasion, instance=conf.get("api", "instance_name", fallback=None)),
+            subject=self.subject or render_subject(event),
+            content=self.content or render_html(event, instance=conf.get("api", "instance_name", fallback=None)),
             sender=self.sender_mail,
             sender_name=self.sender_name,
             reply_to=self.reply_to,
             category=self.category,
             files=self.files,
-            occasion=occasion.key,
+            event_key=event.key,
         )
-        warn_of_left_out(letter)
-        return letter
+        log_skipped(message)
+        return message
 
 
 send_mail_notification = MailNotifier

@@ -10,13 +10,13 @@ from typing import Any
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications._delivery import (
-    SECONDS,
+    DEFAULT_TIMEOUT,
     DeadlineMailHook,
-    never_raising,
+    log_errors,
+    log_skipped,
     send,
-    warn_of_left_out,
 )
-from airflow_provider_mail.notifications._message import write
+from airflow_provider_mail.notifications._message import build_message
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +62,12 @@ def send_email(
     :raises MailError: with ``raise_errors``; see :mod:`airflow_provider_mail.api.errors`.
     """
     mail_conn_id = conn_id if conn_id and conn_id != NO_CONNECTION else MailHook.default_conn_name
-    with nullcontext() if raise_errors else never_raising(mail_conn_id):
+    with nullcontext() if raise_errors else log_errors(mail_conn_id):
         headers = {name.lower(): value for name, value in (custom_headers or {}).items()}
         reply_to = headers.pop("reply-to", None)
         if headers:
-            log.warning("Mail: custom_headers: the service has none, left out: %s", ", ".join(sorted(headers)))
-        letter = write(
+            log.warning("Mail: custom_headers: not supported, skipped: %s", ", ".join(sorted(headers)))
+        message = build_message(
             to=to,
             cc=cc,
             bcc=bcc,
@@ -77,10 +77,10 @@ def send_email(
             reply_to=reply_to,
             files=files,
         )
-        if raise_errors and letter.left_out:
-            raise MailValidationError("; ".join(letter.left_out))
-        warn_of_left_out(letter)
+        if raise_errors and message.skipped:
+            raise MailValidationError("; ".join(message.skipped))
+        log_skipped(message)
         if dryrun:
             log.info("Mail: dryrun: everything is in order; nothing was sent.")
         else:
-            log.info(send(DeadlineMailHook(mail_conn_id, SECONDS), letter))
+            log.info(send(DeadlineMailHook(mail_conn_id, DEFAULT_TIMEOUT), message))

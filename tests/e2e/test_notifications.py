@@ -177,8 +177,8 @@ def test_a_broken_service_neither_breaks_nor_hangs_a_task(airflow: RunningAirflo
 
     words = {
         "refused": "Mail: not sent (connection 'mail_refused')",
-        "silent": "Mail: it is unknown whether it was sent (connection 'mail_silent')",
-        "dripping": "Mail: it is unknown whether it was sent (connection 'mail_dripping')",
+        "silent": "Mail: possibly sent (connection 'mail_silent')",
+        "dripping": "Mail: possibly sent (connection 'mail_dripping')",
         "missing": "Mail: not sent (connection 'mail_missing')",
     }
     for task_id, said in words.items():

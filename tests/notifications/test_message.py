@@ -13,14 +13,14 @@ import pytest
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications._message import OutgoingMessage, write
+from airflow_provider_mail.notifications._message import OutgoingMessage, build_message
 from tests.notifications.conftest import addressees, bodies
 
-HELLO = {"subject": "Hello", "content": "<p>Hello</p>", "sender": "news@example.com", "occasion": "test"}
+HELLO = {"subject": "Hello", "content": "<p>Hello</p>", "sender": "news@example.com", "event_key": "test"}
 
 
 def letter(**arguments: Any) -> OutgoingMessage:
-    return write(**HELLO | arguments)
+    return build_message(**HELLO | arguments)
 
 
 def sent(emulator: Emulator, **arguments: Any) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def test_nobody_gets_it_twice() -> None:
 def test_a_wrong_address_does_not_keep_the_others_from_hearing() -> None:
     written = letter(to=["ada@example.com", "nobody", ""], cc="who@where, bob@example.com")
 
-    assert written.people == 2
-    assert written.left_out == ["to[1].email: is not an email address", "cc[0].email: is not an email address"]
+    assert written.recipient_count == 2
+    assert written.skipped == ["to[1].email: is not an email address", "cc[0].email: is not an email address"]
 
 
 @pytest.mark.parametrize("to", ["", [], None, " , ", "nobody"])
@@ -209,7 +209,7 @@ def test_a_file_that_is_not_there_does_not_keep_anybody_from_hearing(tmp_path: P
     written = letter(to="ada@example.com", files=[str(tmp_path / "nothing.csv")])
 
     assert written.request.attachment is None
-    assert written.left_out == ["files[0]: No such file or directory"]
+    assert written.skipped == ["files[0]: No such file or directory"]
 
 
 def test_an_occasion_has_an_id_and_no_occasion_a_new_one() -> None:
@@ -217,6 +217,6 @@ def test_an_occasion_has_an_id_and_no_occasion_a_new_one() -> None:
         return letter(**{"to": "ada@example.com, bob@example.com"} | arguments).request.unique_msg_id
 
     assert identity() == identity(to=["bob@example.com", "ADA@example.com"], content="another")
-    others = [identity(occasion="another"), identity(subject="another"), identity(to="ada@example.com"), identity()]
+    others = [identity(event_key="another"), identity(subject="another"), identity(to="ada@example.com"), identity()]
     assert len(set(others)) == 4
-    assert identity(occasion=None) != identity(occasion=None)
+    assert identity(event_key=None) != identity(event_key=None)

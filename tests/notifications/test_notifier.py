@@ -323,7 +323,7 @@ def test_sandbox(emulator: Emulator, connect: Connect, caplog: pytest.LogCapture
 
     assert bodies(emulator)[0]["sandboxMode"] is True
     assert emulator.messages() == []
-    said = "Mail: sandbox: the service checked what would go to 2 recipients; nothing was sent."
+    said = "Mail: sandbox: the service validated a message to 2 recipients; nothing was sent."
     assert (logging.INFO, said) in [(record.levelno, record.getMessage()) for record in caplog.records]
 
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from airflow_provider_mail.notifications._context import Kind, NotificationContext
-from airflow_provider_mail.notifications._page import render_html, subject_of
+from airflow_provider_mail.notifications._html import render_html, render_subject
 from tests.support import env
 
 PHONE = {"width": 390, "height": 844}
@@ -26,8 +26,8 @@ def occasion(kind: Kind, **arguments: Any) -> NotificationContext:
         "task_id": "load.orders_of_the_day",
         "run_id": RUN,
         "try_number": 3,
-        "tries": 3,
-        "moment": datetime(2026, 1, 31, 6, tzinfo=UTC),
+        "max_tries": 3,
+        "run_date": datetime(2026, 1, 31, 6, tzinfo=UTC),
         "seconds": 754.2,
         "error": 'UndefinedTable: relation "orders_2026" does not exist\nLINE 1: INSERT INTO orders_2026 (id, total)',
         "log_url": f"{RUNS}/{RUN}/tasks/load.orders_of_the_day?try_number=3",
@@ -61,7 +61,7 @@ def test_it_fits_a_phone(phone: Page, told: NotificationContext) -> None:
     phone.set_content(render_html(told, instance="Production"))
 
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert phone.title() == subject_of(told)
+    assert phone.title() == render_subject(told)
     shown = phone.inner_text("body")
     for part in (told.error, told.dag_id, told.run_id, "Sent by Airflow (Production)", *(told.question or ())):
         assert (part or "") in shown
