@@ -1,6 +1,6 @@
-"""A campaign that goes out when a person has agreed: draft, look, ask, send, wait, load.
+"""A campaign that a person approves: draft, preflight, approval, send, wait, load.
 
-Needs the connections ``mail_default`` and ``warehouse``, and Airflow 3.1 or later to ask; on 3.0 nothing is sent.
+Needs the connections ``mail_default`` and ``warehouse``, and Airflow 3.1 or later. On 3.0 nothing is sent.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOp
 try:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 except (ImportError, AirflowOptionalProviderFeatureException):
-    CAN_ASK = False
+    CAN_APPROVE = False
 else:
-    CAN_ASK = True
+    CAN_APPROVE = True
 
 
-def nobody_to_ask() -> None:
+def fail_without_approval() -> None:
     raise RuntimeError("asking a person needs Airflow 3.1 or later: nothing is sent")
 
 
@@ -62,7 +62,7 @@ with DAG(
     # [END howto_preflight]
 
     # [START howto_draft]
-    # To be looked at on the platform. No operation sends a draft, so it has a name of its own, and goes in the end.
+    # For review on the platform. The service cannot send a draft, so it has its own name and is deleted at the end.
     draft = MailCreateCampaignOperator(task_id="draft", mail_name=f"{mail_name} (draft)", only_save=True, **campaign)
     delete_draft = MailDeleteCampaignOperator(
         task_id="delete_draft", mail_name=f"{mail_name} (draft)", trigger_rule="all_done"
@@ -70,7 +70,7 @@ with DAG(
     # [END howto_draft]
 
     approve: BaseOperator
-    if CAN_ASK:
+    if CAN_APPROVE:
         # [START howto_approval]
         approve = ApprovalOperator(
             task_id="approve",
@@ -84,7 +84,7 @@ with DAG(
         )
         # [END howto_approval]
     else:
-        approve = PythonOperator(task_id="approve", python_callable=nobody_to_ask)
+        approve = PythonOperator(task_id="approve", python_callable=fail_without_approval)
 
     # [START howto_send_approved]
     send = MailCreateCampaignOperator(task_id="send", mail_name=mail_name, **campaign)

@@ -1,7 +1,7 @@
-"""Files in, personalized mail out: contacts from a file in a lake, and a reminder for each row of a query.
+"""Import contacts from a file in a data lake, and send a personalized reminder for each row of a query.
 
 Needs the connections ``mail_default`` and ``shop`` (a table ``carts``), a template ``cart_reminder``, a file
-``customers.csv.gz``, and where that lies in the variable ``mail_lake``: any path that Airflow reaches, such as
+``customers.csv.gz``, and its folder in the variable ``mail_lake``: any path that Airflow can reach, such as
 ``s3://aws_default@bucket/export``, ``gs://...``, ``abfss://...`` or ``file:///...``.
 """
 
@@ -37,7 +37,7 @@ with DAG(
     remind = SqlToMailBatchOperator(
         task_id="remind",
         sql_conn_id="shop",
-        # Bound to the run and in a fixed order, so that every try finds the same rows.
+        # Depends on the run only and has a fixed order, so that every try reads the same rows.
         sql="SELECT email, name, item FROM carts WHERE left_on = '{{ dag_run.run_after | ds }}' ORDER BY id",
         name_column="name",
         sender_mail="shop@example.com",

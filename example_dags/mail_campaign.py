@@ -1,4 +1,4 @@
-"""The main job: contacts out of a database, a campaign to them, and its statistics back into a table.
+"""The main job: import contacts from a database, send them a campaign, and load its statistics into a table.
 
 Needs the connections ``mail_default``, ``crm`` (a table ``customers``) and ``warehouse``.
 """
@@ -15,7 +15,7 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperato
 
 with DAG(
     dag_id="mail_campaign",
-    description="Contacts in, a campaign out, statistics back",
+    description="Import contacts, send a campaign, load its statistics",
     schedule=None,
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,

@@ -1,6 +1,6 @@
-"""What is not wanted any more: a campaign that must not go out, and what is left of a product that is gone.
+"""Cancel and delete a campaign that must not be sent; delete a template and a sender that are no longer used.
 
-Every task may run again and again: what is gone is gone.
+Every task may run repeatedly: deleting something that does not exist succeeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every night: who is in a list, and which campaigns there are, as tables.
+"""Every night, load the contacts of a list and all campaigns into tables.
 
 Needs the connections ``mail_default`` and ``warehouse``. The table of contacts holds personal data.
 """
@@ -15,7 +15,7 @@ with DAG(
     description="The contacts of a list and the campaigns, as tables",
     schedule="@daily",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    # The service tells how things are now; past days cannot be asked for.
+    # The service returns the current state only; past days cannot be loaded.
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=5)},

@@ -1,4 +1,4 @@
-"""Wait until a campaign's counts are final, load them, and tell Airflow and OpenLineage which table is new.
+"""Wait until a campaign's counts are final, load them, and report the table to Airflow and OpenLineage.
 
 Needs the connections ``mail_default`` and ``warehouse``.
 """
@@ -27,7 +27,7 @@ with DAG(
         observations=3,
         apart=timedelta(hours=6),
         age=timedelta(days=14),
-        # How long before this run the campaign may have been sent.
+        # Look for the campaign among those sent in the 30 days before this run.
         lookback_days=30,
         deferrable=True,
         poke_interval=3600,

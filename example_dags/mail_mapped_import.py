@@ -1,4 +1,4 @@
-"""A large import spread over the workers: one task per range of a key, all under one rate limit.
+"""A large import over many workers: one mapped task per key range, all under one rate limit.
 
 Needs the connections ``mail_default`` and ``crm`` (a table ``customers`` with a column ``id``), and the pool ``mail``:
 ``airflow pools set mail 4 "imports at once"``.

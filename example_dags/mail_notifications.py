@@ -1,4 +1,4 @@
-"""Mail about tasks and runs: when one fails, when it is done, when it is late.
+"""Mail about tasks and runs: on failure, on success, and when a deadline is missed.
 
 Needs the connection ``mail_default`` and a sender in ``[email] from_email``.
 """
@@ -17,7 +17,7 @@ options: dict[str, Any] = {}
 try:
     from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference
 except ImportError:
-    pass  # before Airflow 3.2 there are no deadlines
+    pass  # deadlines need Airflow 3.2
 else:
     # [START howto_mail_deadline]
     late = DeadlineAlert(
@@ -29,12 +29,12 @@ else:
     options["deadline"] = late
 
 # [START howto_mail_on_failure]
-tell_the_team = MailNotifier(to=["ada@example.com", "Bob <bob@example.com>"])
-default_args = {"on_failure_callback": tell_the_team}
+notify_team = MailNotifier(to=["ada@example.com", "Bob <bob@example.com>"])
+default_args = {"on_failure_callback": notify_team}
 # [END howto_mail_on_failure]
 
 # [START howto_mail_own_words]
-tell_sales = MailNotifier(
+notify_sales = MailNotifier(
     to="sales@example.com",
     subject="Orders of {{ dag_run.run_after.strftime('%d %B') }} are in",
     content="<p>{{ params.rows }} orders were loaded by {{ ti.task_id | e }}.</p>",
@@ -53,9 +53,9 @@ with DAG(
     **options,
 ) as dag:
 
-    @task(on_success_callback=tell_sales)
+    @task(on_success_callback=notify_sales)
     def load(params: dict[str, Any]) -> None:
         if not params["rows"]:
-            raise ValueError("no orders have come")
+            raise ValueError("there are no orders")
 
     load()

@@ -1,6 +1,6 @@
-"""What a team sets up once and keeps in order from then on: a list, a template, a sender, the webhook configuration.
+"""Create a list, a template, a sender, the webhook configuration and a single contact.
 
-Every task may run again and again: what exists and is equal is left alone.
+Every task may run repeatedly: what exists and is equal is not changed.
 """
 
 from __future__ import annotations

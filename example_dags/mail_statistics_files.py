@@ -1,7 +1,7 @@
-"""Every day the statistics as files in a lake, a folder per day: the way into BigQuery, Snowflake, Redshift, Athena.
+"""Every day, write the statistics as files, one folder per day, to be loaded into BigQuery, Snowflake or Athena.
 
 Needs the connection ``mail_default``, the extra ``parquet``, and the variable ``mail_lake``: any path that Airflow
-reaches, such as ``s3://aws_default@bucket/mail``, ``gs://...``, ``abfss://...`` or ``file:///...``.
+can reach, such as ``s3://aws_default@bucket/mail``, ``gs://...``, ``abfss://...`` or ``file:///...``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToOb
 with DAG(
     dag_id="mail_statistics_files",
     description="Campaign and transactional statistics as Parquet files, day by day",
-    # At midnight in UTC, since the service's days are days in UTC.
+    # At midnight UTC, since the service counts by days in UTC.
     schedule="@daily",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    # `airflow backfill create` loads days before the last one.
+    # To load earlier days, run `airflow backfill create`.
     catchup=False,
     max_active_runs=4,
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=5)},

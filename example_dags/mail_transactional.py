@@ -1,6 +1,6 @@
-"""Mail to single people: a receipt for one, reminders for many, each with their own words.
+"""Transactional mail: a receipt to one recipient, personalized reminders to many.
 
-Nobody gets it twice: what may have been sent is not sent again.
+Sent at most once: a message that may have been sent is not sent again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow_provider_mail.operators.transactional import MailSendBatchOperator,
 
 
 def due_reminders() -> Iterator[dict[str, Any]]:
-    """Called in the task; every try has to give the same messages in the same order."""
+    """Called in the task. Every try must yield the same messages in the same order."""
     for email, name, item in [("ada@example.com", "Ada", "Engine"), ("bob@example.com", "Bob", "Key")]:
         yield {"to": {"email": email, "name": name}, "params": {"item": item}}
 
