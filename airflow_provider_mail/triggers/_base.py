@@ -37,6 +37,9 @@ class BaseWaitTrigger(BaseTrigger):
     watch: ClassVar[str]
     """The module that makes the requests, and with it all that :meth:`waiting` imports."""
 
+    event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
+    """The keys of the event that hold the name of what was waited for and the result."""
+
     added: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
     """Arguments that came after the first release, with their defaults: stored only when they are something else, so
     that a triggerer that is not upgraded yet can load the trigger."""
@@ -82,7 +85,7 @@ class BaseWaitTrigger(BaseTrigger):
         """Wait; yields exactly one event."""
         # In a thread: importing what makes requests takes long enough to hold up every other trigger.
         await asyncio.to_thread(import_module, self.watch)
-        yield TriggerEvent(event_of(self.mail_conn_id, self.awaited, await self._wait()))
+        yield TriggerEvent(event_of(self.mail_conn_id, self.awaited, await self._wait(), self.event_keys))
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import joined
@@ -107,35 +110,39 @@ class BaseWaitTrigger(BaseTrigger):
                     return part.verdict
 
 
-def event_of(mail_conn_id: str, awaited: str, verdict: PollDecision) -> dict[str, Any]:
-    """A wait's end as plain JSON: ``status``, ``mail_name``, ``message``, ``mail_stats``.
+def event_of(
+    mail_conn_id: str, awaited: str, verdict: PollDecision, keys: tuple[str, str] = BaseWaitTrigger.event_keys
+) -> dict[str, Any]:
+    """The end of a wait as plain JSON: ``status``, ``message``, the name and the result.
 
-    :param awaited: the name of what was waited for; it becomes ``mail_name``, whatever it is.
+    :param mail_conn_id: the connection, which the message of an error names.
+    :param awaited: the name of what was waited for.
+    :param verdict: the decision that ended the wait.
+    :param keys: the keys of name and result.
     """
     message, where = verdict.message, f"connection {mail_conn_id!r}"
     if verdict.outcome in ("refused", "error") and where not in message:
         message = f"{where}: {message}"
-    return {
-        "status": verdict.outcome.value,
-        "mail_name": awaited,
-        "message": message,
-        "mail_stats": verdict.mail_stats,
-    }
+    name, result = keys
+    return {"status": verdict.outcome.value, name: awaited, "message": message, result: verdict.mail_stats}
 
 
 def mail_stats_of(event: dict[str, Any] | None, *, time_up: type[AirflowException]) -> dict[str, Any]:
-    """What was waited for, such as the ``mailStats`` of a campaign that has gone out, from a trigger's event.
+    """Return the result of a wait, such as the ``mailStats`` of a sent campaign, from a trigger's event.
 
-    :param event: what the trigger yielded.
-    :param time_up: raised when the time was up.
-    :raises AirflowFailException: when the campaign failed or the service refused to say: a retry would not mend it.
-    :raises AirflowException: when the polls failed, or the event is none of the trigger's.
+    Earlier versions stored the result of a sender's wait as ``mail_stats``, too: both keys are read.
+
+    :param event: the event, from a trigger of this version or an earlier one.
+    :param time_up: raised when the wait timed out.
+    :raises AirflowFailException: when the campaign failed or the service rejected the request: a retry cannot help.
+    :raises AirflowException: when the polls failed, or the event is not one of these triggers'.
     """
-    if not isinstance(event, dict) or not {"status", "message", "mail_stats"} <= event.keys():
+    given = event.keys() if isinstance(event, dict) else set()
+    if not event or not {"status", "message"} <= given or given.isdisjoint({"result", "mail_stats"}):
         raise AirflowException(f"not an event of a mail trigger: {event!r}")
-    status, message = event["status"], event["message"]
-    if status == "complete" and isinstance(event["mail_stats"], dict):
-        return event["mail_stats"]
+    status, message, result = event["status"], event["message"], event.get("result", event.get("mail_stats"))
+    if status == "complete" and isinstance(result, dict):
+        return result
     if status in ("failed", "refused"):
         raise AirflowFailException(message)
     if status == "timeout":

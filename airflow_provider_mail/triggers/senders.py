@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class MailSenderTrigger(BaseWaitTrigger):
     """Fires when all four checks of a sender are good, or when the time is up.
 
-    Its event holds the checks as ``mail_stats``.
+    Its event holds ``status``, ``name`` (the sender), ``message`` and ``result`` (the checks).
 
     :param mail_conn_id: the connection.
     :param sender_email: the sender entry.
@@ -25,6 +25,7 @@ class MailSenderTrigger(BaseWaitTrigger):
     """
 
     watch = "airflow_provider_mail._polling.senders"
+    event_keys = ("name", "result")
 
     def __init__(
         self,

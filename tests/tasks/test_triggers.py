@@ -236,6 +236,7 @@ def test_cancelling_leaves_nothing_behind(
         {},
         "success",
         {"status": "complete"},
+        {"status": "failed", "message": "the campaign failed"},
         {"status": "complete", "message": "", "mail_stats": None},
         {"status": "waiting", "message": "", "mail_stats": {}},
         {"status": None, "message": "", "mail_stats": {}},
