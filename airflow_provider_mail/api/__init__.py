@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
-    from airflow_provider_mail.api._core.retry import RetryRule
     from airflow_provider_mail.api.campaigns import (
         Attachment,
         Campaign,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
         find_campaign,
     )
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
-    from airflow_provider_mail.api.config import ClientConfig
+    from airflow_provider_mail.api.config import ClientConfig, RetryRule
     from airflow_provider_mail.api.contacts import (
         ColumnMapping,
         Contact,
@@ -95,7 +94,7 @@ _NAMES = {
     ),
     "flows.cancel_campaign": "cancel_campaign",
     "client": "AsyncMailClient MailClient",
-    "config": "ClientConfig",
+    "config": "ClientConfig RetryRule",
     "flows.import_contacts": "ImportPlan Progress import_contacts",
     "flows.validate_rows": "Reject",
     "contacts": (
@@ -112,7 +111,6 @@ _NAMES = {
     "events": "EventCode MailEvent parse_push",
     "lists": "AddList ContactList DeleteList GetLists find_list",
     "oauth": "GetToken authorize_url",
-    "_core.retry": "RetryRule",
     "senders": "AddSender DeleteSender GetSenders Sender VerifySender find_sender",
     "flows.statistics": "campaign_stats transactional_stats",
     "templates": "AddTemplate DeleteTemplate GetTemplates Template find_template",

@@ -23,6 +23,7 @@ from airflow_provider_mail.api._core.responses import Answer, BodyReader
 from airflow_provider_mail.api._core.transport import async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
+from airflow_provider_mail.api.lists import GetLists
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class _Client(Generic[Http]):
 
     def __init__(self, config: ClientConfig, made: Callable[[ClientConfig], Http]) -> None:
         self.config = config
-        self._exchange = Exchange(config)
+        self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1))
         self.service_clock = self._exchange.service_clock
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._made = made

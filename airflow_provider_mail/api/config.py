@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,9 +23,13 @@ from pydantic import (
     field_validator,
 )
 
-from airflow_provider_mail.api._core.requests import describe
-from airflow_provider_mail.api._core.retry import RetryRule
-from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.api.errors import (
+    MailConfigError,
+    MailError,
+    MailRateLimitError,
+    MailServiceError,
+    describe_validation_error,
+)
 
 MOST_TOKEN_BYTES = 512
 """Of an access token (document, "Limits")."""
@@ -55,6 +62,56 @@ def _proxy(value: str) -> str:
     return _url(value, "http://proxy.example.com:3128")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """Limits for repeating one request inside a client.
+
+    :param attempts: the maximum number of times that a request is sent; 1 never repeats. With more than 1, a response
+        with 429 does not count: the request was not carried out. ``total_seconds`` limits those.
+    :param total_seconds: no further attempt begins later than this many seconds after the first.
+    :param base_seconds: the longest pause after the first failure, in seconds; it doubles with each failure.
+    :param cap_seconds: the longest pause of all, in seconds.
+    :param retry_after_cap_seconds: the longest ``Retry-After`` that is honoured, in seconds. A response that asks for
+        more is a final error.
+    """
+
+    attempts: int = 5
+    total_seconds: float = 300.0
+    base_seconds: float = 0.5
+    cap_seconds: float = 30.0
+    retry_after_cap_seconds: float = 120.0
+
+    def pause_before_repeat(
+        self,
+        error: MailError,
+        attempt: int,
+        elapsed: float,
+        *,
+        repeatable: bool,
+        draw: Callable[[], float] = random.random,
+    ) -> float | None:
+        """Return the seconds to wait before the next attempt, or ``None`` when the error is final.
+
+        :param error: the failure of the last attempt.
+        :param attempt: how many times the request was sent.
+        :param elapsed: seconds since it was first sent.
+        :param repeatable: whether the request may be sent again although it may have taken effect.
+        :param draw: returns a random number from 0 to 1. Full jitter: clients that fail together do not return
+            together.
+        """
+        if not error.temporary or (error.may_have_taken_effect and not repeatable):
+            return None
+        if attempt >= self.attempts and (self.attempts == 1 or not isinstance(error, MailRateLimitError)):
+            return None
+        retry_after = error.retry_after if isinstance(error, MailServiceError) else None
+        if retry_after is not None and retry_after > self.retry_after_cap_seconds:
+            return None
+        # On top of Retry-After, too: clients that were given the same value must not return together.
+        jitter = draw() * min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt - 1, 64))
+        pause = (retry_after or 0.0) + jitter
+        return pause if elapsed + pause <= self.total_seconds else None
+
+
 class ClientConfig(BaseModel):
     """Settings of a client.
 
@@ -80,7 +137,7 @@ class ClientConfig(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise MailConfigError(describe(error)) from None
+            raise MailConfigError(describe_validation_error(error)) from None
 
     @field_validator("api_key", "access_token")
     @classmethod

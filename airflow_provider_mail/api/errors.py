@@ -7,9 +7,12 @@ the operation, numbers, field names and the service's own ``message``.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class PicklableError(Exception):
@@ -220,3 +223,34 @@ def clear_traceback_frames() -> Iterator[None]:
     except MailError as error:
         clear_frames(error)
         raise
+
+
+def describe_validation_error(
+    error: ValidationError, pattern_messages: Mapping[str, str] | None = None, max_problems: int = 5
+) -> str:
+    """Describe what is wrong with which field, without the values.
+
+    :param error: the error that pydantic has raised.
+    :param pattern_messages: what it means that a value does not match a pattern, by pattern.
+    :param max_problems: how many problems are described; further ones are only counted.
+    """
+    problems = error.errors(include_url=False, include_input=False)
+    described = [
+        ": ".join(filter(None, (_path(problem["loc"]), _problem_message(problem, pattern_messages or {}))))
+        for problem in problems[:max_problems]
+    ]
+    if len(problems) > max_problems:
+        described.append(f"and {len(problems) - max_problems} more")
+    return "; ".join(described)
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    path = ""
+    for step in loc:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def _problem_message(problem: Mapping[str, Any], pattern_messages: Mapping[str, str]) -> str:
+    pattern = problem.get("ctx", {}).get("pattern")
+    return pattern_messages.get(pattern) or str(problem["msg"]).removeprefix("Value error, ")

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail.api._core.retry import RetryRule
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailError, MailServiceError
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications._message import OutgoingMessage

@@ -7,10 +7,10 @@ from typing import Any, Protocol, TypeVar
 
 from airflow_provider_mail.api._core.exchange import Exchange, FlowRunner
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, Pause
-from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.lists import GetLists
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
@@ -124,4 +124,4 @@ class Rehearsal:
 def exchange(time: Time, *, draw: float = 1.0, **settings: Any) -> Exchange:
     """An exchange with a clock that stands and dice that always fall the same way."""
     config = ClientConfig(base_url="http://service.example", api_key="key", **settings)
-    return Exchange(config, clock=time, draw=lambda: draw)
+    return Exchange(config, GetLists(page_size=1), clock=time, draw=lambda: draw)

@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.campaigns import Attachment, Campaign, CancelCampaign, CreateCampaign
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,

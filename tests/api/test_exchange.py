@@ -13,10 +13,9 @@ import pytest
 from airflow_provider_mail.api._core.exchange import Call
 from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.api._core.responses import Answer
-from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.campaigns import CancelCampaign, DeleteCampaign, GetCampaigns
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.contacts import DeleteContact, GetContact, UpsertContact
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api._core.requests import Effect, MailRequest
-from airflow_provider_mail.api._core.retry import RetryRule
+from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.api.contacts import DeleteContact, GetContact, UpsertContact
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,

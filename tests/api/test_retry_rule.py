@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api._core.requests import Effect
-from airflow_provider_mail.api._core.retry import RetryRule, Throttle, retry_after_seconds
+from airflow_provider_mail.api._core.retry import Throttle, retry_after_seconds
+from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -47,7 +48,7 @@ def pause(
     draw: float = 1.0,
     rule: RetryRule = RULE,
 ) -> float | None:
-    return rule.pause_before_repeat(effect, error, attempt, elapsed, lambda: draw)
+    return rule.pause_before_repeat(error, attempt, elapsed, repeatable=effect.repeatable, draw=lambda: draw)
 
 
 @pytest.mark.parametrize("effect", Effect)

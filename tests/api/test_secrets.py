@@ -19,7 +19,7 @@ from airflow_provider_mail.api.campaigns import Campaign
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import Contact, DeleteContact, GetContact, GetContactResponse, UpsertContact
 from airflow_provider_mail.api.errors import MailError, MailValidationError
-from airflow_provider_mail.api.lists import AddList
+from airflow_provider_mail.api.lists import AddList, GetLists
 from airflow_provider_mail.api.oauth import GetToken
 from airflow_provider_mail.api.transactional import Recipient, SendBatch, SendMail
 from airflow_provider_mail.emulator import Emulator
@@ -141,7 +141,7 @@ def test_nobody_listening_and_no_such_host(connect: Callable[..., Driver], logge
 
 def test_representations_hide_secrets() -> None:
     config = ClientConfig(base_url="http://x.example", api_key=KEY, access_token=TOKEN)
-    core = Exchange(config)
+    core = Exchange(config, GetLists(page_size=1))
     for request in REQUESTS[:1] + REQUESTS[-1:]:
         steps = core.send(request)
         call = next(steps)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.emulator import Emulator
 
 

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail._task import import_checkpoint
 from airflow_provider_mail._task.import_checkpoint import KEY, StoredImportCheckpoint
-from airflow_provider_mail.api._core.retry import RetryRule
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailAuthError
 from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, batches, import_contacts

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_mail.api._core.retry import RetryRule
+from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator

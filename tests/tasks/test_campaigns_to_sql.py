@@ -257,7 +257,7 @@ def test_a_task_that_is_none(
         return original(self, {**answer, "mailList": [{**record, field: value} for record in answer["mailList"]]})
 
     monkeypatch.setattr(GetCampaigns, "read", read)
-    monkeypatch.setattr("airflow_provider_mail.api._core.retry.RetryRule.base_seconds", 0.0, raising=False)
+    monkeypatch.setattr("airflow_provider_mail.api.config.RetryRule.base_seconds", 0.0, raising=False)
     with pytest.raises((MailAnswerError, WarehouseError), match=words):
         loaded()
     assert warehouse.tables() == set()

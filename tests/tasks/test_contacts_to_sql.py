@@ -449,7 +449,7 @@ def test_a_contact_that_is_none(
         return original(self, {**answer, "contactList": [{**record, field: value} for record in answer["contactList"]]})
 
     monkeypatch.setattr(GetListContacts, "read", read)
-    monkeypatch.setattr("airflow_provider_mail.api._core.retry.RetryRule.base_seconds", 0.0, raising=False)
+    monkeypatch.setattr("airflow_provider_mail.api.config.RetryRule.base_seconds", 0.0, raising=False)
     with pytest.raises((MailAnswerError, WarehouseError), match=re.escape(words)) as raised:
         loaded(page_size=100)
     assert "planted" not in str(raised.value)
@@ -474,7 +474,7 @@ def test_a_contact_that_is_none(
 def test_nothing_of_a_contact_is_in_airflow(
     run: Run, emulator: Emulator, any_warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch, fault: Any
 ) -> None:
-    monkeypatch.setattr("airflow_provider_mail.api._core.retry.RetryRule.base_seconds", 0.0, raising=False)
+    monkeypatch.setattr("airflow_provider_mail.api.config.RetryRule.base_seconds", 0.0, raising=False)
     emulator.add_list("newsletter")
     emulator.add_contact(
         "planted@example.com", name="Plantagenet", phone_number="+49 171 7777777", lists=["newsletter"]

@@ -38,7 +38,6 @@ from airflow_provider_mail.api.errors import (
     MailSandboxError,
     MailServiceError,
 )
-from airflow_provider_mail.api.lists import GetLists
 
 log = logging.getLogger(__name__)
 
@@ -95,18 +94,22 @@ class FlowRunner:
 class Exchange:
     """What the two clients share: settings, throttle, and the life of one request.
 
-    :param clock: seconds that only grow.
-    :param draw: a random number from 0 to 1.
+    :param config: the client's settings.
+    :param credentials_probe: a request that reads and that every valid credential may send.
+    :param clock: returns seconds that only grow.
+    :param draw: returns a random number from 0 to 1.
     """
 
     def __init__(
         self,
         config: ClientConfig,
+        credentials_probe: MailRequest[Any],
         *,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
+        self._credentials_probe = credentials_probe
         self.throttle = Throttle(config.requests_per_second, clock)
         self.service_clock = ServiceClock()
         self._clock = clock
@@ -137,7 +140,7 @@ class Exchange:
             except MailError as failure:
                 error = failure
             pause = self.config.retry.pause_before_repeat(
-                request.effect, error, attempt, self._clock() - started, self._draw
+                error, attempt, self._clock() - started, repeatable=request.effect.repeatable, draw=self._draw
             )
             if pause is None:
                 break
@@ -164,7 +167,7 @@ class Exchange:
         """
         if isinstance(error, MailAuthError) and error.code is None and request.authenticated:
             try:
-                yield GetLists(page_size=1)
+                yield self._credentials_probe
             except MailAuthError:
                 return
             except MailError:

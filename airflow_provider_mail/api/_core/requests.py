@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from airflow_provider_mail.api._core.fields import FORMS, WholeNumber
-from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError
+from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError, describe_validation_error
 
 log = logging.getLogger(__name__)
 
@@ -228,22 +228,6 @@ def _texts(value: Any, *, wanted: bool) -> Iterator[str]:
         yield value
 
 
-def describe(error: ValidationError, most: int = 5) -> str:
-    """What is wrong with which field, without the values."""
-    problems = error.errors(include_url=False, include_input=False)
-    parts = [": ".join(filter(None, (_where(problem["loc"]), _words(problem)))) for problem in problems[:most]]
-    if len(problems) > most:
-        parts.append(f"and {len(problems) - most} more")
-    return "; ".join(parts)
-
-
-def _where(loc: tuple[int | str, ...]) -> str:
-    where = ""
-    for step in loc:
-        where += f"[{step}]" if isinstance(step, int) else f".{step}" if where else step
-    return where
-
-
-def _words(problem: Mapping[str, Any]) -> str:
-    pattern = problem.get("ctx", {}).get("pattern")
-    return FORMS.get(pattern) or str(problem["msg"]).removeprefix("Value error, ")
+def describe(error: ValidationError) -> str:
+    """Describe what is wrong with which field, without the values."""
+    return describe_validation_error(error, FORMS)

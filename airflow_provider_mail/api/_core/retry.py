@@ -1,58 +1,13 @@
-"""What may be repeated, and when: one rule for every operation and both clients; effects: see `Effect`."""
+"""When the next request may be sent: the ``Retry-After`` header and the throttle of a client."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_mail.api._core.clock import http_date
-from airflow_provider_mail.api._core.requests import Effect
-from airflow_provider_mail.api.errors import MailError, MailRateLimitError, MailServiceError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryRule:
-    """Bounds of repeating one request inside a client.
-
-    :param attempts: how often a request is sent at most; 1 repeats nothing. Else a 429 does not count: it was not
-        carried out, and that others were faster says nothing about this request. Time bounds these, as pauses grow.
-    :param total_seconds: no further attempt begins later than this after the first.
-    :param base_seconds: the longest pause after the first failure; it doubles with each failure.
-    :param cap_seconds: the longest pause of all.
-    :param retry_after_cap_seconds: the longest ``Retry-After`` that is honoured; what asks for more is given up.
-    """
-
-    attempts: int = 5
-    total_seconds: float = 300.0
-    base_seconds: float = 0.5
-    cap_seconds: float = 30.0
-    retry_after_cap_seconds: float = 120.0
-
-    def pause_before_repeat(
-        self, effect: Effect, error: MailError, attempt: int, elapsed: float, draw: Callable[[], float] = random.random
-    ) -> float | None:
-        """Seconds to wait before sending again, or ``None`` when the error is final.
-
-        :param attempt: how often the request was sent, from 1.
-        :param elapsed: seconds since it was first sent.
-        :param draw: a random number from 0 to 1 (full jitter: many clients that fail together do not return together).
-        """
-        if not error.temporary or (error.may_have_taken_effect and not effect.repeatable):
-            return None
-        if attempt >= self.attempts and (self.attempts == 1 or not isinstance(error, MailRateLimitError)):
-            return None
-        asked = error.retry_after if isinstance(error, MailServiceError) else None
-        if asked is not None and asked > self.retry_after_cap_seconds:
-            return None
-        # Jitter on top of what was asked for, too: whoever was told the same must not return together.
-        jitter = draw() * min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt - 1, 64))
-        pause = (asked or 0.0) + jitter
-        return pause if elapsed + pause <= self.total_seconds else None
-
 
 _NONSENSE = 1e9
 """Seconds; also keeps infinity away from whoever reckons with the number."""
