@@ -1,23 +1,25 @@
-"""What every task of this provider has: a connection, its hook, and what errors mean."""
+"""What every task of this provider shares: its arguments, the hook of its connection, and the meaning of errors."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from airflow.sdk import XComArg
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api._core.requests import Flow
+    from airflow_provider_mail.api._core.requests import Flow, Part
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.hooks.mail import MailHook
+
+    P = TypeVar("P", bound=Part)
 
 T = TypeVar("T")
 
@@ -28,17 +30,82 @@ Templated: TypeAlias = T | str | XComArg
 accepts a template. What is in a list or dictionary may be an XComArg too: ``Templated[Sequence[Templated[str]]]``.
 """
 
+OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
+"""What to do when there is nothing to import or to send."""
+
 RECONNECT_SECONDS = 60.0
 """While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
 
 
 class MailTaskMixin:
-    """Mixin for operators, sensors and transfers."""
+    """Mixin for operators, sensors and transfers.
+
+    A class declares each argument once, in the signature of its ``__init__``::
+
+        def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.set_arguments(locals())
+
+    Arguments whose type is :data:`Templated` are its template fields, in this order.
+    """
 
     mail_conn_id: str
+    sandbox_mode = False
     clock_offset = 0.0
     """Seconds by which the service's clock was ahead at the last :meth:`ask`."""
     _connected_at = -inf
+    _arguments: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls) and "template_fields" not in vars(cls):
+            types: dict[str, Any] = vars(cls)["__init__"].__annotations__
+            templated = [name for name, kind in types.items() if str(kind).startswith("Templated[")]
+            inherited: Iterable[str] = getattr(cls, "template_fields", ())
+            cls.template_fields = tuple(dict.fromkeys((*inherited, *templated)))  # type: ignore[attr-defined]
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Without this Airflow would give BaseOperator's signature and defaults to each base class that has none.
+        super().__init__(**kwargs)
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
+
+        :param arguments: ``locals()`` of ``__init__``.
+        :raises ValueError: naming a flag that is neither true nor false.
+        """
+        types = arguments["__class__"].__init__.__annotations__
+        given = {name: value for name, value in arguments.items() if name not in ("self", "kwargs", "__class__")}
+        check_flags(**{name: value for name, value in given.items() if types[name] == "bool"})
+        for name, value in given.items():
+            setattr(self, name, value)
+        self._arguments = tuple(given)
+
+    def fields(self, model: type[Part], context: Context) -> dict[str, Any]:
+        """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
+
+        :param model: the request's class.
+        :param context: of the task.
+        """
+        from airflow_provider_mail._task.redacted_field import unwrap
+
+        names = [name for name in self._arguments if name in model.model_fields]
+        values = {name: unwrap(self, getattr(self, name), context) for name in names}
+        return {name: None if value is False else value for name, value in values.items()}
+
+    def build(self, model: type[P], context: Context, **given: Any) -> P:
+        """The request that the arguments make.
+
+        :param model: its class.
+        :param context: of the task.
+        :param given: fields that are no arguments, or whose values differ from these.
+        :raises MailValidationError: naming each field that is wrong; or ``sandbox_mode``, if the operation has none.
+        """
+        from airflow_provider_mail.api.errors import MailValidationError
+
+        if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
+            raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
+        return model(**self.fields(model, context) | given)
 
     @cached_property
     def hook(self) -> MailHook:
@@ -111,6 +178,18 @@ def template_advice(field: str, error: Exception) -> str:
                 f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
             )
     return ""
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Reject a value that is not among the choices when the DAG is parsed.
+
+    :param name: of the argument.
+    :param value: its value.
+    :param choices: a ``Literal`` type.
+    :raises ValueError: naming the argument.
+    """
+    if value not in get_args(choices):
+        raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
 
 
 def check_flags(**given: object) -> None:

@@ -1,14 +1,13 @@
-"""What the operators share that create or delete something by its name."""
+"""Base classes of the operators that create or delete a resource by its name."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags
+from airflow_provider_mail._task.arguments import MailTaskMixin
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -18,92 +17,72 @@ if TYPE_CHECKING:
 
 
 class BaseNamedOperator(MailTaskMixin, BaseOperator):
-    """Creates or deletes one thing.
+    """Create or delete one resource."""
 
-    :param mail_conn_id: the connection.
-    :param sandbox_mode: let the service check and change nothing.
-    """
-
-    template_fields: Sequence[str] = ("mail_conn_id",)
     ui_color = "#e6f1f2"
 
-    thing: str
-    """What it is, for the log."""
+    thing: ClassVar[str]
+    """The kind of resource, for the log."""
 
-    def __init__(self, *, mail_conn_id: str = "mail_default", sandbox_mode: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_flags(sandbox_mode=sandbox_mode)
-        self.mail_conn_id = mail_conn_id
-        self.sandbox_mode = sandbox_mode
-
-    @property
-    @abstractmethod
-    def identity(self) -> dict[str, str]:
-        """Its name as the result and the log give it; empty where the name is a person's address."""
+    identified_by: ClassVar[tuple[str, ...]]
+    """The arguments that the result and the log show; empty where the name is a person's address."""
 
     def _result(self, done: str, changed: bool) -> dict[str, Any]:
         sandbox = self.sandbox_mode or self.hook.config.sandbox
-        named = " ".join([self.thing, *(repr(name) for name in self.identity.values())])
+        identity = {name: str(getattr(self, name)) for name in self.identified_by}
+        named = " ".join([self.thing, *map(repr, identity.values())])
         if not changed:
-            self.log.info(
-                "Nothing to do: %s %s.", named, "exists" if done == "created" else f"is not there to be {done}"
-            )
+            found = f"{named} exists" if done == "created" else f"there is no {named} to be {done}"
+            self.log.info("Nothing to do: %s.", found)
         elif sandbox:
             self.log.info("Sandbox: %s would be %s; nothing was changed.", named, done)
         else:
             self.log.info("%s was %s.", named.capitalize(), done)
-        return {**self.identity, done: changed and not sandbox, "sandbox": sandbox}
+        return {**identity, done: changed and not sandbox, "sandbox": sandbox}
 
 
 class BaseCreateOperator(BaseNamedOperator):
-    """Creates it, unless it exists and is equal. Where one of that name differs, the task fails and says in what.
+    """Create the resource, unless an equal one exists. A different one of that name fails the task and is described.
 
     Returns the name, ``created`` and ``sandbox``.
     """
 
     @abstractmethod
     def creation(self, context: Context) -> Creatable:
-        """The request."""
+        """Build the request that creates it."""
 
-    def replacement(self) -> Deletable | None:
-        """The request that deletes one that exists and differs, where that is wanted."""
+    def replacement(self, context: Context) -> Deletable | None:
+        """Build the request that deletes an existing, different one first; ``None`` where it is kept."""
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look for it; create it when there is none."""
+        """Look the name up; create the resource when there is none."""
         from airflow_provider_mail.api.flows.ensure import create
 
         with self.mail_errors():
-            created = self.hook.run(create(self.creation(context), replace=self.replacement()))
+            created = self.hook.run(create(self.creation(context), replace=self.replacement(context)))
             return self._result("created", created)
 
 
 class BaseRemoveOperator(BaseNamedOperator):
-    """Does away with it, if it is there.
+    """Remove the resource, if it exists."""
 
-    :param ignore_if_missing: succeed when there is nothing of that name, which is also what a second try finds.
-    """
-
-    done: str
+    ignore_if_missing: bool
+    done: ClassVar[str]
     """What has then happened to it, and the key of the result that says whether it has."""
-
-    def __init__(self, *, ignore_if_missing: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_flags(ignore_if_missing=ignore_if_missing)
-        self.ignore_if_missing = ignore_if_missing
 
     @abstractmethod
     def removal(self, context: Context) -> Flow[bool]:
-        """What is done; whether there was anything to do."""
+        """Remove it; return whether there was anything to remove."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look for it; do away with it when it is there."""
+        """Look the name up; remove the resource when it exists."""
         with self.mail_errors():
             return self._result(self.done, self.hook.run(self.removal(context)))
 
 
 class BaseDeleteOperator(BaseRemoveOperator):
-    """Deletes it for good.
+    """Delete the resource for good.
 
     Returns the name, ``deleted`` and ``sandbox``.
     """
@@ -112,10 +91,9 @@ class BaseDeleteOperator(BaseRemoveOperator):
 
     @abstractmethod
     def deletion(self, context: Context) -> Deletable:
-        """The request."""
+        """Build the request that deletes it."""
 
     def removal(self, context: Context) -> Flow[bool]:
-        """Delete it."""
         from airflow_provider_mail.api.flows.ensure import delete
 
         return delete(self.deletion(context), missing_ok=self.ignore_if_missing)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_provider_mail._task.arguments import check_flags, check_number
+from airflow_provider_mail._task.arguments import Templated, check_flags, check_number
 from airflow_provider_mail._task.cancel_on_kill import CancelOnKillMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
@@ -245,55 +244,77 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         )
 
 
-class BaseEndCampaignOperator(BaseRemoveOperator):
-    """Does away with a campaign.
+class MailCancelCampaignOperator(BaseRemoveOperator):
+    """Cancel a campaign that waits for its send time.
 
-    :param mail_name: its exact name.
-    """
-
-    template_fields: Sequence[str] = (*BaseRemoveOperator.template_fields, "mail_name")
-    thing = "campaign"
-
-    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mail_name = mail_name
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"mail_name": self.mail_name}
-
-
-class MailCancelCampaignOperator(BaseEndCampaignOperator):
-    """Cancels a campaign that waits for its send time.
-
-    A draft, and what is cancelled already, is left alone. One whose send time has passed fails the task.
+    A draft and a campaign that is already cancelled are skipped. One whose send time has passed fails the task.
 
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param mail_name: the exact name of the campaign. (templated)
+    :param ignore_if_missing: succeed when there is no such campaign, which is also what a second try finds. If false,
+        the task fails. Default: true.
+    :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    thing = "campaign"
+    identified_by = ("mail_name",)
     done = "cancelled"
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        mail_name: Templated[str],
+        ignore_if_missing: bool = True,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
-        request = CancelCampaign(mail_name=self.mail_name, sandbox_mode=self.sandbox_mode or None)
-        return end_campaign(request, missing_ok=self.ignore_if_missing)
+        return end_campaign(self.build(CancelCampaign, context), missing_ok=self.ignore_if_missing)
 
 
-class MailDeleteCampaignOperator(BaseEndCampaignOperator, BaseDeleteOperator):
-    """Deletes a campaign for good, its statistics with it as far as the service does so.
+class MailDeleteCampaignOperator(BaseDeleteOperator):
+    """Delete a campaign for good, and its statistics as far as the service deletes them.
 
     Returns ``mail_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param mail_name: the exact name of the campaign. (templated)
+    :param ignore_if_missing: succeed when there is no such campaign, which is also what a second try finds. If false,
+        the task fails. Default: true.
+    :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
+
+    thing = "campaign"
+    identified_by = ("mail_name",)
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        mail_name: Templated[str],
+        ignore_if_missing: bool = True,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
 
     def deletion(self, context: Context) -> DeleteCampaign:
         from airflow_provider_mail.api.campaigns import DeleteCampaign
 
-        return DeleteCampaign(mail_name=self.mail_name, sandbox_mode=self.sandbox_mode or None)
+        return self.build(DeleteCampaign, context)

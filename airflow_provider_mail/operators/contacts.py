@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source
 from airflow_provider_mail.operators._named import BaseDeleteOperator
@@ -50,8 +52,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
         """The rows, told apart from their names."""
-        from itertools import chain
-
         from airflow_provider_mail.api.flows.import_contacts import batches
 
         contacts = self._rows(context)
@@ -110,23 +110,24 @@ def _mixed(number: int, row: Any) -> AirflowFailException:
 
 
 class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
-    """Creates or updates one contact. (Many: ``MailImportContactsOperator``, one request for thousands.)
+    """Create or update one contact. For many, ``MailImportContactsOperator`` takes thousands in one request.
 
-    Returns ``sandbox``; the contact stays out of Airflow's sight.
+    Airflow neither stores nor shows the contact.
+
+    Returns ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
-    :param mail_conn_id: the connection.
-    :param contact_email: the address; it or ``phone_number`` must be given. (``email`` is Airflow's own: where alerts
-        about the task go.)
-    :param phone_number: the phone number.
-    :param name: the name. The service takes the address when there is none.
-    :param list_name: a list that exists, to which the contact is added.
-    :param sandbox_mode: let the service check and change nothing.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param contact_email: the address; ``contact_email`` or ``phone_number`` is required. (``email`` is Airflow's own
+        argument: the recipient of alerts about the task.) (templated)
+    :param phone_number: the phone number. Default: none. (templated)
+    :param name: the name. Default: none, the service takes the address. (templated)
+    :param list_name: an existing list, to which the contact is added. Default: none. (templated)
+    :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
     ui_color = "#e6f1f2"
     contact_email = HiddenField()
     phone_number = HiddenField()
@@ -135,45 +136,34 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     def __init__(
         self,
         *,
-        mail_conn_id: str = "mail_default",
-        contact_email: str | XComArg | None = None,
-        phone_number: str | XComArg | None = None,
-        name: str | XComArg | None = None,
-        list_name: str | XComArg | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        contact_email: Templated[str] | None = None,
+        phone_number: Templated[str] | None = None,
+        name: Templated[str] | None = None,
+        list_name: Templated[str] | None = None,
         sandbox_mode: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(sandbox_mode=sandbox_mode)
+        self.set_arguments(locals())
         if contact_email is None and phone_number is None:
-            raise ValueError("contact_email or phone_number must be given (email is where alerts about the task go)")
-        self.mail_conn_id = mail_conn_id
-        self.contact_email = contact_email
-        self.phone_number = phone_number
-        self.name = name
-        self.list_name = list_name
-        self.sandbox_mode = sandbox_mode
+            raise ValueError("contact_email or phone_number is required (email is Airflow's: where alerts are sent)")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Save the contact."""
         from airflow_provider_mail.api.contacts import UpsertContact
 
-        fields: dict[str, Any] = {
-            "email": unwrap(self, self.contact_email, context) or None,
-            "phone_number": unwrap(self, self.phone_number, context) or None,
-            "name": unwrap(self, self.name, context) or None,
-            "list_name": self.list_name or None,
-            "sandbox_mode": self.sandbox_mode or None,
-        }
         with self.mail_errors():
-            self.hook.send(UpsertContact(**fields))
+            fields = self.fields(UpsertContact, context) | {"email": unwrap(self, self.contact_email, context)}
+            # A template of a missing value renders as empty text.
+            self.hook.send(UpsertContact(**{name: value or None for name, value in fields.items()}))
             sandbox = self.sandbox_mode or self.hook.config.sandbox
         self.log.info("Sandbox: the contact would be saved." if sandbox else "The contact was saved.")
         return {"sandbox": sandbox}
 
 
 class MailDeleteContactOperator(BaseDeleteOperator):
-    """Deletes a contact for good, and returns a receipt, for instance for a request for erasure.
+    """Delete a contact for good and return a receipt, for instance for a request for erasure.
 
     Returns ``deleted``, ``gone`` (whether the service, asked afterwards, does not know the address), ``at`` (ISO 8601,
     UTC), ``reference`` and ``sandbox``; never the address.
@@ -181,36 +171,45 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
-    :param contact_email: the address. (``email`` is Airflow's own: where alerts about the task go.)
-    :param reference: what the receipt is kept under, such as the number of the request.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param contact_email: the address. (``email`` is Airflow's own argument: the recipient of alerts about the task.)
+        (templated)
+    :param reference: a text that is returned with the receipt, such as the number of the request. Default: none.
+        (templated)
+    :param ignore_if_missing: succeed when there is no such contact, which is also what a second try finds. If false,
+        the task fails. Default: true.
+    :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields: Sequence[str] = (*BaseDeleteOperator.template_fields, "contact_email", "reference")
     thing = "contact"
+    identified_by = ()
     contact_email = HiddenField()
+    reference: str | None
 
-    def __init__(self, *, contact_email: str | XComArg, reference: str | XComArg | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        contact_email: Templated[str],
+        reference: Templated[str] | None = None,
+        ignore_if_missing: bool = True,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.contact_email = contact_email
-        self.reference = reference
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {}
+        self.set_arguments(locals())
 
     def deletion(self, context: Context) -> DeleteContact:
         from airflow_provider_mail.api.contacts import DeleteContact
 
-        return DeleteContact(email=unwrap(self, self.contact_email, context), sandbox_mode=self.sandbox_mode or None)
+        return self.build(DeleteContact, context, email=unwrap(self, self.contact_email, context))
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Delete the contact, and ask for it afterwards."""
-        from datetime import UTC, datetime
-
+        """Delete the contact, and verify that the service no longer knows it."""
         result = super().execute(context)
         with self.mail_errors():
             gone = not self.hook.run(self.deletion(context).exists())
         if not gone and not result["sandbox"]:
-            raise AirflowException("the service reports that the contact is deleted, and still knows it")
+            raise AirflowException("the service reports that the contact is deleted, and still returns it")
         at = datetime.now(UTC).replace(microsecond=0).isoformat()
         return {**result, "gone": gone, "at": at, "reference": self.reference}

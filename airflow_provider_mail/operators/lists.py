@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -14,62 +14,74 @@ if TYPE_CHECKING:
 
 
 class MailCreateListOperator(BaseCreateOperator):
-    """Creates a static contact list, unless it exists. (An import creates its list by itself.)
+    """Create a static contact list, unless it exists. (An import creates its list itself.)
 
-    Returns ``list_name``, ``created`` and ``sandbox``. A dynamic list of that name fails the task.
+    A dynamic list of that name fails the task.
+
+    Returns ``list_name``, ``created`` and ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
-    :param list_name: its name.
-    :param list_description: used when it is created; the service does not return it, so it is never compared.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param list_name: the name of the list. (templated)
+    :param list_description: the description with which the list is created. The service does not return it, so the
+        description of an existing list is not compared. Default: none. (templated)
+    :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields: Sequence[str] = (*BaseCreateOperator.template_fields, "list_name", "list_description")
     thing = "list"
+    identified_by = ("list_name",)
 
-    def __init__(self, *, list_name: str, list_description: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        list_name: Templated[str],
+        list_description: Templated[str] | None = None,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.list_name = list_name
-        self.list_description = list_description
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"list_name": self.list_name}
+        self.set_arguments(locals())
 
     def creation(self, context: Context) -> AddList:
         from airflow_provider_mail.api.lists import AddList
 
-        return AddList(
-            list_name=self.list_name,
-            list_description=self.list_description,
-            sandbox_mode=self.sandbox_mode or None,
-        )
+        return self.build(AddList, context)
 
 
 class MailDeleteListOperator(BaseDeleteOperator):
-    """Deletes a contact list; its contacts stay.
+    """Delete a contact list; its contacts stay.
 
     Returns ``list_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
-    :param list_name: its name.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param list_name: the name of the list. (templated)
+    :param ignore_if_missing: succeed when there is no such list, which is also what a second try finds. If false, the
+        task fails. Default: true.
+    :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields: Sequence[str] = (*BaseDeleteOperator.template_fields, "list_name")
     thing = "list"
+    identified_by = ("list_name",)
 
-    def __init__(self, *, list_name: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        list_name: Templated[str],
+        ignore_if_missing: bool = True,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.list_name = list_name
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"list_name": self.list_name}
+        self.set_arguments(locals())
 
     def deletion(self, context: Context) -> DeleteList:
         from airflow_provider_mail.api.lists import DeleteList
 
-        return DeleteList(list_name=self.list_name, sandbox_mode=self.sandbox_mode or None)
+        return self.build(DeleteList, context)

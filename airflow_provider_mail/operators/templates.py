@@ -2,113 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail._task.arguments import check_flags
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail._task.content_file import from_file
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
+    from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.ensure import Deletable
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 
 class MailCreateTemplateOperator(BaseCreateOperator):
-    """Stores a template, unless one of that name exists and is equal.
+    """Store an email template, unless an equal one of that name exists.
 
-    Templates have no sandbox mode: on a connection in sandbox mode nothing is stored, and the task fails and says so.
+    Templates have no sandbox mode: on a connection in sandbox mode nothing is stored, and the task fails.
 
     Returns ``template_name``, ``created`` and ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
-    :param template_name: its name: 250.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param template_name: the name of the template, 250 bytes at most. (templated)
     :param template_content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
-        ``template_searchpath``. The service's tags are written ``{% raw %}{{tag}}{% endraw %}``, since Airflow renders
-        the field, and so the file.
-    :param template_subject: the subject, with tags likewise.
-    :param editor_type: ``DRAG`` (the service's default) or ``CLASSIC``; never compared, since it is not returned.
-    :param replace: delete one that exists and differs and store this one; for a moment there is none. Default: fail.
+        ``template_searchpath``. Airflow renders both, so write the service's tags as
+        ``{% raw %}{{tag}}{% endraw %}``. (templated)
+    :param template_subject: the subject, with tags likewise. (templated)
+    :param editor_type: the service's editor: ``DRAG`` or ``CLASSIC``. The service does not return it, so it is not
+        compared with an existing template's. Default: the service's, ``DRAG``. (templated)
+    :param replace: when a different template of that name exists, delete it and store this one; for a moment there is
+        none. Default: false, the task fails.
+    :param sandbox_mode: true fails the task before anything is sent, since templates have no sandbox mode. Default:
+        false.
     """
 
-    template_fields: Sequence[str] = (
-        *BaseCreateOperator.template_fields,
-        "template_name",
-        "template_content",
-        "template_subject",
-        "editor_type",
-    )
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
     thing = "template"
+    identified_by = ("template_name",)
+    replace: bool
 
     def __init__(
         self,
         *,
-        template_name: str,
-        template_content: str | XComArg,
-        template_subject: str | XComArg,
-        editor_type: str | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        template_name: Templated[str],
+        template_content: Templated[str],
+        template_subject: Templated[str],
+        editor_type: Templated[Literal["CLASSIC", "DRAG"]] | None = None,
         replace: bool = False,
+        sandbox_mode: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(replace=replace)
-        self.template_name = template_name
-        self.template_content = from_file(template_content)
-        self.template_subject = template_subject
-        self.editor_type = editor_type
-        self.replace = replace
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"template_name": self.template_name}
+        template_content = from_file(template_content)
+        self.set_arguments(locals())
 
     def creation(self, context: Context) -> AddTemplate:
         from airflow_provider_mail.api.templates import AddTemplate
 
-        fields: dict[str, Any] = {
-            "template_name": self.template_name,
-            "template_content": self.template_content,
-            "template_subject": self.template_subject,
-            "editor_type": self.editor_type,
-        }
-        return AddTemplate(**fields)
+        return self.build(AddTemplate, context)
 
-    def replacement(self) -> Deletable | None:
+    def replacement(self, context: Context) -> DeleteTemplate | None:
         from airflow_provider_mail.api.templates import DeleteTemplate
 
-        return DeleteTemplate(template_name=self.template_name) if self.replace else None
+        return self.build(DeleteTemplate, context) if self.replace else None
 
 
 class MailDeleteTemplateOperator(BaseDeleteOperator):
-    """Deletes a template for good; campaigns made from it are not affected.
+    """Delete an email template for good; campaigns made from it are not affected.
 
-    Templates have no sandbox mode: on a connection in sandbox mode nothing is deleted, and the task fails and says so.
+    Templates have no sandbox mode: on a connection in sandbox mode nothing is deleted, and the task fails.
 
     Returns ``template_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
-    :param template_name: its name.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param template_name: the name of the template. (templated)
+    :param ignore_if_missing: succeed when there is no such template, which is also what a second try finds. If false,
+        the task fails. Default: true.
+    :param sandbox_mode: true fails the task before anything is sent, since templates have no sandbox mode. Default:
+        false.
     """
 
-    template_fields: Sequence[str] = (*BaseDeleteOperator.template_fields, "template_name")
     thing = "template"
+    identified_by = ("template_name",)
 
-    def __init__(self, *, template_name: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        template_name: Templated[str],
+        ignore_if_missing: bool = True,
+        sandbox_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.template_name = template_name
-
-    @property
-    def identity(self) -> dict[str, str]:
-        return {"template_name": self.template_name}
+        self.set_arguments(locals())
 
     def deletion(self, context: Context) -> DeleteTemplate:
         from airflow_provider_mail.api.templates import DeleteTemplate
 
-        return DeleteTemplate(template_name=self.template_name)
+        return self.build(DeleteTemplate, context)
