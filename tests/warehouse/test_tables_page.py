@@ -17,7 +17,7 @@ def test_columns_are_as_declared() -> None:
 
 
 def test_every_declared_table_is_explained() -> None:
-    infos = pkgutil.iter_modules(warehouse.__path__, f"{warehouse.__name__}.")
+    infos = pkgutil.walk_packages(warehouse.__path__, f"{warehouse.__name__}.")
     modules = [importlib.import_module(info.name) for info in infos]
     declared = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Table)}
     assert {"CAMPAIGN_STATS", "CONTACTS"} <= declared.keys()
