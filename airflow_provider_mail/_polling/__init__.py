@@ -1,1 +1,1 @@
-"""What runs in the triggerer: one poll per interval for all waits of a connection. Private."""
+"""What runs in the triggerer: one shared poll per interval for all waits on a connection. Private."""

@@ -1,7 +1,7 @@
-"""Which campaigns have reached a final ``mailStatus``, for all in a triggerer who want to be told; and what is news.
+"""Detects campaigns that have reached a final ``mailStatus``, for all asset triggers in a triggerer.
 
-The service can neither be asked what has changed nor in which order it lists. So all campaigns that are final are
-read, and again when their number or the first page has changed: while nothing happens a look is one request.
+The service can neither report what has changed nor sort its list. So all final campaigns are read, and read again when
+their number or the first page changes: while nothing changes, a poll is one request.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ log = logging.getLogger(__name__)
 FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
 
 REREAD_SECONDS = 900.0
-"""All are read at least so often: one that was deleted and one that went out at once do not change the number."""
+"""Seconds after which all are read again: a deletion and a completion at the same time do not change the number."""
 
 STORED_SECONDS = 10.0
-"""Airflow stores an event about a second after it was fired. What was reported is remembered later than that, so that a
-triggerer that dies in between reports it again."""
+"""Airflow stores an event about a second after it was fired. What was reported is recorded later than that, so that it
+is reported again if the triggerer dies in between."""
 
 LONGEST_PAUSE = 900.0
-"""Seconds from one look to the next, at most, while looking fails."""
+"""Maximum seconds between polls while polls fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalCampaign:
-    """What is told of a campaign."""
+    """A campaign with a final status, as it is reported."""
 
     mail_name: str
     guid: str | None
@@ -49,7 +49,7 @@ class FinalCampaign:
 
     @classmethod
     def of(cls, campaign: Campaign) -> FinalCampaign:
-        """Without what may be large, such as the HTML."""
+        """Copy what is reported of a campaign, without large fields such as the HTML."""
         sent, stats = campaign.send_by_date_time, campaign.mail_stats
         return cls(
             mail_name=campaign.mail_name,
@@ -61,12 +61,12 @@ class FinalCampaign:
 
     @property
     def key(self) -> str:
-        """The same for the same campaign in the same state, and short."""
+        """A short key of this campaign in this state."""
         return digest([self.guid or self.mail_name, self.mail_status])
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What an asset event carries, as plain JSON."""
+        """The payload of an asset event, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "guid": self.guid,
@@ -78,10 +78,11 @@ class FinalCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The final campaigns of one look by their keys.
+    """The final campaigns that one poll found.
 
+    :param campaigns: by their keys.
     :param complete: whether none is missing.
-    :param read_at: monotonic time at which the service was asked.
+    :param read_at: monotonic time of the request.
     """
 
     campaigns: Mapping[str, FinalCampaign]
@@ -90,41 +91,48 @@ class Snapshot:
 
 
 @dataclass(eq=False, kw_only=True)
-class EventPart(PollSubscription):
-    """One trigger's part: text that the names contain, by which the service filters; ``None`` for all."""
+class CompletedSubscription(PollSubscription):
+    """The subscription of a trigger that reports final campaigns.
+
+    :param text: what the names contain, by which the service filters; ``None`` for all campaigns.
+    """
 
     text: str | None
-    looks: asyncio.Queue[tuple[Snapshot | MailError, float]] = field(default_factory=asyncio.Queue)
-    """The result of each poll, and its Unix time."""
+    results: asyncio.Queue[tuple[Snapshot | MailError, float]] = field(default_factory=asyncio.Queue)
+    """The result of each poll, and its Unix time by the service's clock."""
 
     def deliver(self, result: Snapshot | MailError, at: float, offset: float) -> None:
-        """Leave it to the trigger, which has to store what it reported after every poll."""
-        self.looks.put_nowait((result, at + offset))
+        """Pass the result to the trigger, which has to store what it reported after every poll."""
+        self.results.put_nowait((result, at + offset))
 
 
-class CompletedCampaignPoller(SharedPoller[EventPart]):
-    """Reads final campaigns once for all who want the same text in their names."""
+class CompletedCampaignPoller(SharedPoller[CompletedSubscription]):
+    """Reads final campaigns once for all subscriptions to the same text.
+
+    :param mail_conn_id: the connection.
+    :param interval: seconds between polls.
+    """
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         super().__init__(mail_conn_id, interval)
-        self._listings: dict[str | None, Snapshot] = {}
+        self._snapshots: dict[str | None, Snapshot] = {}
 
-    async def look(
-        self, client: AsyncMailClient, due: Collection[EventPart]
-    ) -> Mapping[EventPart, Snapshot | MailError]:
-        """All that are final now, for each part."""
-        found: dict[EventPart, Snapshot | MailError] = {}
-        for text in {part.text for part in due}:
+    async def poll(
+        self, client: AsyncMailClient, due: Collection[CompletedSubscription]
+    ) -> Mapping[CompletedSubscription, Snapshot | MailError]:
+        """Read the final campaigns for each subscription."""
+        results: dict[CompletedSubscription, Snapshot | MailError] = {}
+        for text in {each.text for each in due}:
             try:
-                look: Snapshot | MailError = await self._listing(client, text)
+                result: Snapshot | MailError = await self._snapshot(client, text)
             except MailError as error:
-                look = error
-            found |= {part: look for part in due if part.text == text}
-        return found
+                result = error
+            results |= {each: result for each in due if each.text == text}
+        return results
 
-    async def _listing(self, client: AsyncMailClient, text: str | None) -> Snapshot:
+    async def _snapshot(self, client: AsyncMailClient, text: str | None) -> Snapshot:
         request = GetCampaigns(mail_name=text, mail_status=list(FINAL), page_size=100)
-        known, now = self._listings.get(text), time.monotonic()
+        known, now = self._snapshots.get(text), time.monotonic()
         if known is not None and known.complete and now - known.read_at < REREAD_SECONDS:
             page = await client.send(request)
             if page.total_records == len(known.campaigns) and _final(page.records).keys() <= known.campaigns.keys():
@@ -135,11 +143,11 @@ class CompletedCampaignPoller(SharedPoller[EventPart]):
             async for records in client.pages(request):
                 campaigns |= _final(records)
         except MailIncompleteError as error:
-            # What was read is true all the same; the rest is read next time.
+            # What was read is valid all the same; the rest is read next time.
             log.info("%s", error)
             complete = False
-        self._listings[text] = Snapshot(campaigns, complete, now)
-        return self._listings[text]
+        self._snapshots[text] = Snapshot(campaigns, complete, now)
+        return self._snapshots[text]
 
 
 def _final(records: Iterable[Campaign]) -> dict[str, FinalCampaign]:
@@ -148,43 +156,43 @@ def _final(records: Iterable[Campaign]) -> dict[str, FinalCampaign]:
 
 
 class CampaignChangeDetector:
-    """Tells what is news in look after look.
+    """Finds the campaigns of a poll that were not reported before.
 
-    At first that is what was sent since ``lookback`` and is not remembered. Once all have been read, it is whatever
-    was not there before, whenever it was sent.
+    At first these are campaigns sent since ``lookback`` that are not in ``state``. Once all campaigns have been read,
+    these are the campaigns that did not exist before, whatever their send time.
 
-    :param wanted: which campaigns are meant.
+    :param wanted: tells which campaigns to report.
     :param lookback: seconds.
-    :param remembered: of another object's :attr:`memory`, to go on where that one was.
+    :param state: the :attr:`state` of another object, to continue from it.
     """
 
-    def __init__(
-        self, wanted: Callable[[FinalCampaign], bool], lookback: float, remembered: Collection[str] = ()
-    ) -> None:
+    def __init__(self, wanted: Callable[[FinalCampaign], bool], lookback: float, state: Collection[str] = ()) -> None:
         self._wanted = wanted
         self._lookback = lookback
-        self._known = set(remembered)
-        self._begun = False
-        self.memory: Sequence[str] = sorted(remembered)
-        """The keys of what need not be reported again, as plain JSON: only those that a first look would report."""
+        self._known = set(state)
+        self._has_read_all = False
+        self.state: Sequence[str] = sorted(state)
+        """The keys of campaigns not to report again, as plain JSON: only those that a first poll would report."""
 
-    def judge(self, listing: Snapshot, at: float) -> list[FinalCampaign]:
-        """What is news in this look, after those before it, in the order of their send times.
+    def changes(self, snapshot: Snapshot, at: float) -> list[FinalCampaign]:
+        """Return the campaigns to report, in the order of their send times.
 
-        :param at: Unix time of the look.
+        :param snapshot: the result of the poll.
+        :param at: Unix time of the poll.
         """
-        campaigns = {key: found for key, found in listing.campaigns.items() if self._wanted(found)}
+        campaigns = {key: found for key, found in snapshot.campaigns.items() if self._wanted(found)}
         recent = {key for key, found in campaigns.items() if (found.sent_at or 0.0) >= at - self._lookback}
-        fresh = [found for key, found in campaigns.items() if key not in self._known and (self._begun or key in recent)]
+        reportable = campaigns.keys() if self._has_read_all else recent
+        changed = [found for key, found in campaigns.items() if key in reportable and key not in self._known]
         self._known |= campaigns.keys()
-        self._begun = self._begun or listing.complete
-        # One that is missing in an incomplete look may be there in the next.
-        self.memory = sorted(recent if listing.complete else recent | set(self.memory))
-        return sorted(fresh, key=lambda found: (found.sent_at or 0.0, found.mail_name))
+        self._has_read_all = self._has_read_all or snapshot.complete
+        # A campaign missing from an incomplete snapshot may be in the next one.
+        self.state = sorted(recent if snapshot.complete else recent | set(self.state))
+        return sorted(changed, key=lambda found: (found.sent_at or 0.0, found.mail_name))
 
 
 class Store(Protocol):
-    """Airflow's asset state store, as a trigger sees it (3.3)."""
+    """The interface of Airflow's asset state store in a trigger (3.3)."""
 
     async def aget(self, key: str, default: Any = None) -> Any: ...
 
@@ -192,10 +200,10 @@ class Store(Protocol):
 
 
 class ReportedCampaigns:
-    """What was reported, where Airflow lets it outlive the triggerer.
+    """Stores which campaigns were reported, so that a restarted triggerer does not report them again.
 
-    :param store: ``None`` where there is none: nothing is kept.
-    :param key: where in it.
+    :param store: the asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
+    :param key: the key in the store.
     """
 
     def __init__(self, store: Store | None, key: str) -> None:
@@ -205,19 +213,22 @@ class ReportedCampaigns:
         self._next: tuple[list[str], float] | None = None
 
     async def read(self) -> list[str]:
-        """What was kept last; nothing when it cannot be read: better told twice than not at all."""
+        """Read the stored keys; none if that fails: reporting twice is better than not at all."""
         if self._store is None:
             return []
         try:
             self._stored = list(await self._store.aget(self._key, []))
         except Exception as error:
-            log.warning("what was reported could not be read, so it may be reported again: %s", error)
+            log.warning("The asset state could not be read, so campaigns may be reported again: %s", error)
             if isinstance(error, ValueError):
-                self._store = None  # it serves several assets, and belongs to one: no repetition would mend it
+                self._store = None  # the trigger serves several assets: reading again does not help
         return list(self._stored)
 
     async def keep(self, keys: Sequence[str]) -> None:
-        """Keep it, once the events that were fired are stored; to be called after every look."""
+        """Store the keys once Airflow has stored the events; to be called after every poll.
+
+        :param keys: of the campaigns not to report again.
+        """
         if self._store is None:
             return
         now = time.monotonic()
@@ -231,16 +242,23 @@ class ReportedCampaigns:
         try:
             await self._store.aset(self._key, earlier)
         except Exception as error:
-            log.warning("what was reported could not be kept, so a restart would report it again: %s", error)
+            log.warning("The asset state could not be written, so a restart may report campaigns again: %s", error)
         else:
             self._stored, self._next = earlier, None
 
 
 def digest(value: Any) -> str:
-    """A short name for plain JSON."""
+    """Return a short hash.
+
+    :param value: plain JSON.
+    """
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def pause_after(failed: int, interval: float) -> float:
-    """Seconds to the next look after so many in a row have failed: longer each time."""
+def backoff(failed: int, interval: float) -> float:
+    """Return the seconds to pause after failed polls, growing exponentially.
+
+    :param failed: the number of consecutive failed polls.
+    :param interval: seconds between successful polls.
+    """
     return min(interval * 2.0 ** min(failed - 1, 20), max(interval, LONGEST_PAUSE))

@@ -1,39 +1,48 @@
-"""One look at the senders of a connection for all who wait for one of them in this triggerer."""
+"""One poll for all triggers on a connection that wait for senders."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
+from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.senders import Checks, GetSenders, checks_of, sender_in, verify_sender
 
 
 @dataclass(eq=False, kw_only=True)
-class SenderPart(WaitPart):
-    """One trigger's part: the sender, and how its DKIM entry is found when the service is to check at each look."""
+class SenderSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for a sender.
+
+    :param sender_email: the sender entry.
+    :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
+        of its last check.
+    """
 
     sender_email: str
     selector: str | None
 
 
-class SenderWatch(SharedPoller[SenderPart]):
-    """Reads all senders at once; has those checked that want it."""
+class SenderPoller(SharedPoller[SenderSubscription]):
+    """Reads all senders at once; has those checked that have a selector.
 
-    async def look(
-        self, client: AsyncMailClient, due: Collection[SenderPart]
-    ) -> Mapping[SenderPart, Checks | MailError | None]:
-        """What the checks of each sender say."""
-        found: dict[SenderPart, Checks | MailError | None] = {}
-        for part in due:
-            if part.selector is not None:
+    :param mail_conn_id: the connection.
+    :param interval: seconds between polls.
+    """
+
+    async def poll(
+        self, client: AsyncMailClient, due: Collection[SenderSubscription]
+    ) -> Mapping[SenderSubscription, Checks | MailError | None]:
+        """Get the checks of each sender."""
+        found: dict[SenderSubscription, Checks | MailError | None] = {}
+        for each in due:
+            if each.selector is not None:
                 try:
-                    found[part] = await client.run(verify_sender(part.sender_email, part.selector))
+                    found[each] = await client.run(verify_sender(each.sender_email, each.selector))
                 except MailError as error:
-                    found[part] = error
+                    found[each] = error
         if len(found) < len(due):
             senders = await client.send(GetSenders())
-            found |= {part: checks_of(sender_in(senders, part.sender_email)) for part in due if part not in found}
+            found |= {each: checks_of(sender_in(senders, each.sender_email)) for each in due if each not in found}
         return found

@@ -1,4 +1,4 @@
-"""One poll for all waits that share something inside a triggerer, from the first one to come to the last to go."""
+"""One poll per interval for all triggers in a triggerer that wait on the same connection."""
 
 from __future__ import annotations
 
@@ -15,169 +15,182 @@ from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError
-from airflow_provider_mail.api.flows.wait_campaign import PollDecision, StatusLog, WaitStatus
+from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog, WaitStatus
 from airflow_provider_mail.hooks.mail import MailHook
 
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""A trigger that fires before the scheduler has noted the deferral can fail the task: nothing is looked at earlier."""
+"""No poll is made earlier: a trigger that fires before the scheduler has recorded the deferral can fail the task."""
 
 SHORTEST_INTERVAL = 0.1
-"""Nobody may poll without a pause, whatever a sensor's `poke_interval` says."""
+"""Minimum seconds between polls, whatever a sensor's ``poke_interval`` is."""
 
 LONGEST_SLEEP = 60.0
-"""Seconds, at most, after which the poll task looks at its schedule again."""
-
+"""Maximum seconds after which the poll task checks its schedule again."""
 
 RECONNECT_SECONDS = 60.0
-"""While polls fail with temporary errors, the connection is read again so often: its host may have been changed."""
+"""While polls fail with temporary errors, the connection is read again this often: its host may have been changed."""
 
-Judge: TypeAlias = Callable[[Any, float, float], PollDecision]
-"""What a poll's result means to a wait, after those before it: given the result, the Unix time of the poll, and the
-seconds by which the service's clock is ahead."""
+Decide: TypeAlias = Callable[[Any, float, float], PollDecision]
+"""Decides what a poll means to a wait: given the result, the Unix time of the poll, and the seconds by which the
+service's clock is ahead."""
 
 
 @dataclass(eq=False, kw_only=True)
 class PollSubscription(ABC):
-    """One trigger's part in a shared poll.
+    """The subscription of one trigger to a shared poller.
 
-    :param due: monotonic time before which it need not be polled.
+    :param due: monotonic time before which the subscriber need not be polled for.
     """
 
     due: float = 0.0
 
     @abstractmethod
     def deliver(self, result: Any, at: float, offset: float) -> None:
-        """Take the result of one poll, or the `MailError` with which it failed.
+        """Receive the result of one poll.
 
+        :param result: what was found, or the `MailError` with which the poll failed.
         :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead.
         """
 
 
 @dataclass(eq=False, kw_only=True)
-class WaitPart(PollSubscription):
-    """The part of a trigger that waits for something: judged here, the trigger wakes only for what concerns it.
+class WaitSubscription(PollSubscription):
+    """The subscription of a trigger that waits for something: its wait decides here, in the poll.
 
-    A thousand triggers that woke for every poll would cost more than the poll itself.
+    Waking a thousand triggers for every poll would cost more than the poll itself.
+
+    :param decide: decides what a poll means to the wait.
     """
 
-    judge: Judge
-    verdict: PollDecision | None = None
-    """The last one."""
+    decide: Decide
+    decision: PollDecision | None = None
+    """The latest one."""
     error: Exception | None = None
-    """A programming error in ``judge``, to be raised by the trigger."""
+    """A programming error in ``decide``, for the trigger to raise."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the wait is over, or its status is to be logged."""
     _log: StatusLog = field(default_factory=StatusLog)
 
     def deliver(self, result: Any, at: float, offset: float) -> None:
-        """Judge the result; wake the trigger when that is due."""
+        """Decide about the result; wake the trigger if necessary."""
         try:
-            verdict = self.judge(result, at, offset)
+            decision = self.decide(result, at, offset)
         except Exception as error:
-            # It must not end the poll, on which others depend.
+            # It must not end the poll for the other subscribers.
             self.error, self.due = error, inf
             self.changed.set()
             return
-        waiting = verdict.outcome is WaitStatus.WAITING
-        self.verdict = verdict
-        self.due = time.monotonic() + verdict.pause if waiting else inf
-        if not waiting or self._log.is_due(verdict, at):
+        waiting = decision.status is WaitStatus.WAITING
+        self.decision = decision
+        self.due = time.monotonic() + decision.pause if waiting else inf
+        if not waiting or self._log.is_due(decision, at):
             self.changed.set()
 
 
-P = TypeVar("P", bound=PollSubscription)
+S = TypeVar("S", bound=PollSubscription)
 
 
-class SharedPoller(ABC, Generic[P]):
-    """Polls through one client. After errors it reads the connection again, which may have been fixed.
+class SharedPoller(ABC, Generic[S]):
+    """Polls for all its subscribers through one client; after errors it reads the connection again.
 
-    :param interval: seconds from one poll to the next.
+    :param mail_conn_id: the connection.
+    :param interval: seconds between polls.
     """
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         self._mail_conn_id = mail_conn_id
         self._interval = interval
-        self._parts: set[P] = set()
-        self._joined = asyncio.Event()
+        self._subscriptions: set[S] = set()
+        self._subscribed = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._client: AsyncMailClient | None = None
         self._connected_at = 0.0
         self._offset = 0.0
 
     @abstractmethod
-    async def look(self, client: AsyncMailClient, due: Collection[P]) -> Mapping[P, object]:
-        """One look for each part; an error that concerns all of them may be raised."""
+    async def poll(self, client: AsyncMailClient, due: Collection[S]) -> Mapping[S, object]:
+        """Poll once; return the result for each subscription, or raise an error that concerns all of them.
 
-    def join(self, part: P) -> None:
-        """Let the polls concern one part more."""
-        self._parts.add(part)
-        self._joined.set()
+        :param client: the client of the connection.
+        :param due: the subscriptions to poll for.
+        """
+
+    def add(self, subscription: S) -> None:
+        """Add a subscription; the first one starts the poll.
+
+        :param subscription: receives the results.
+        """
+        self._subscriptions.add(subscription)
+        self._subscribed.set()
         if self._polling is None:
-            self._polling = asyncio.create_task(self._poll_on(), name=f"mail-watch-{self._mail_conn_id}")
+            self._polling = asyncio.create_task(self._run(), name=f"mail-poller-{self._mail_conn_id}")
 
-    def leave(self, part: P) -> bool:
-        """Let them concern one less; tells whether that was the last."""
-        self._parts.discard(part)
-        return not self._parts
+    def remove(self, subscription: S) -> bool:
+        """Remove a subscription; return whether it was the last one.
 
-    async def end(self) -> None:
-        """Stop polling; returns when nothing is left of it."""
+        :param subscription: that was added.
+        """
+        self._subscriptions.discard(subscription)
+        return not self._subscriptions
+
+    async def stop(self) -> None:
+        """Stop polling; return when the poll task has ended."""
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
 
-    async def _poll_on(self) -> None:
+    async def _run(self) -> None:
         try:
             next_poll = time.monotonic()
             while True:
-                await self._until_due(next_poll)
+                await self._sleep_until_due(next_poll)
                 started, at = time.monotonic(), time.time()
-                due = [part for part in self._parts if part.due <= started]
-                looks = await self._looks(due)
-                for part in due:
-                    part.deliver(looks[part], at, self._offset)
-                # A poll may take longer than the interval: who has seen enough must have left before the next one.
+                due = [each for each in self._subscriptions if each.due <= started]
+                results = await self._results(due)
+                for subscription in due:
+                    subscription.deliver(results[subscription], at, self._offset)
+                # A poll may take longer than the interval: subscribers that are done must leave before the next one.
                 next_poll = max(started + self._interval, time.monotonic() + SHORTEST_INTERVAL)
         finally:
             await self._close()
 
-    async def _until_due(self, next_poll: float) -> None:
-        """Sleep until the next poll is due; look again when a part joins."""
+    async def _sleep_until_due(self, next_poll: float) -> None:
+        """Sleep until the next poll is due; wake early when a subscriber joins."""
         while True:
-            self._joined.clear()
-            first = min(part.due for part in self._parts)
+            self._subscribed.clear()
+            first = min(each.due for each in self._subscriptions)
             left = max(first, next_poll) - time.monotonic()
             if left <= 0:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LONGEST_SLEEP)):
-                    await self._joined.wait()
+                    await self._subscribed.wait()
 
-    async def _looks(self, due: Collection[P]) -> Mapping[P, object]:
-        found: Mapping[P, object]
+    async def _results(self, due: Collection[S]) -> Mapping[S, object]:
+        results: Mapping[S, object]
         try:
             if self._client is None:
                 self._connected_at = time.monotonic()
                 self._client = await MailHook(self._mail_conn_id).get_async_conn()
-            found = await self.look(self._client, due)
+            results = await self.poll(self._client, due)
         except MailError as error:
-            found = dict.fromkeys(due, error)
+            results = dict.fromkeys(due, error)
         except Exception as error:
-            # Whatever it is, polling must go on: a wait that nobody tells anything would never end.
+            # Polling must go on whatever happens: otherwise the waits would never end.
             log.exception("polling for connection %r failed", self._mail_conn_id)
-            words = f"{type(error).__name__}: {error}"
-            found = dict.fromkeys(due, MailConnectError(f"connection {self._mail_conn_id!r}: {words}"))
+            message = f"connection {self._mail_conn_id!r}: {type(error).__name__}: {error}"
+            results = dict.fromkeys(due, MailConnectError(message))
         if self._client is not None:
             self._offset = self._client.service_clock.offset
-        errors = [look for look in found.values() if isinstance(look, MailError)]
-        refused = any(not error.temporary for error in errors)
-        all_failed = bool(errors) and len(errors) == len(found)
-        if refused or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
+        errors = [result for result in results.values() if isinstance(result, MailError)]
+        rejected = any(not error.temporary for error in errors)
+        all_failed = bool(errors) and len(errors) == len(results)
+        if rejected or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
             await self._close()
-        return found
+        return results
 
     async def _close(self) -> None:
         client, self._client = self._client, None
@@ -186,28 +199,32 @@ class SharedPoller(ABC, Generic[P]):
 
 
 @asynccontextmanager
-async def joined(kind: type[SharedPoller[P]], mail_conn_id: str, interval: float, part: P) -> AsyncIterator[None]:
-    """Take part in the running loop's polls of a connection; those that concern the part are delivered to it.
+async def subscribe(
+    poller_type: type[SharedPoller[S]], mail_conn_id: str, interval: float, subscription: S
+) -> AsyncIterator[None]:
+    """Subscribe to the shared poller of a connection in the running event loop, until the context ends.
 
-    The poll is begun by the first to come and ended by the last to go.
+    The first subscriber starts the poller, the last one stops it.
 
-    :param kind: what is polled.
-    :param interval: seconds from one poll to the next; parts with different intervals have different polls.
+    :param poller_type: what is polled.
+    :param mail_conn_id: the connection.
+    :param interval: seconds between polls; each interval has a poller of its own.
+    :param subscription: receives the results.
     """
     interval = max(interval, SHORTEST_INTERVAL)
-    part.due = max(part.due, time.monotonic() + min(interval, SETTLE_SECONDS))
-    watches = _watches.setdefault(asyncio.get_running_loop(), {})
-    key = kind, mail_conn_id, interval
-    if key not in watches:
-        watches[key] = kind(mail_conn_id, interval)
-    watch = watches[key]
-    watch.join(part)
+    subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))
+    pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
+    key = poller_type, mail_conn_id, interval
+    if key not in pollers:
+        pollers[key] = poller_type(mail_conn_id, interval)
+    poller = pollers[key]
+    poller.add(subscription)
     try:
         yield
     finally:
-        if watch.leave(part):
-            del watches[key]
-            await watch.end()
+        if poller.remove(subscription):
+            del pollers[key]
+            await poller.stop()
 
 
-_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SharedPoller[Any]]] = WeakKeyDictionary()
+_pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SharedPoller[Any]]] = WeakKeyDictionary()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, StatusLog, WaitStatus
+from airflow_provider_mail.api.flows.polling import StatusLog, WaitStatus
+from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
 
 if TYPE_CHECKING:
@@ -140,16 +141,16 @@ def emulator(args: Namespace) -> None:
 
 def _watched(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     """Look until it is over; fails when it did not go out."""
-    wait, status_log = CampaignWait(mail_name, seen=True, looked=True), StatusLog()
+    wait, status_log = CampaignWait(mail_name, seen=True, polled_before=True), StatusLog()
     while True:
         look = _look(hook, mail_name)
-        verdict = wait.judge(look, time.time(), hook.get_conn().service_clock.offset)
-        if status_log.is_due(verdict, time.time()):
-            print(f"{time.strftime('%H:%M:%S')}  {verdict.message}", file=sys.stderr, flush=True)
-        if verdict.outcome is WaitStatus.COMPLETE:
+        decision = wait.decide(look, time.time(), hook.get_conn().service_clock.offset)
+        if status_log.is_due(decision, time.time()):
+            print(f"{time.strftime('%H:%M:%S')}  {decision.message}", file=sys.stderr, flush=True)
+        if decision.status is WaitStatus.COMPLETE:
             assert isinstance(look, Campaign)
             return look
-        if verdict.outcome is not WaitStatus.WAITING:
+        if decision.status is not WaitStatus.WAITING:
             raise SystemExit(1)
         time.sleep(interval)
 

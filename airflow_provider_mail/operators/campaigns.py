@@ -127,9 +127,9 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event; what was created comes from XCom."""
-        from airflow_provider_mail.triggers._base import mail_stats_of
+        from airflow_provider_mail.triggers._base import decision_of, result_of
 
-        stats = mail_stats_of(event, time_up=AirflowException)
+        stats = result_of(decision_of(event), timeout_error=AirflowException)
         ti = context["ti"]
         pushed = {
             key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index)
@@ -178,40 +178,40 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         """Poll until it is over, or once and then let the triggerer poll."""
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, StatusLog, WaitStatus, status_line
-        from airflow_provider_mail.triggers._base import event_of, mail_stats_of
+        from airflow_provider_mail.api.flows.polling import StatusLog, WaitStatus, status_line
+        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+        from airflow_provider_mail.triggers._base import result_of
 
         mail_name, send_date = request.mail_name, request.send_date
         wait = CampaignWait(
             mail_name,
             seen=True,
             scheduled=send_date is not None,
-            looked=True,
+            polled_before=True,
             poll_error_timeout=self.poll_error_timeout,
         )
         status_log = StatusLog()
         end_time: float | None = None
         while True:
-            look = self.ask(find_campaign(mail_name))
+            result = self.ask(find_campaign(mail_name))
             now = time.time()
             # The send date is the service's time.
             send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
             end_time = end_time or max(now, send_time) + self.timeout
-            verdict = wait.judge(look, now, self.clock_offset)
-            if status_log.is_due(verdict, now):
-                self.log.info("%s", status_line(verdict, self.poke_interval, end_time))
-            if verdict.outcome is not WaitStatus.WAITING:
-                event = event_of(self.mail_conn_id, mail_name, verdict)
-                return mail_stats_of(event, time_up=AirflowException)
+            decision = wait.decide(result, now, self.clock_offset)
+            if status_log.is_due(decision, now):
+                self.log.info("%s", status_line(decision, self.poke_interval, end_time))
+            if decision.status is not WaitStatus.WAITING:
+                return result_of(decision.for_connection(self.mail_conn_id), timeout_error=AirflowException)
             if self.deferrable:
-                if isinstance(look, Campaign):
-                    send_time = now + verdict.pause
+                if isinstance(result, Campaign):
+                    send_time = now + decision.pause
                 self._defer(mail_name, end_time, send_time if send_time > now else 0.0, context)
             left = end_time - now
             if left <= 0:
-                raise AirflowException(f"the time is up: {verdict.message}")
+                raise AirflowException(f"the wait timed out: {decision.message}")
             # A worker slot is held anyway: only failed polls are repeated more slowly.
-            pause = verdict.pause if isinstance(look, MailError) else 0.0
+            pause = decision.pause if isinstance(result, MailError) else 0.0
             self.rest(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
 

@@ -1,4 +1,4 @@
-"""What the sensors share: one poll, what it means, and continuing in the triggerer or in another process."""
+"""What the sensors share: one poll, the decision about it, and continuing in the triggerer or another process."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.state import TaskState
-    from airflow_provider_mail.api.flows.wait_campaign import PollDecision, StatusLog
+    from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog
     from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 
 class Wait(Protocol):
-    """Judges poll after poll."""
+    """Decides after each poll whether a wait is over."""
 
     @property
-    def memory(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]: ...
 
-    def judge(self, look: Any, at: float, offset: float = 0.0) -> PollDecision: ...
+    def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision: ...
 
 
 class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
-    """Waits for something at the service, in one of three ways, and returns what it saw in the end.
+    """Waits for a state at the service in one of three ways, and returns what the last poll found.
 
-    A refused key fails the task at once. When a poll has worked before, it counts as a failed poll, and the connection
-    is read again: keys may be exchanged while tasks wait. On a connection in sandbox mode, where nothing was made that
-    could be waited for, it succeeds at once and says so.
+    A rejected key fails the task at once. After a successful poll a rejection counts as a failed poll, and the
+    connection is read again: keys may be rotated while tasks wait. On a connection in sandbox mode, in which nothing
+    is created that could be waited for, the sensor succeeds at once and says so.
 
     :param mail_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one poll to the next.
-    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up and the task is retried
-        according to its ``retries``; seconds or a timedelta. In ``mode="reschedule"`` before Airflow 3.3, ``timeout``
-        alone ends the wait.
+    :param poke_interval: seconds between polls.
+    :param poll_error_timeout: how long polls may fail in a row before the wait ends and the task is retried according
+        to its ``retries``; seconds or a timedelta. In ``mode="reschedule"`` before Airflow 3.3, only ``timeout`` ends
+        the wait.
     """
 
     template_fields: Sequence[str] = ("mail_conn_id",)
 
     identity: str
-    """The argument that names what is waited for."""
+    """The argument that names what is awaited."""
 
     absent: str
-    """What is not there in sandbox mode."""
+    """What does not exist in sandbox mode, as a format string for the name."""
 
-    memory_key: ClassVar[str] = "mail_wait"
-    """Where the task state store (Airflow 3.3) keeps what the polls have shown."""
+    state_key: ClassVar[str] = "mail_wait"
+    """The key in the task state store (Airflow 3.3) of the state of the wait."""
 
-    lasting: ClassVar[frozenset[str]] = frozenset()
-    """The part of a wait's memory that holds for another try as well."""
+    lasting_fields: ClassVar[frozenset[str]] = frozenset()
+    """The fields of the state that are kept for the next try as well."""
 
     def __init__(
         self,
@@ -74,38 +74,45 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         self.poll_error_timeout = seconds_of(poll_error_timeout)
         check_number("poll_error_timeout", self.poll_error_timeout)
         self._wait: Any = None
-        self._verdict: PollDecision | None = None
+        self._decision: PollDecision | None = None
         self._next_poll = 0.0
         self._end_time: float | None = None
-        self._written: dict[str, Any] | None = None
+        self._stored_state: dict[str, Any] | None = None
         self._log_status: StatusLog | None = None
 
     @abstractmethod
-    def look(self, context: Context) -> object:
-        """One poll; ``None`` when there is nothing, and why it failed when it did."""
+    def poll(self, context: Context) -> object:
+        """Poll once; return what was found, ``None`` if there is nothing, or the error of the poll.
+
+        :param context: the task's context.
+        """
 
     @abstractmethod
-    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> Wait:
-        """What judges the polls.
+    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> Wait:
+        """Return what decides about the polls.
 
-        :param memory: what the polls in other processes have shown; ``None`` when there was none or it is not known.
-        :param polled: whether there were polls in other processes.
+        :param state: of the wait in another process; ``None`` if there is none, or it was not stored.
+        :param polled_before: whether another process has polled.
         """
 
     @abstractmethod
     def trigger(self, end_time: float) -> BaseWaitTrigger:
-        """What continues in the triggerer, from where the polls before it have led.
+        """Return the trigger that continues the wait.
 
-        :param end_time: Unix time.
+        :param end_time: Unix time of the deadline.
         """
 
-    def judge(self, look: Any, context: Context) -> PollDecision:
-        """What a poll means, after those before it."""
-        verdict: PollDecision = self._wait.judge(look, time.time(), self.clock_offset)
-        return verdict
+    def decide(self, result: Any, context: Context) -> PollDecision:
+        """Decide what a poll means, given those before it.
+
+        :param result: the result of the poll.
+        :param context: the task's context.
+        """
+        decision: PollDecision = self._wait.decide(result, time.time(), self.clock_offset)
+        return decision
 
     @property
-    def remembers(self) -> bool:
+    def continues_elsewhere(self) -> bool:
         """Whether other processes of this wait have polled, or will."""
         return self.reschedule and not self.deferrable
 
@@ -114,16 +121,16 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         try:
             return super().execute(context)
         except AirflowSensorTimeout:
-            if self._verdict is None:
+            if self._decision is None:
                 raise
-            known = self._verdict.message
-        raise AirflowSensorTimeout(f"the time is up (timeout: {self.timeout:g} s): {known}")
+            message = self._decision.message
+        raise AirflowSensorTimeout(f"the wait timed out (timeout: {self.timeout:g} s): {message}")
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
-        """Poll once; when it is deferrable and there is something to wait for, continue in the triggerer."""
+        """Poll once; defer if wanted and there is something to wait for."""
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.wait_campaign import WaitStatus
-        from airflow_provider_mail.triggers._base import event_of, mail_stats_of
+        from airflow_provider_mail.api.flows.polling import WaitStatus
+        from airflow_provider_mail.triggers._base import result_of
 
         awaited = getattr(self, self.identity)
         if not awaited:
@@ -131,69 +138,75 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         if time.monotonic() < self._next_poll:
             return False
         if self._wait is None:
-            self._wait = self._restored(context)
-        look = self.look(context)
-        if look is None and self.hook.config.sandbox:
+            self._wait = self._restore_wait(context)
+        result = self.poll(context)
+        if result is None and self.hook.config.sandbox:
             self.log.info("Sandbox: there is no %s.", self.absent.format(awaited))
             return PokeReturnValue(is_done=True, xcom_value={})
-        verdict = self._verdict = self.judge(look, context)
-        if isinstance(look, MailError):
-            # Failed polls are repeated more slowly; otherwise a worker slot is held anyway.
-            self._next_poll = time.monotonic() + verdict.pause
+        decision = self._decision = self.decide(result, context)
+        if isinstance(result, MailError):
+            # Only failed polls slow down: the sensor holds its worker slot anyway.
+            self._next_poll = time.monotonic() + decision.pause
         self._end_time = end_time = self._end_time or time.time() + self.timeout
-        # The time of a rescheduled sensor began in another process.
-        self._log_if_due(verdict, None if self.reschedule and not self.deferrable else end_time)
-        if verdict.outcome is not WaitStatus.WAITING:
-            event = event_of(self.mail_conn_id, awaited, verdict)
-            return PokeReturnValue(is_done=True, xcom_value=mail_stats_of(event, time_up=AirflowSensorTimeout))
+        # The time-out of a rescheduled sensor began in another process.
+        self._log_if_due(decision, None if self.reschedule and not self.deferrable else end_time)
+        if decision.status is not WaitStatus.WAITING:
+            decision = decision.for_connection(self.mail_conn_id)
+            return PokeReturnValue(is_done=True, xcom_value=result_of(decision, timeout_error=AirflowSensorTimeout))
         if self.deferrable:
-            # Not before this poll: a trigger that fires at once could overtake the scheduler.
+            # Only after this poll: a trigger that fires at once could overtake the scheduler.
             self.defer(
                 trigger=self.trigger(end_time),
                 method_name="execute_complete",
-                # The trigger keeps the time itself; this one is for a triggerer that is not there.
+                # The trigger has the same deadline; this one is for the case that no triggerer runs.
                 timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
             )
-        if self.remembers:
-            self._keep(context)
+        if self.continues_elsewhere:
+            self._store_state(context)
         return False
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event."""
-        from airflow_provider_mail.triggers._base import mail_stats_of
+        from airflow_provider_mail.triggers._base import decision_of, result_of
 
-        return mail_stats_of(event, time_up=AirflowSensorTimeout)
+        return result_of(decision_of(event), timeout_error=AirflowSensorTimeout)
 
-    def ledger(self, context: Context) -> TaskState:
-        """What outlives the process."""
+    def task_state(self, context: Context) -> TaskState:
+        """Return the stored state of the wait.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail._task.state import task_state
 
-        return task_state(context, self.memory_key)
+        return task_state(context, self.state_key)
 
-    def _restored(self, context: Context) -> Wait:
-        if not self.remembers:
-            return self.new_wait(None, polled=False)
-        self._written = memory = self.ledger(context).read()
-        if memory and memory.get("try_number") != context["ti"].try_number:
-            memory = {name: value for name, value in memory.items() if name in self.lasting}
-        # Airflow counts the processes of this try before this one: of those, each has polled and gone on waiting.
-        polled = bool(context.get("task_reschedule_count"))
-        return self.new_wait(memory or None, polled=polled)
+    def _restore_wait(self, context: Context) -> Wait:
+        if not self.continues_elsewhere:
+            return self.new_wait(None, polled_before=False)
+        self._stored_state = state = self.task_state(context).read()
+        if state and state.get("try_number") != context["ti"].try_number:
+            state = {name: value for name, value in state.items() if name in self.lasting_fields}
+        # Airflow counts the earlier processes of this try, and each of them polled successfully.
+        polled_before = bool(context.get("task_reschedule_count"))
+        return self.new_wait(state or None, polled_before=polled_before)
 
-    def _keep(self, context: Context) -> None:
-        memory = self._wait.memory | {"try_number": context["ti"].try_number}
-        if memory != self._written:
-            self.ledger(context).write(memory)
-            self._written = memory
+    def _store_state(self, context: Context) -> None:
+        state = self._wait.state | {"try_number": context["ti"].try_number}
+        if state != self._stored_state:
+            self.task_state(context).write(state)
+            self._stored_state = state
 
-    def _log_if_due(self, verdict: PollDecision, end_time: float | None) -> None:
-        from airflow_provider_mail.api.flows.wait_campaign import StatusLog, status_line
+    def _log_if_due(self, decision: PollDecision, end_time: float | None) -> None:
+        from airflow_provider_mail.api.flows.polling import StatusLog, status_line
 
         self._log_status = self._log_status or StatusLog()
-        if self._log_status.is_due(verdict, time.time()):
-            self.log.info("%s", status_line(verdict, self.poke_interval, end_time))
+        if self._log_status.is_due(decision, time.time()):
+            self.log.info("%s", status_line(decision, self.poke_interval, end_time))
 
 
 def seconds_of(time: float | timedelta) -> float:
-    """A time as seconds."""
+    """Convert a duration to seconds.
+
+    :param time: seconds or a timedelta.
+    """
     return time.total_seconds() if isinstance(time, timedelta) else time

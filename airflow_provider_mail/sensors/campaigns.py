@@ -12,12 +12,13 @@ from airflow_provider_mail.sensors._base import BaseWaitSensor
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollDecision, PollResult
+    from airflow_provider_mail.api.flows.polling import PollDecision
+    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 
-DOUBT_SECONDS = 15.0
-"""Pause between polls of a draft in reschedule mode before Airflow 3.3, where one process has to judge it."""
+DRAFT_POLL_SECONDS = 15.0
+"""Seconds between polls of a draft in reschedule mode before Airflow 3.3, where one process has to confirm it."""
 
 
 class MailCampaignSensor(BaseWaitSensor):
@@ -57,47 +58,47 @@ class MailCampaignSensor(BaseWaitSensor):
         super().__init__(**kwargs)
         self.mail_name = mail_name
 
-    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> CampaignWait:
+    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> CampaignWait:
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 
         return CampaignWait(
             self.mail_name,
-            seen=None if polled else False,
-            looked=polled,
+            seen=None if polled_before else False,
+            polled_before=polled_before,
             poll_error_timeout=self.poll_error_timeout,
-            memory=memory,
+            state=state,
         )
 
-    def look(self, context: Context) -> PollResult:
+    def poll(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
 
-        look = self.ask(find_campaign(self.mail_name))
-        if isinstance(look, Campaign):
-            push_campaign_link(self, context, self.mail_name, guid=look.guid)
-        return look
+        result = self.ask(find_campaign(self.mail_name))
+        if isinstance(result, Campaign):
+            push_campaign_link(self, context, self.mail_name, guid=result.guid)
+        return result
 
-    def judge(self, look: PollResult, context: Context) -> PollDecision:
+    def decide(self, result: PollResult, context: Context) -> PollDecision:
         from airflow_provider_mail.api.campaigns import find_campaign
-        from airflow_provider_mail.api.flows.wait_campaign import WaitStatus
+        from airflow_provider_mail.api.flows.polling import WaitStatus
 
-        verdict = super().judge(look, context)
-        forgets = self.remembers and not self.ledger(context).durable
-        while forgets and self._wait.in_doubt and verdict.outcome is WaitStatus.WAITING:
-            # The next poke is another process and knows nothing of this one.
-            time.sleep(DOUBT_SECONDS)
-            verdict = super().judge(self.ask(find_campaign(self.mail_name)), context)
-        return verdict
+        decision = super().decide(result, context)
+        stateless = self.continues_elsewhere and not self.task_state(context).durable
+        while stateless and self._wait.has_unconfirmed_draft and decision.status is WaitStatus.WAITING:
+            # The next poke is another process, which does not know of this draft.
+            time.sleep(DRAFT_POLL_SECONDS)
+            decision = super().decide(self.ask(find_campaign(self.mail_name)), context)
+        return decision
 
     def trigger(self, end_time: float) -> MailCampaignTrigger:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
-        assert self._verdict is not None
+        assert self._decision is not None
         return MailCampaignTrigger(
             mail_conn_id=self.mail_conn_id,
             mail_name=self.mail_name,
             poke_interval=self.poke_interval,
             end_time=end_time,
-            not_before=time.time() + self._verdict.pause if self._wait.scheduled else 0.0,
+            not_before=time.time() + self._decision.pause if self._wait.scheduled else 0.0,
             seen=bool(self._wait.seen),
             poll_error_timeout=self.poll_error_timeout,
         )

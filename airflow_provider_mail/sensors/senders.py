@@ -56,12 +56,17 @@ class MailSenderSensor(BaseWaitSensor):
         self.sender_email = sender_email
         self.selector = selector
 
-    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> SenderWait:
+    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> SenderWait:
         from airflow_provider_mail.api.flows.wait_sender import SenderWait
 
-        return SenderWait(self.sender_email, looked=polled, poll_error_timeout=self.poll_error_timeout, memory=memory)
+        return SenderWait(
+            self.sender_email,
+            polled_before=polled_before,
+            poll_error_timeout=self.poll_error_timeout,
+            state=state,
+        )
 
-    def look(self, context: Context) -> Checks | MailError | None:
+    def poll(self, context: Context) -> Checks | MailError | None:
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.senders import checks_of, find_sender, verify_sender
 

@@ -14,7 +14,7 @@ from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.wait_stats import StatsLook, StatsStabilityTracker
+    from airflow_provider_mail.api.flows.wait_stats import StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 
@@ -57,8 +57,8 @@ class MailStatsSettledSensor(BaseWaitSensor):
     template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name", "start_day", "end_day")
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
-    memory_key = "mail_stats_settled"
-    lasting = frozenset({"mail_name", "apart", "record", "same", "last"})
+    state_key = "mail_stats_settled"
+    lasting_fields = frozenset({"mail_name", "apart", "record", "same", "last"})
 
     _wait: StatsStabilityTracker
 
@@ -99,11 +99,11 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days: tuple[date, date | None] = (date.min, None)
 
     @property
-    def remembers(self) -> bool:
-        """Observations outlive a worker and a try in either mode."""
+    def continues_elsewhere(self) -> bool:
+        """Whether to store the state: observations are kept for other processes and tries in either mode."""
         return not self.deferrable
 
-    def look(self, context: Context) -> StatsLook:
+    def poll(self, context: Context) -> StatsPollResult:
         from airflow_provider_mail._task.date_window import window
         from airflow_provider_mail.api.flows.wait_stats import find_stats
 
@@ -111,18 +111,18 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
-    def new_wait(self, memory: dict[str, Any] | None, *, polled: bool) -> StatsStabilityTracker:
+    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> StatsStabilityTracker:
         from airflow_provider_mail.api.flows.wait_stats import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
-            self.log.info("This Airflow keeps nothing between polls: only the age ends the wait.")
+            self.log.info("This Airflow stores no state between polls: only the age ends the wait.")
         return StatsStabilityTracker(
             self.mail_name,
-            observations=self.observations,
-            apart=self.apart,
-            age=self.age,
-            memory=memory,
-            looked=polled,
+            stable_checks=self.observations,
+            min_interval=self.apart,
+            max_age=self.age,
+            state=state,
+            polled_before=polled_before,
             poll_error_timeout=self.poll_error_timeout,
         )
 
@@ -138,7 +138,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
             observations=self.observations,
             apart=self.apart,
             age=self.age,
-            memory=self._wait.memory,
+            memory=self._wait.state,
             poke_interval=self.poke_interval,
             end_time=end_time,
             poll_error_timeout=self.poll_error_timeout,

@@ -1,4 +1,4 @@
-"""What the waits without a worker slot share, and what their outcome means to the task that waited."""
+"""What the triggers of all waits share: the event, and what it means to the task that waited."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
-    from airflow_provider_mail.api.flows.wait_campaign import PollDecision
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+    from airflow_provider_mail.api.flows.polling import PollDecision
 
 
 class BaseWaitTrigger(BaseTrigger):
-    """Fires once: when what is waited for is there, when it will not come, or when the time is up.
+    """Fires once: when the awaited state is reached, when it cannot be reached any more, or at the deadline.
 
-    Its arguments are stored unencrypted in Airflow's database: they hold a connection id and no secret. They stay the
+    The arguments are stored unencrypted in Airflow's database: they hold a connection id and no secret. They stay the
     same from version to version, so that waits survive an upgrade.
 
-    Its event is made by :func:`event_of` and read by :func:`mail_stats_of`.
+    The event is made by :func:`event_of` and read by :func:`decision_of`.
 
     :param mail_conn_id: the connection.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
-    :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
-    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
+    :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
+    :param end_time: Unix time of the deadline, which survives restarts of the triggerer; ``None`` for none.
+    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
+    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
 
-    watch: ClassVar[str]
-    """The module that makes the requests, and with it all that :meth:`waiting` imports."""
+    poller_module: ClassVar[str]
+    """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
-    """The keys of the event that hold the name of what was waited for and the result."""
+    """The keys of the event for the name of what is awaited and for the result."""
 
-    added: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
-    """Arguments that came after the first release, with their defaults: stored only when they are something else, so
-    that a triggerer that is not upgraded yet can load the trigger."""
+    added_arguments: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
+    """Arguments added after the first release, with their defaults. They are stored only when they differ, so that a
+    triggerer that is not upgraded yet can load the trigger."""
 
     def __init__(
         self,
@@ -63,90 +63,100 @@ class BaseWaitTrigger(BaseTrigger):
     @property
     @abstractmethod
     def awaited(self) -> str:
-        """The name of what is waited for."""
+        """The name of what is awaited."""
 
     @abstractmethod
-    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
-        """What is polled, and the part that this trigger has in it.
+    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        """Return the poller to subscribe to, and the subscription.
 
-        The task looked before it deferred, so a refusal is news and may pass.
+        The task polled successfully before it deferred, so a rejection may be temporary.
         """
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
         kind = type(self)
         arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
-        for name, default in self.added.items():
+        for name, default in self.added_arguments.items():
             if arguments[name] == default:
                 del arguments[name]
         return f"{kind.__module__}.{kind.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
-        # In a thread: importing what makes requests takes long enough to hold up every other trigger.
-        await asyncio.to_thread(import_module, self.watch)
-        yield TriggerEvent(event_of(self.mail_conn_id, self.awaited, await self._wait(), self.event_keys))
+        # In a thread: importing the client takes long enough to block every other trigger.
+        await asyncio.to_thread(import_module, self.poller_module)
+        decision = (await self._wait()).for_connection(self.mail_conn_id)
+        yield TriggerEvent(event_of(self.awaited, decision, self.event_keys))
 
     async def _wait(self) -> PollDecision:
-        from airflow_provider_mail._polling.shared_poller import joined
-        from airflow_provider_mail.api.flows.wait_campaign import PollDecision, WaitStatus, status_line
+        from airflow_provider_mail._polling.shared_poller import subscribe
+        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus, status_line
 
-        watch, part = self.waiting()
-        async with joined(watch, self.mail_conn_id, self.poke_interval, part):
+        poller_type, subscription = self.subscription()
+        async with subscribe(poller_type, self.mail_conn_id, self.poke_interval, subscription):
             while True:
                 left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
                 try:
                     async with asyncio.timeout(left):
-                        await part.changed.wait()
+                        await subscription.changed.wait()
                 except TimeoutError:
-                    known = part.verdict.message if part.verdict else f"{self.awaited!r} was not polled"
-                    return PollDecision(WaitStatus.TIMEOUT, f"the time is up: {known}")
-                part.changed.clear()
-                if part.error is not None:
-                    raise part.error
-                assert part.verdict is not None
-                self.log.info("%s", status_line(part.verdict, self.poke_interval, self.end_time))
-                if part.verdict.outcome is not WaitStatus.WAITING:
-                    return part.verdict
+                    latest = subscription.decision
+                    status = latest.message if latest else f"{self.awaited!r} was not polled"
+                    return PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {status}")
+                subscription.changed.clear()
+                if subscription.error is not None:
+                    raise subscription.error
+                decision = subscription.decision
+                assert decision is not None
+                self.log.info("%s", status_line(decision, self.poke_interval, self.end_time))
+                if decision.status is not WaitStatus.WAITING:
+                    return decision
 
 
 def event_of(
-    mail_conn_id: str, awaited: str, verdict: PollDecision, keys: tuple[str, str] = BaseWaitTrigger.event_keys
+    awaited: str, decision: PollDecision, keys: tuple[str, str] = BaseWaitTrigger.event_keys
 ) -> dict[str, Any]:
-    """The end of a wait as plain JSON: ``status``, ``message``, the name and the result.
+    """Return the end of a wait as plain JSON: ``status``, ``message``, the name and the result.
 
-    :param mail_conn_id: the connection, which the message of an error names.
-    :param awaited: the name of what was waited for.
-    :param verdict: the decision that ended the wait.
-    :param keys: the keys of name and result.
+    :param awaited: the name of what was awaited.
+    :param decision: the decision that ended the wait.
+    :param keys: the keys for the name and the result.
     """
-    message, where = verdict.message, f"connection {mail_conn_id!r}"
-    if verdict.outcome in ("refused", "error") and where not in message:
-        message = f"{where}: {message}"
     name, result = keys
-    return {"status": verdict.outcome.value, name: awaited, "message": message, result: verdict.mail_stats}
+    return {"status": decision.status.value, name: awaited, "message": decision.message, result: decision.result}
 
 
-def mail_stats_of(event: dict[str, Any] | None, *, time_up: type[AirflowException]) -> dict[str, Any]:
-    """Return the result of a wait, such as the ``mailStats`` of a sent campaign, from a trigger's event.
+def decision_of(event: object) -> PollDecision:
+    """Parse the event of a trigger of this version or an earlier one.
 
-    Earlier versions stored the result of a sender's wait as ``mail_stats``, too: both keys are read.
-
-    :param event: the event, from a trigger of this version or an earlier one.
-    :param time_up: raised when the wait timed out.
-    :raises AirflowFailException: when the campaign failed or the service rejected the request: a retry cannot help.
-    :raises AirflowException: when the polls failed, or the event is not one of these triggers'.
+    :param event: what the trigger yielded.
+    :raises AirflowException: it is not an event of these triggers.
     """
-    given = event.keys() if isinstance(event, dict) else set()
-    if not event or not {"status", "message"} <= given or given.isdisjoint({"result", "mail_stats"}):
+    from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+
+    match event:
+        case {"status": str() as status, "message": str() as message, "result": dict() as result}:
+            pass
+        case {"status": str() as status, "message": str() as message, "mail_stats": dict() as result}:
+            pass
+        case _:
+            status = ""
+    if status not in set(WaitStatus) - {WaitStatus.WAITING}:
         raise AirflowException(f"not an event of a mail trigger: {event!r}")
-    status, message, result = event["status"], event["message"], event.get("result", event.get("mail_stats"))
-    if status == "complete" and isinstance(result, dict):
-        return result
-    if status in ("failed", "refused"):
-        raise AirflowFailException(message)
-    if status == "timeout":
-        raise time_up(message)
-    if status == "error":
-        raise AirflowException(message)
-    raise AirflowException(f"not an event of a mail trigger: {event!r}")
+    return PollDecision(WaitStatus(status), message, result)
+
+
+def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
+    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
+
+    :param decision: the decision that ended the wait.
+    :param timeout_error: raised when the wait timed out.
+    :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
+        not help.
+    :raises AirflowException: the polls failed.
+    """
+    if decision.status == "complete":
+        return decision.result
+    if decision.status in ("failed", "refused"):
+        raise AirflowFailException(decision.message)
+    raise (timeout_error if decision.status == "timeout" else AirflowException)(decision.message)

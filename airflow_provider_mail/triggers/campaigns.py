@@ -16,7 +16,7 @@ from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
-    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 
 
 class MailCampaignTrigger(BaseWaitTrigger):
@@ -35,8 +35,8 @@ class MailCampaignTrigger(BaseWaitTrigger):
         3.3; earlier ones do not tell a trigger.
     """
 
-    watch = "airflow_provider_mail._polling.campaigns"
-    added: ClassVar[dict[str, Any]] = {**BaseWaitTrigger.added, "cancel_on_kill": False}
+    poller_module = "airflow_provider_mail._polling.campaigns"
+    added_arguments: ClassVar[dict[str, Any]] = {**BaseWaitTrigger.added_arguments, "cancel_on_kill": False}
 
     def __init__(
         self,
@@ -67,20 +67,22 @@ class MailCampaignTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.mail_name
 
-    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
-        from airflow_provider_mail._polling.campaigns import CampaignPart, CampaignWatch
+    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        from airflow_provider_mail._polling.campaigns import CampaignPoller, CampaignSubscription
         from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait
 
         wait = CampaignWait(
             self.mail_name,
             seen=self.seen,
             scheduled=self.not_before > 0,
-            looked=True,
+            polled_before=True,
             poll_error_timeout=self.poll_error_timeout,
             max_poll_errors=self.max_poll_errors,
         )
         pause = min(max(self.not_before - time.time(), 0.0), MAX_PAUSE)
-        return CampaignWatch, CampaignPart(mail_name=self.mail_name, judge=wait.judge, due=time.monotonic() + pause)
+        return CampaignPoller, CampaignSubscription(
+            mail_name=self.mail_name, decide=wait.decide, due=time.monotonic() + pause
+        )
 
     async def on_kill(self) -> None:
         """Airflow's word for a task that was ended while it was deferred; it also comes when it was not."""
@@ -167,47 +169,47 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again; yields an event for each look that finds campaigns that are over."""
-        # In a thread: importing what makes requests takes long enough to hold up every other trigger.
+        """Poll without end; yields an event for each poll that finds newly completed campaigns."""
+        # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, "airflow_provider_mail._polling.campaign_changes")
         from airflow_provider_mail._polling.campaign_changes import (
             CampaignChangeDetector,
             CompletedCampaignPoller,
-            EventPart,
+            CompletedSubscription,
             ReportedCampaigns,
+            backoff,
             digest,
-            pause_after,
         )
-        from airflow_provider_mail._polling.shared_poller import joined
+        from airflow_provider_mail._polling.shared_poller import subscribe
         from airflow_provider_mail.api.errors import MailError
 
         names = [self.mail_name, self.name_prefix, self.name_contains]
-        # Another watcher of the asset has its own; this one keeps it when only its pace is changed.
+        # Another watcher of the asset has a key of its own; a new poke_interval alone keeps the key.
         key = f"mail_events_{digest([self.mail_conn_id, *names, self.mail_status])}"
-        memory = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
-        news = CampaignChangeDetector(self._wants, self.lookback, await memory.read())
-        part = EventPart(text=next((name for name in names if name is not None), None))
+        reported = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
+        detector = CampaignChangeDetector(self._wants, self.lookback, await reported.read())
+        subscription = CompletedSubscription(text=next((name for name in names if name is not None), None))
         failed = 0
-        async with joined(CompletedCampaignPoller, self.mail_conn_id, self.poke_interval, part):
+        async with subscribe(CompletedCampaignPoller, self.mail_conn_id, self.poke_interval, subscription):
             while True:
-                look, at = await part.looks.get()
-                if isinstance(look, MailError):
+                result, at = await subscription.results.get()
+                if isinstance(result, MailError):
                     failed += 1
-                    pause = pause_after(failed, self.poke_interval)
-                    part.due = time.monotonic() + pause
+                    pause = backoff(failed, self.poke_interval)
+                    subscription.due = time.monotonic() + pause
                     self.log.warning(
-                        "connection %r: look failed (%d in a row), the next in %.0f s: %s",
-                        self.mail_conn_id, failed, pause, look,
+                        "connection %r: poll failed (%d in a row), next poll in %.0f s: %s",
+                        self.mail_conn_id, failed, pause, result,
                     )  # fmt: skip
                     continue
-                failed, part.due = 0, 0.0
-                if fresh := news.judge(look, at):
-                    for campaign in fresh:
-                        self.log.info("campaign %r is over (mailStatus %d)", campaign.mail_name, campaign.mail_status)
-                    # One event: of two in the same moment Airflow would show the second only to a later run.
-                    told = [campaign.payload for campaign in fresh]
-                    yield TriggerEvent({"mail_conn_id": self.mail_conn_id, "campaigns": told})
-                await memory.keep(news.memory)
+                failed, subscription.due = 0, 0.0
+                if changed := detector.changes(result, at):
+                    for campaign in changed:
+                        self.log.info("campaign %r: mailStatus is now %d", campaign.mail_name, campaign.mail_status)
+                    # One event: of two at the same moment Airflow would pass the second only to a later run.
+                    payloads = [campaign.payload for campaign in changed]
+                    yield TriggerEvent({"mail_conn_id": self.mail_conn_id, "campaigns": payloads})
+                await reported.keep(detector.state)
 
     def _wants(self, campaign: FinalCampaign) -> bool:
         name = campaign.mail_name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 
 
 class MailSenderTrigger(BaseWaitTrigger):
@@ -24,7 +24,7 @@ class MailSenderTrigger(BaseWaitTrigger):
     :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
-    watch = "airflow_provider_mail._polling.senders"
+    poller_module = "airflow_provider_mail._polling.senders"
     event_keys = ("name", "result")
 
     def __init__(
@@ -52,14 +52,16 @@ class MailSenderTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.sender_email
 
-    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
-        from airflow_provider_mail._polling.senders import SenderPart, SenderWatch
+    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        from airflow_provider_mail._polling.senders import SenderPoller, SenderSubscription
         from airflow_provider_mail.api.flows.wait_sender import SenderWait
 
         wait = SenderWait(
             self.sender_email,
-            looked=True,
+            polled_before=True,
             poll_error_timeout=self.poll_error_timeout,
             max_poll_errors=self.max_poll_errors,
         )
-        return SenderWatch, SenderPart(sender_email=self.sender_email, selector=self.selector, judge=wait.judge)
+        return SenderPoller, SenderSubscription(
+            sender_email=self.sender_email, selector=self.selector, decide=wait.decide
+        )

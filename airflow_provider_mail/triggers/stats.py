@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitPart
-    from airflow_provider_mail.api.flows.wait_campaign import PollDecision
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+    from airflow_provider_mail.api.flows.polling import PollDecision
 
 
 class MailStatsSettledTrigger(BaseWaitTrigger):
@@ -27,14 +27,14 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     :param observations: final after so many looks in a row that found the same counts; ``None``: by age alone.
     :param apart: seconds from one observation to the next, at least.
     :param age: final so many seconds after the send time; ``None``: never for that reason.
-    :param memory: what was seen before, see `StatsStabilityTracker.memory`.
+    :param memory: what was seen before, see `StatsStabilityTracker.state`.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
     :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
     :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
     :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
     """
 
-    watch = "airflow_provider_mail._polling.stats"
+    poller_module = "airflow_provider_mail._polling.stats"
 
     def __init__(
         self,
@@ -71,33 +71,33 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     def awaited(self) -> str:
         return self.mail_name
 
-    def waiting(self) -> tuple[type[SharedPoller[Any]], WaitPart]:
-        from airflow_provider_mail._polling.stats import StatsPart, StatsWatch
+    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        from airflow_provider_mail._polling.stats import StatsPoller, StatsSubscription
         from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsStabilityTracker
 
-        settling = StatsStabilityTracker(
+        tracker = StatsStabilityTracker(
             self.mail_name,
-            observations=self.observations,
-            apart=self.apart,
-            age=self.age,
-            memory=self.memory,
-            looked=True,
+            stable_checks=self.observations,
+            min_interval=self.apart,
+            max_age=self.age,
+            state=self.memory,
+            polled_before=True,
             poll_error_timeout=self.poll_error_timeout,
             max_poll_errors=self.max_poll_errors,
         )
         start_day = date.fromisoformat(self.start_day)
         end_day = date.fromisoformat(self.end_day) if self.end_day else None
 
-        def judge(look: Any, at: float, offset: float) -> PollDecision:
-            verdict = settling.judge(look, at, offset)
-            part.days = settling.days(start_day, end_day, at + offset)
-            return verdict
+        def decide(result: Any, at: float, offset: float) -> PollDecision:
+            decision = tracker.decide(result, at, offset)
+            subscription.days = tracker.days(start_day, end_day, at + offset)
+            return decision
 
         now = time.time()
-        part = StatsPart(
+        subscription = StatsSubscription(
             mail_name=self.mail_name,
-            days=settling.days(start_day, end_day, now),
-            judge=judge,
-            due=time.monotonic() + min(max(settling.not_before - now, 0.0), MAX_PAUSE),
+            days=tracker.days(start_day, end_day, now),
+            decide=decide,
+            due=time.monotonic() + min(max(tracker.not_before - now, 0.0), MAX_PAUSE),
         )
-        return StatsWatch, part
+        return StatsPoller, subscription

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
-from airflow_provider_mail.api.flows.wait_campaign import CONFIRM_SECONDS, PollDecision, WaitStatus
-from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsLook, StatsStabilityTracker, find_stats
+from airflow_provider_mail.api.flows.polling import CONFIRM_SECONDS, PollDecision, WaitStatus
+from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsPollResult, StatsStabilityTracker, find_stats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 
@@ -32,16 +32,16 @@ def record(opens: int, send_time: datetime | None = SENT, name: str = "news") ->
     )
 
 
-def judge(looks: list[tuple[StatsLook, float]], **options: Any) -> list[PollDecision]:
-    settling = StatsStabilityTracker("news", **{"observations": 3, "apart": HOUR} | options)
-    return [settling.judge(look, SENT_AT + after) for look, after in looks]
+def judge(looks: list[tuple[StatsPollResult, float]], **options: Any) -> list[PollDecision]:
+    settling = StatsStabilityTracker("news", **{"stable_checks": 3, "min_interval": HOUR} | options)
+    return [settling.decide(look, SENT_AT + after) for look, after in looks]
 
 
-def outcomes(looks: list[tuple[StatsLook, float]], **options: Any) -> list[str]:
-    return [verdict.outcome.value for verdict in judge(looks, **options)]
+def outcomes(looks: list[tuple[StatsPollResult, float]], **options: Any) -> list[str]:
+    return [verdict.status.value for verdict in judge(looks, **options)]
 
 
-def expected(looks: list[tuple[StatsLook, float]], needed: int, apart: float, age: float | None) -> WaitStatus:
+def expected(looks: list[tuple[StatsPollResult, float]], needed: int, apart: float, age: float | None) -> WaitStatus:
     """The rules, read off the whole row of looks that found the record, backwards from the last."""
     last, at = looks[-1]
     if isinstance(last, MailError):
@@ -73,30 +73,32 @@ LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
     st.sampled_from([None, 0.0, 3 * HOUR, 40 * HOUR]),
     st.integers(0, 16),
 )
-def test_every_row_of_looks(steps: list[tuple[StatsLook, float]], needed: int, age: float | None, restart: int) -> None:
-    options = {"observations": needed, "apart": HOUR, "age": age, "poll_error_timeout": 1e9}
+def test_every_row_of_looks(
+    steps: list[tuple[StatsPollResult, float]], needed: int, age: float | None, restart: int
+) -> None:
+    options = {"stable_checks": needed, "min_interval": HOUR, "max_age": age, "poll_error_timeout": 1e9}
     settling = StatsStabilityTracker("news", **options)  # type: ignore[arg-type]
-    looks: list[tuple[StatsLook, float]] = []
+    looks: list[tuple[StatsPollResult, float]] = []
     after = 0.0
     for number, (look, pause) in enumerate(steps):
         if number == restart:  # another process goes on where this one was
-            memory = json.loads(json.dumps(settling.memory))
-            settling = StatsStabilityTracker("news", memory=memory, **options)  # type: ignore[arg-type]
+            memory = json.loads(json.dumps(settling.state))
+            settling = StatsStabilityTracker("news", state=memory, **options)  # type: ignore[arg-type]
         after += pause
         looks.append((look, after))
-        verdict = settling.judge(look, SENT_AT + after)
-        assert verdict.outcome is expected(looks, needed, HOUR, age), looks
-        if verdict.outcome is WaitStatus.COMPLETE:
+        verdict = settling.decide(look, SENT_AT + after)
+        assert verdict.status is expected(looks, needed, HOUR, age), looks
+        if verdict.status is WaitStatus.COMPLETE:
             assert isinstance(look, CampaignStats)
-            assert verdict.mail_stats["open_count"] == look.open_count
-        if verdict.outcome is not WaitStatus.WAITING:
+            assert verdict.result["open_count"] == look.open_count
+        if verdict.status is not WaitStatus.WAITING:
             return
 
 
 def test_the_final_record_is_plain_json() -> None:
     last = judge([(record(7), 0), (record(7), HOUR), (record(7), 2 * HOUR)])[-1]
-    assert last.outcome is WaitStatus.COMPLETE
-    assert json.loads(json.dumps(last.mail_stats)) == {
+    assert last.status is WaitStatus.COMPLETE
+    assert json.loads(json.dumps(last.result)) == {
         "mail_name": "news",
         "mail_send_date": "2026-03-10T09:00:00Z",
         "sent_count": 100,
@@ -124,14 +126,14 @@ def test_looks_in_between_count_for_nothing_and_a_change_begins_anew() -> None:
 
 
 def test_age_alone() -> None:
-    options = {"observations": None, "age": 24 * HOUR}
+    options = {"stable_checks": None, "max_age": 24 * HOUR}
     looks = [(record(7), HOUR), (record(7), 23 * HOUR), (record(9), 24 * HOUR)]
     assert outcomes(looks, **options) == ["waiting", "waiting", "complete"]
     assert "it was sent 1 day, 0:00:00 ago" in judge(looks, **options)[-1].message
     settling = StatsStabilityTracker("news", **options)  # type: ignore[arg-type]
-    assert settling.judge(record(7), SENT_AT).pause == MAX_PAUSE
+    assert settling.decide(record(7), SENT_AT).pause == MAX_PAUSE
     assert settling.not_before == SENT_AT + 24 * HOUR
-    assert settling.judge(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
+    assert settling.decide(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
     # Without a send time there is no age.
     assert outcomes([(record(7, None), 99 * HOUR)], **options) == ["waiting"]
 
@@ -141,35 +143,35 @@ def test_nothing_counts_before_the_send_time() -> None:
         (record(0), number * HOUR) for number in (1, 2, 3)
     ]
     assert outcomes(looks) == ["waiting"] * 7 + ["complete"]
-    settling = StatsStabilityTracker("news", observations=2)
-    assert settling.judge(record(0), SENT_AT - 60).pause == 60
+    settling = StatsStabilityTracker("news", stable_checks=2)
+    assert settling.decide(record(0), SENT_AT - 60).pause == 60
     assert settling.not_before == SENT_AT
 
 
 def test_the_times_are_the_service_s() -> None:
     """Its clock is two days ahead: what it shows as sent an hour ago was."""
     ahead = 48 * HOUR
-    settling = StatsStabilityTracker("news", observations=2, age=HOUR)
-    assert settling.judge(record(0), SENT_AT - ahead - 60, ahead).message.startswith(
+    settling = StatsStabilityTracker("news", stable_checks=2, max_age=HOUR)
+    assert settling.decide(record(0), SENT_AT - ahead - 60, ahead).message.startswith(
         "statistics of campaign 'news': it will"
     )
-    assert settling.judge(record(0), SENT_AT - ahead + 60, ahead).pause == 0
-    assert settling.judge(record(1), SENT_AT - ahead + HOUR, ahead).outcome is WaitStatus.COMPLETE
+    assert settling.decide(record(0), SENT_AT - ahead + 60, ahead).pause == 0
+    assert settling.decide(record(1), SENT_AT - ahead + HOUR, ahead).status is WaitStatus.COMPLETE
 
 
 def test_the_days_to_ask_for() -> None:
     today = date(2026, 3, 11)
     at = datetime(2026, 3, 11, 23, 59, tzinfo=UTC).timestamp()
-    settling = StatsStabilityTracker("news", observations=2)
+    settling = StatsStabilityTracker("news", stable_checks=2)
     assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
     assert settling.days(date(2026, 3, 1), date(2026, 3, 5), at) == (date(2026, 3, 1), date(2026, 3, 5))
     assert settling.days(date(2026, 4, 1), None, at) == (date(2026, 4, 1), date(2026, 4, 1))
-    settling.judge(record(1), at)
+    settling.decide(record(1), at)
     # It was sent on the 10th in UTC: in the service's zone, whichever that is, on that day or beside it.
     assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 9), today)
     assert settling.days(date(2026, 3, 1), None, at + 99 * HOUR) == (date(2026, 3, 9), date(2026, 3, 11))
     assert settling.days(date(2026, 3, 1), None, at - 24 * HOUR) == (date(2026, 3, 9), date(2026, 3, 10))
-    settling.judge(None, at)  # is it elsewhere?
+    settling.decide(None, at)  # is it elsewhere?
     assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
 
 
@@ -182,7 +184,7 @@ def test_disappeared_and_never_there() -> None:
 
 def test_looks_that_fail() -> None:
     assert outcomes([(KEY, 0)]) == ["refused"]
-    assert outcomes([(KEY, 0)], looked=True) == ["waiting"]
+    assert outcomes([(KEY, 0)], polled_before=True) == ["waiting"]
     options = {"max_poll_errors": 1, "poll_error_timeout": 10}
     assert outcomes([(record(1), 0), (KEY, 1), (KEY, 11)], **options) == ["waiting", "waiting", "refused"]
     row = [(BLIP, 0), (BLIP, 9), (record(1), 10), (BLIP, 11), (BLIP, 20)]
@@ -192,10 +194,12 @@ def test_looks_that_fail() -> None:
 
 @pytest.mark.parametrize("other", [{"mail_name": "other"}, {"apart": 60.0}])
 def test_a_memory_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
-    settling = StatsStabilityTracker("news", observations=2, apart=HOUR)
-    settling.judge(record(1), SENT_AT)
-    assert StatsStabilityTracker("news", observations=2, apart=HOUR, memory=settling.memory).record is not None
-    assert StatsStabilityTracker("news", observations=2, apart=HOUR, memory=settling.memory | other).record is None
+    settling = StatsStabilityTracker("news", stable_checks=2, min_interval=HOUR)
+    settling.decide(record(1), SENT_AT)
+    assert StatsStabilityTracker("news", stable_checks=2, min_interval=HOUR, state=settling.state).record is not None
+    assert (
+        StatsStabilityTracker("news", stable_checks=2, min_interval=HOUR, state=settling.state | other).record is None
+    )
 
 
 def test_a_longer_name_is_another_campaign(emulator: Emulator, client: Driver) -> None:

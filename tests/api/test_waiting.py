@@ -23,18 +23,16 @@ from airflow_provider_mail.api.errors import (
     MailRateLimitError,
     MailServerError,
 )
-from airflow_provider_mail.api.flows.wait_campaign import (
+from airflow_provider_mail.api.flows.polling import (
     CONFIRM_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_BACKOFF,
-    MAX_PAUSE,
-    CampaignWait,
     PollDecision,
-    PollResult,
     StatusLog,
     WaitStatus,
     status_line,
 )
+from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait, PollResult
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 
@@ -56,11 +54,11 @@ DONE, FAILED = campaign(2, PAST, sentCount=7), campaign(4, PAST)
 
 def judge(looks: list[PollResult], every: float = 60.0, **options: Any) -> list[PollDecision]:
     wait = CampaignWait("news", **options)
-    return [wait.judge(look, T0 + number * every) for number, look in enumerate(looks)]
+    return [wait.decide(look, T0 + number * every) for number, look in enumerate(looks)]
 
 
 def outcomes(looks: list[PollResult], every: float = 60.0, **options: Any) -> list[WaitStatus]:
-    return [verdict.outcome for verdict in judge(looks, every, **options)]
+    return [verdict.status for verdict in judge(looks, every, **options)]
 
 
 Polled = list[tuple[PollResult, float]]
@@ -113,27 +111,27 @@ def test_every_row_of_polls(
     steps: list[tuple[PollResult, float]], seen: bool, looked: bool, most: int, seconds: float, restart: int
 ) -> None:
     options: dict[str, Any] = {"max_poll_errors": most, "poll_error_timeout": seconds}
-    wait = CampaignWait("news", seen=seen, looked=looked, **options)
+    wait = CampaignWait("news", seen=seen, polled_before=looked, **options)
     polls: Polled = []
     at = T0
     for number, (look, pause) in enumerate(steps):
         if number == restart:  # another process continues
-            memory = json.loads(json.dumps(wait.memory))
-            wait = CampaignWait("news", looked=looked, memory=memory, **options)
+            memory = json.loads(json.dumps(wait.state))
+            wait = CampaignWait("news", polled_before=looked, state=memory, **options)
         at += pause
         polls.append((look, at))
-        verdict = wait.judge(look, at)
-        assert verdict.outcome is expected(polls, seen, looked, most, seconds)
+        verdict = wait.decide(look, at)
+        assert verdict.status is expected(polls, seen, looked, most, seconds)
         assert verdict.message
         assert 0 <= verdict.pause <= max(MAX_PAUSE, MAX_BACKOFF)
-        if verdict.outcome is not WaitStatus.WAITING:
+        if verdict.status is not WaitStatus.WAITING:
             return
 
 
 def test_sent() -> None:
     assert outcomes([None, SENDING, SENDING, DONE]) == ["waiting", "waiting", "waiting", "complete"]
-    assert judge([DONE])[0].mail_stats == {"sent_count": 7}
-    assert judge([campaign(2)])[0].mail_stats == {}
+    assert judge([DONE])[0].result == {"sent_count": 7}
+    assert judge([campaign(2)])[0].result == {}
 
 
 def test_failed_cancelled_and_vanished_say_which() -> None:
@@ -143,7 +141,7 @@ def test_failed_cancelled_and_vanished_say_which() -> None:
     assert "saved only, or cancelled" in draft.message
     assert "disappeared" in vanished.message
     for verdict in (failed, draft, vanished):
-        assert verdict.outcome is WaitStatus.FAILED
+        assert verdict.status is WaitStatus.FAILED
         assert "'news'" in verdict.message
 
 
@@ -189,15 +187,15 @@ def test_the_send_time_is_the_service_s(status: int) -> None:
     two_days = 2 * 86_400.0
     sent_there = campaign(status, NOW + timedelta(seconds=two_days - 60))
     wait = CampaignWait("news", scheduled=True)
-    assert wait.judge(sent_there, T0, two_days).pause == 0.0
-    assert wait.judge(sent_there, T0, 0.0).pause == MAX_PAUSE
+    assert wait.decide(sent_there, T0, two_days).pause == 0.0
+    assert wait.decide(sent_there, T0, 0.0).pause == MAX_PAUSE
     behind = campaign(status, NOW - timedelta(seconds=two_days - 60))
-    assert wait.judge(behind, T0, -two_days).pause == pytest.approx(60, abs=1)
+    assert wait.decide(behind, T0, -two_days).pause == pytest.approx(60, abs=1)
 
 
 def test_refused_credentials_end_a_wait_that_never_worked_and_not_at_once_one_that_did() -> None:
     assert outcomes([KEY]) == ["refused"]
-    assert outcomes([KEY], looked=True) == ["waiting"]
+    assert outcomes([KEY], polled_before=True) == ["waiting"]
     assert outcomes([SENDING, KEY, KEY, SENDING, DONE]) == ["waiting"] * 4 + ["complete"]
     assert outcomes([SENDING, *[KEY] * 11]) == ["waiting"] * 11 + ["refused"]
 
@@ -232,9 +230,9 @@ def test_errors_between_do_not_make_a_missing_campaign_present() -> None:
 
 def test_a_memory_of_another_campaign_is_not_taken_over() -> None:
     wait = CampaignWait("news")
-    wait.judge(SENDING, T0)
-    assert CampaignWait("news", memory=wait.memory).seen is True
-    assert CampaignWait("other", memory=wait.memory).seen is False
+    wait.decide(SENDING, T0)
+    assert CampaignWait("news", state=wait.state).seen is True
+    assert CampaignWait("other", state=wait.state).seen is False
 
 
 # --- what is logged ---
@@ -253,7 +251,7 @@ def test_a_line_for_each_change_and_none_for_what_is_known() -> None:
         "campaign 'news': sending",
         "poll failed",
         "campaign 'news': sending",
-        "campaign 'news' has gone out",
+        "campaign 'news' was sent",
     ]
 
 
@@ -269,7 +267,7 @@ def test_a_line_says_when_the_next_poll_is_and_when_the_wait_is_given_up() -> No
         "campaign 'news': sending (mailStatus 1); next poll in 60 s, deadline 2026-11-24 08:00:00 UTC"
     )
     assert status_line(later, 60, None).endswith("; next poll in 300 s")
-    assert status_line(judge([DONE])[0], 60, end_time) == "campaign 'news' has gone out"
+    assert status_line(judge([DONE])[0], 60, end_time) == "campaign 'news' was sent"
 
 
 @pytest.mark.parametrize("end", ["done", "failed", "draft", "removed"])
@@ -282,11 +280,11 @@ def test_a_real_campaign(end: Any, emulator: Emulator, client: Driver) -> None:
     client.send(CreateCampaign(mail_name="news", sender_mail="news@example.com", send_list_names=["customers"]))
     wait, at = CampaignWait("news"), time.time()
     verdicts: list[PollDecision] = []
-    while not verdicts or verdicts[-1].outcome is WaitStatus.WAITING:
+    while not verdicts or verdicts[-1].status is WaitStatus.WAITING:
         if len(verdicts) == 4 and end in ("draft", "removed"):
             emulator.set_campaign_state("news", end)
         at += 150
-        verdicts.append(wait.judge(client.run(find_campaign("news")), at))
-    assert verdicts[-1].outcome == ("complete" if end == "done" else "failed")
+        verdicts.append(wait.decide(client.run(find_campaign("news")), at))
+    assert verdicts[-1].status == ("complete" if end == "done" else "failed")
     assert len(verdicts) == 7, "two polls too early, then four of sending, or two and three of patience"
-    assert verdicts[-1].mail_stats.get("sent_count") == (50 if end == "done" else None)
+    assert verdicts[-1].result.get("sent_count") == (50 if end == "done" else None)

@@ -98,7 +98,7 @@ def test_watching_one(command: Command, service: Emulator) -> None:
     assert said.status == 0
     assert said.data["status"] == "complete"
     assert "sending (mailStatus 1)" in said.err
-    assert "has gone out" in said.err
+    assert "was sent" in said.err
 
 
 def test_watching_one_that_fails(command: Command, service: Emulator) -> None:

@@ -19,7 +19,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
-from airflow_provider_mail.api.flows import wait_campaign
+from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
@@ -51,7 +51,7 @@ def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = create_campaign.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "patience", 1.0)
-    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 
 @dataclass(frozen=True)

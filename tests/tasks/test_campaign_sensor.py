@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._polling import shared_poller
-from airflow_provider_mail.api.flows import wait_campaign
+from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
@@ -24,9 +24,9 @@ GETS = "campaign/mail/get"
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(sensors, "DOUBT_SECONDS", 0.1)
-    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(wait_campaign, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(sensors, "DRAFT_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
 
 
 def wait(way: str, **arguments: Any) -> MailCampaignSensor:
@@ -180,7 +180,7 @@ def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, way: str) -> 
     done = run(lambda: wait(way))
 
     assert (done.state, done.tries) == ("success", 1)
-    assert "poll failed (1 in a row; given up after 600 s)" in done.log
+    assert "poll failed (1 in a row; the wait ends after 600 s of failed polls)" in done.log
 
 
 @retrying
@@ -200,7 +200,7 @@ def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator
     done = run(lambda: wait(way, mail_name="sprang", timeout=0.5))
 
     assert done.state == "failed"
-    assert re.search(r"the time is up.*: campaign 'sprang' was never seen: the service has none of", done.log)
+    assert re.search(r"the wait timed out.*: campaign 'sprang' was never seen: the service has none of", done.log)
 
 
 @every_way
@@ -209,7 +209,7 @@ def test_the_service_s_clock_is_ahead(
     run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, way: str, state: str
 ) -> None:
     """`make demo-ui` moves it. By our clock the send time is in two days."""
-    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 60)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 60)
     if way not in repeating.args[1]:
         pytest.skip("dag.test() of this Airflow cannot go on after a reschedule")
     emulator.settings.scheduled_status = -1

@@ -18,9 +18,9 @@ import pytest
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
-from airflow_provider_mail.api.flows import wait_campaign as waiting_rules
+from airflow_provider_mail.api.flows import polling, wait_campaign
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.triggers._base import mail_stats_of
+from airflow_provider_mail.triggers._base import decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
 from tests.tasks.triggering import Event, cancelled, event, impatient, note_closed, run, until
@@ -32,8 +32,8 @@ GETS = "campaign/mail/get"
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.05)
-    monkeypatch.setattr(waiting_rules, "MAX_BACKOFF", 0.2)
-    monkeypatch.setattr(waiting_rules, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_gone_out(emulator: Emulator) -> None:
     assert found == {
         "status": "complete",
         "mail_name": "spring",
-        "message": "campaign 'spring' has gone out",
+        "message": "campaign 'spring' was sent",
         "mail_stats": found["mail_stats"],
     }
     assert found["mail_stats"]["sent_count"] == campaign["mailStats"]["sentCount"] == 1000
@@ -88,7 +88,7 @@ def test_will_not_go_out(emulator: Emulator, state: str, words: str) -> None:
     assert found["status"] == "failed"
     assert words in found["message"]
     with pytest.raises(AirflowFailException, match="spring"):
-        mail_stats_of(found, time_up=AirflowSensorTimeout)
+        result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
 
 
 def test_appears_late(emulator: Emulator) -> None:
@@ -108,9 +108,9 @@ def test_the_time_is_up(emulator: Emulator) -> None:
     found = run(event(trigger("slow", end_time=time.time() + 0.5)))
 
     assert found["status"] == "timeout"
-    assert found["message"] == "the time is up: campaign 'slow': sending (mailStatus 1)"
-    with pytest.raises(AirflowSensorTimeout, match="the time is up"):
-        mail_stats_of(found, time_up=AirflowSensorTimeout)
+    assert found["message"] == "the wait timed out: campaign 'slow': sending (mailStatus 1)"
+    with pytest.raises(AirflowSensorTimeout, match="the wait timed out"):
+        result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
 
 
 def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -> None:
@@ -126,7 +126,7 @@ def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -
 
 def test_no_sleep_is_longer_than_minutes(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have been sent before its time, or a clock be wrong."""
-    monkeypatch.setattr(waiting_rules, "MAX_PAUSE", 0.3)
+    monkeypatch.setattr(wait_campaign, "MAX_PAUSE", 0.3)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     emulator.add_campaign("spring", state="scheduled", send_date=tomorrow)
 
@@ -145,7 +145,7 @@ def test_the_send_time_is_the_service_s(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, scheduled_status: int, days: int
 ) -> None:
     # A second, to which a Date header is exact, must not be enough for a draft.
-    monkeypatch.setattr(waiting_rules, "CONFIRM_SECONDS", 60)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 60)
     emulator.settings.scheduled_status = scheduled_status  # type: ignore[assignment]
     emulator.settings.sending_seconds = 0.0
     emulator.clock.advance(days=days)
@@ -237,13 +237,13 @@ def test_a_wait_says_what_is_new_and_nothing_else(
     said = [line for line in (capfd.readouterr().out + caplog.text).splitlines() if "campaign 'campaign-7'" in line]
     assert len(said) == 2
     assert "sending (mailStatus 1); next poll in 0.2 s, deadline 2030-01-01 00:00:00 UTC" in said[0]
-    assert "has gone out" in said[1]
+    assert "was sent" in said[1]
 
 
 def test_what_was_never_there_is_named_as_such(emulator: Emulator) -> None:
     found = run(event(trigger("sprang", end_time=time.time() + 0.5)))
     assert found["message"] == (
-        "the time is up: campaign 'sprang' was never seen: the service has none of exactly this name (yet)"
+        "the wait timed out: campaign 'sprang' was never seen: the service has none of exactly this name (yet)"
     )
 
 
@@ -255,7 +255,7 @@ def test_scheduled_campaigns_that_show_as_drafts_are_listed_too(
     for name in names:
         emulator.add_campaign(name, state="scheduled", send_date=datetime.now(UTC) + timedelta(seconds=1000))
         emulator.plan_campaign(name, seconds=1000)
-    monkeypatch.setattr(waiting_rules, "MAX_PAUSE", 0.2)
+    monkeypatch.setattr(wait_campaign, "MAX_PAUSE", 0.2)
 
     async def some_polls() -> None:
         waiting = [asyncio.create_task(event(trigger(name))) for name in names]
@@ -370,7 +370,7 @@ def test_nothing_blocks_the_loop(emulator: Emulator) -> None:
     for name in names:
         emulator.add_campaign(name, state="sending")
     # What is imported once in the life of a triggerer is not what is looked for here.
-    for module in ("hooks.campaign_watch", "hooks.mail", "api.client", "api.waiting"):
+    for module in ("_polling.campaigns", "hooks.mail", "api.client"):
         importlib.import_module(f"airflow_provider_mail.{module}")
 
     async def beats_during_polls() -> tuple[int, int]:
@@ -464,7 +464,7 @@ def test_polls_that_always_fail_end_the_wait(emulator: Emulator, monkeypatch: py
     assert found["message"].startswith("connection 'mail_default': 4 polls in a row failed, for ")
     assert emulator.journal.count(GETS) == 4
     with pytest.raises(AirflowException, match="4 polls in a row failed") as caught:
-        mail_stats_of(found, time_up=AirflowSensorTimeout)
+        result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
     assert not isinstance(caught.value, AirflowFailException)
 
 

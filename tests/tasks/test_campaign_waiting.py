@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._polling import shared_poller
-from airflow_provider_mail.api.flows import wait_campaign
+from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
@@ -25,8 +25,8 @@ retrying = pytest.mark.parametrize("deferrable", [False, True] if AIRFLOW_VERSIO
 @pytest.fixture(autouse=True)
 def _ready(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(wait_campaign, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
     emulator.add_list("newsletter", count=100)
     emulator.settings.sending_seconds = 1000
 
@@ -70,7 +70,7 @@ def test_what_was_created_is_known_before_the_wait(run: Run, emulator: Emulator,
     done = run(lambda: create(deferrable=deferrable, timeout=1))
 
     assert done.state == "failed"
-    assert "the time is up: campaign 'spring': sending (mailStatus 1)" in done.log
+    assert "the wait timed out: campaign 'spring': sending (mailStatus 1)" in done.log
     (campaign,) = emulator.campaigns()
     assert [done.result.xcom(TASK, key) for key in ("mail_name", "id", "guid", "adopted")] == [
         "spring",

@@ -15,7 +15,7 @@ import pytest
 from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_mail._polling import campaign_changes
-from airflow_provider_mail._polling.campaign_changes import CampaignChangeDetector, FinalCampaign, Snapshot, pause_after
+from airflow_provider_mail._polling.campaign_changes import CampaignChangeDetector, FinalCampaign, Snapshot, backoff
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from tests.support.dags import RunResult
@@ -263,8 +263,8 @@ def test_a_memory_that_does_not_work_loses_nothing(
 
     with caplog.at_level(logging.WARNING, campaign_changes.__name__):
         assert names(run(broken())) == ["spring"]
-    assert "could not be read, so it may be reported again" in caplog.text
-    assert "could not be kept" in caplog.text
+    assert "The asset state could not be read, so campaigns may be reported again" in caplog.text
+    assert "The asset state could not be written" in caplog.text
 
 
 def test_a_store_that_serves_several_assets_is_left_alone(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,13 +351,14 @@ def test_a_refused_key_is_logged_ever_less_often_and_may_be_exchanged(
     # After 0.2, 0.4, 0.8 seconds; a look every 0.2 s would be eight.
     assert 2 <= run(exchanged()) <= 4
     assert (
-        "connection 'mail_default': look failed (2 in a row), the next in 0 s: " in capfd.readouterr().out + caplog.text
+        "connection 'mail_default': poll failed (2 in a row), next poll in 0 s: "
+        in capfd.readouterr().out + caplog.text
     )
 
 
 def test_pauses_grow_to_a_quarter_of_an_hour() -> None:
-    assert [pause_after(failed, 60.0) for failed in (1, 2, 3, 4, 5, 500)] == [60, 120, 240, 480, 900, 900]
-    assert pause_after(9, 3600.0) == 3600
+    assert [backoff(failed, 60.0) for failed in (1, 2, 3, 4, 5, 500)] == [60, 120, 240, 480, 900, 900]
+    assert backoff(9, 3600.0) == 3600
 
 
 def test_there_is_always_a_pause(emulator: Emulator) -> None:
@@ -381,7 +382,7 @@ def listing(*campaigns: FinalCampaign, complete: bool = True) -> Snapshot:
 
 
 def told(news: CampaignChangeDetector, look: Snapshot, at: float = 1000.0) -> list[str]:
-    return [campaign.mail_name for campaign in news.judge(look, at)]
+    return [campaign.mail_name for campaign in news.changes(look, at)]
 
 
 def test_until_all_were_read_only_what_is_recent_is_news() -> None:
@@ -395,7 +396,7 @@ def test_what_is_missing_for_a_while_is_not_told_again() -> None:
     news = CampaignChangeDetector(lambda _: True, lookback=100)
     assert told(news, listing(final("a", 950), final("b", 960))) == ["a", "b"]
     assert told(news, listing(final("b", 960), complete=False)) == []
-    assert len(news.memory) == 2
+    assert len(news.state) == 2
     assert told(news, listing(final("a", 950), final("b", 960))) == []
 
 
@@ -404,8 +405,8 @@ def test_the_memory_does_not_grow() -> None:
     for now in range(1000, 3000, 10):
         campaigns = [final(f"c{at}", at) for at in range(1000, now + 1, 10)]
         assert told(news, listing(*campaigns), now) == [f"c{now}"]
-        assert len(news.memory) <= 11
-    assert told(CampaignChangeDetector(lambda _: True, 100, news.memory), listing(*campaigns), now) == []
+        assert len(news.state) <= 11
+    assert told(CampaignChangeDetector(lambda _: True, 100, news.state), listing(*campaigns), now) == []
 
 
 # --- what Airflow stores of it ---

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk import PokeReturnValue
 
-from airflow_provider_mail.api.flows import wait_campaign
+from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -92,7 +92,7 @@ def test_the_time_for_which_polls_may_fail_is_kept_and_ends_with_the_try(emulato
 def test_with_a_memory_a_campaign_that_has_disappeared_is_noticed(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wait_campaign, "CONFIRM_SECONDS", 0.0)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.0)
     emulator.settings.sending_seconds = 1000
     emulator.add_campaign("spring", state="sending")
     sensor = Rescheduled(StateStore)

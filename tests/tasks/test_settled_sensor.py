@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._polling import shared_poller
-from airflow_provider_mail.api.flows import wait_campaign, wait_stats
+from airflow_provider_mail.api.flows import polling, wait_stats
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from tests.support.dags import AIRFLOW_VERSION
@@ -29,7 +29,7 @@ remembering = pytest.mark.parametrize("way", WAYS if REMEMBERS else ["poke", "de
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     monkeypatch.setattr(wait_stats, "CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(wait_campaign, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
 
 
 def wait(way: str, **arguments: Any) -> MailStatsSettledSensor:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._polling import shared_poller
-from airflow_provider_mail._polling.stats import stretches
+from airflow_provider_mail._polling.stats import merge_windows
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
@@ -125,7 +125,7 @@ def test_the_time_is_up(emulator: Emulator) -> None:
     emulator.add_campaign("slow")
     found = run(event(trigger("slow", observations=99, end_time=time.time() + 1)))
     assert found["status"] == "timeout"
-    assert found["message"].startswith("the time is up: statistics of campaign 'slow': the same in ")
+    assert found["message"].startswith("the wait timed out: statistics of campaign 'slow': the same in ")
 
 
 def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -> None:
@@ -153,8 +153,8 @@ def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -
         ([(4, 4)] * 3, [(4, 4)]),
     ],
 )
-def test_stretches(windows: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+def test_merge_windows(windows: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
     def days(spans: list[tuple[int, int]]) -> list[tuple[date, date]]:
         return [(date(2026, 3, first), date(2026, 3, last)) for first, last in spans]
 
-    assert stretches(days(windows)) == days(expected)
+    assert merge_windows(days(windows)) == days(expected)

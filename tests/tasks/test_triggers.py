@@ -11,9 +11,9 @@ import pytest
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
-from airflow_provider_mail.api.flows import wait_campaign as waiting_rules
+from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.triggers._base import BaseWaitTrigger, mail_stats_of
+from airflow_provider_mail.triggers._base import BaseWaitTrigger, decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
@@ -77,7 +77,7 @@ STORED: dict[type[BaseWaitTrigger], tuple[str, dict[str, Any]]] = {
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler has to note a deferral here."""
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.05)
-    monkeypatch.setattr(waiting_rules, "MAX_BACKOFF", 0.2)
+    monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
 
 
 def trigger(kind: type[BaseWaitTrigger], **arguments: Any) -> BaseWaitTrigger:
@@ -115,8 +115,8 @@ def test_the_time_was_up_before(emulator: Emulator, kind: type[BaseWaitTrigger])
 
     assert found["status"] == "timeout"
     assert emulator.journal.count() == 0
-    with pytest.raises(AirflowSensorTimeout, match="the time is up"):
-        mail_stats_of(found, time_up=AirflowSensorTimeout)
+    with pytest.raises(AirflowSensorTimeout, match="the wait timed out"):
+        result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
 
 
 @every_trigger
@@ -127,7 +127,7 @@ def test_no_such_connection_is_tolerated_for_a_while(emulator: Emulator, kind: t
     assert "3 polls in a row failed" in found["message"]
     assert "connection 'nobody'" in found["message"]
     with pytest.raises(AirflowException, match="3 polls in a row failed") as caught:
-        mail_stats_of(found, time_up=AirflowSensorTimeout)
+        result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
     assert not isinstance(caught.value, AirflowFailException)
 
 
@@ -143,7 +143,7 @@ def test_a_key_that_stays_refused_ends_the_wait(
     assert "connection 'mail_default': 3 polls in a row failed" in found["message"]
     assert emulator.journal.count() == 3
     with pytest.raises(AirflowFailException, match="refused the credentials"):
-        mail_stats_of(found, time_up=AirflowSensorTimeout)
+        result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
 
 
 @every_trigger
@@ -195,13 +195,13 @@ def test_while_polls_fail_the_connection_is_read_again(
 def test_an_error_of_our_own_ends_one_wait_and_no_other(emulator: Emulator) -> None:
     emulator.add_campaign("spring")
     broken, other = trigger(MailCampaignTrigger), trigger(MailCampaignTrigger)
-    kind, part = broken.waiting()
+    kind, part = broken.subscription()
 
     def judge(look: Any, at: float, offset: float) -> Any:
         raise ZeroDivisionError
 
-    part.judge = judge
-    broken.waiting = lambda: (kind, part)  # type: ignore[method-assign]
+    part.decide = judge
+    broken.subscription = lambda: (kind, part)  # type: ignore[method-assign]
 
     async def both() -> list[Any]:
         return await asyncio.gather(event(broken), event(other), return_exceptions=True)
@@ -245,4 +245,4 @@ def test_cancelling_leaves_nothing_behind(
 )
 def test_what_is_no_event_fails_loudly(strange: Any) -> None:
     with pytest.raises(AirflowException, match="not an event of a mail trigger"):
-        mail_stats_of(strange, time_up=AirflowSensorTimeout)
+        decision_of(strange)

@@ -25,7 +25,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     async def whole() -> T:
         result = await asyncio.wait_for(coroutine, 60)
         assert asyncio.all_tasks() - {asyncio.current_task()} == set()
-        assert not shared_poller._watches.get(asyncio.get_running_loop())
+        assert not shared_poller._pollers.get(asyncio.get_running_loop())
         return result
 
     return asyncio.run(whole())

@@ -1,11 +1,11 @@
-"""What the polls of a sender's checks mean to a wait for them. No I/O."""
+"""Waiting for the DNS checks of a sender. No I/O."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.wait_campaign import (
+from airflow_provider_mail.api.flows.polling import (
     MAX_POLL_ERRORS,
     POLL_ERROR_TIMEOUT,
     PollDecision,
@@ -16,49 +16,49 @@ from airflow_provider_mail.api.senders import Checks
 
 
 class SenderWait:
-    """Judges poll after poll of a sender's checks.
+    """Decides after each poll whether all four checks of a sender are good.
 
     :param sender_email: the sender entry.
-    :param looked: see :class:`~airflow_provider_mail.api.flows.wait_campaign.PollErrorBudget`.
-    :param poll_error_timeout: see :class:`~airflow_provider_mail.api.flows.wait_campaign.PollErrorBudget`.
-    :param max_poll_errors: see :class:`~airflow_provider_mail.api.flows.wait_campaign.PollErrorBudget`.
-    :param memory: of another object's :attr:`memory`, to continue it.
+    :param polled_before: see :class:`~airflow_provider_mail.api.flows.polling.PollErrorBudget`.
+    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
+    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
+    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another sender.
     """
 
     def __init__(
         self,
         sender_email: str,
         *,
-        looked: bool = False,
+        polled_before: bool = False,
         poll_error_timeout: float = POLL_ERROR_TIMEOUT,
         max_poll_errors: int = MAX_POLL_ERRORS,
-        memory: dict[str, Any] | None = None,
+        state: dict[str, Any] | None = None,
     ) -> None:
-        mine = memory if memory and memory.get("sender_email") == sender_email else {}
+        own = state if state and state.get("sender_email") == sender_email else {}
         self._sender_email = sender_email
         self._errors = PollErrorBudget(
-            looked=looked, timeout=poll_error_timeout, max_errors=max_poll_errors, memory=mine.get("errors")
+            polled_before=polled_before, timeout=poll_error_timeout, max_errors=max_poll_errors, state=own.get("errors")
         )
 
     @property
-    def memory(self) -> dict[str, Any]:
-        """What must outlive the process, as plain JSON."""
-        return {"sender_email": self._sender_email, "errors": self._errors.memory}
+    def state(self) -> dict[str, Any]:
+        """What another process needs to continue the wait, as plain JSON."""
+        return {"sender_email": self._sender_email, "errors": self._errors.state}
 
-    def judge(self, look: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
-        """What this poll means, after those before it.
+    def decide(self, result: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
+        """Decide what a poll means, given those before it.
 
-        :param look: ``None`` when there is no such sender.
+        :param result: the checks, ``None`` when there is no such sender, or the error of the poll.
         :param at: Unix time of the poll.
-        :param offset: seconds by which the service's clock is ahead.
+        :param offset: not used here.
         """
-        if isinstance(look, MailError):
-            return self._errors.failed(look, at)
+        if isinstance(result, MailError):
+            return self._errors.failed(result, at)
         self._errors.succeeded()
-        named = f"sender {self._sender_email!r}"
-        if look is None:
-            return PollDecision(WaitStatus.WAITING, f"there is no {named} (yet)")
-        if all(look.values()):
-            return PollDecision(WaitStatus.COMPLETE, f"all four checks of {named} are good", dict(look))
-        bad = ", ".join(name.upper() for name, good in look.items() if not good and name != "valid")
-        return PollDecision(WaitStatus.WAITING, f"{named} is not valid yet{f': {bad}' if bad else ''}")
+        sender = f"sender {self._sender_email!r}"
+        if result is None:
+            return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
+        if all(result.values()):
+            return PollDecision(WaitStatus.COMPLETE, f"all four checks of {sender} are good", dict(result))
+        bad = ", ".join(name.upper() for name, good in result.items() if not good and name != "valid")
+        return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {bad}' if bad else ''}")

@@ -1,7 +1,7 @@
-"""When the statistics of a campaign are final (document, "Campaign statistics record").
+"""Waiting until the statistics of a campaign are final (document, "Campaign statistics record").
 
-The service never says so: people open and click for days. They are taken for final when they have stayed the same for
-long enough, or when the campaign is old enough.
+The service never says so: recipients open and click for days. Statistics are considered final when they have not
+changed for long enough, or when the campaign is old enough.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any, TypeAlias
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.statistics import DAY, campaign_stats
-from airflow_provider_mail.api.flows.wait_campaign import (
-    CONFIRM_SECONDS,
+from airflow_provider_mail.api.flows.polling import (
     MAX_POLL_ERRORS,
     POLL_ERROR_TIMEOUT,
     PollDecision,
@@ -23,25 +21,27 @@ from airflow_provider_mail.api.flows.wait_campaign import (
     Streak,
     WaitStatus,
 )
+from airflow_provider_mail.api.flows.statistics import DAY, campaign_stats
 
-StatsLook: TypeAlias = CampaignStats | MailError | None
-"""What one look found: the record of exactly that name, nothing, or why the look failed."""
+StatsPollResult: TypeAlias = CampaignStats | MailError | None
+"""The result of one poll: the record of exactly that name, ``None`` if there is none, or the error of the poll."""
 
 Days: TypeAlias = tuple[date, date]
 """First and last day of a window, both included, in UTC."""
 
 INTERVAL_TOLERANCE = 0.99
-"""Two observations may be closer than asked for by a hundredth: clocks are set while we wait."""
-
+"""Two observations may be one percent closer than the minimum interval: clocks are adjusted during a wait."""
 
 MAX_PAUSE = 3600.0
-"""Seconds from one poll to the next, at most, while the send time or the age is ahead: either may be changed."""
+"""Maximum seconds between polls while the send time or the age is ahead: either may change."""
 
 
 def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
-    """The record of the campaign of exactly that name, if it was sent in these days.
+    """Get the record of the campaign of exactly this name, if it was sent in these days.
 
-    :raises MailIncompleteError: when the answer for a single day is short.
+    :param mail_name: the campaign's name.
+    :param days: first and last day to search.
+    :raises MailIncompleteError: the response for a single day is incomplete.
     """
     start_day, end_day = days
     records = yield from campaign_stats(GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=mail_name))
@@ -49,85 +49,91 @@ def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
 
 
 def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
-    """The records by their campaigns' names, which are unique within a team."""
+    """Index records by campaign name, which is unique within a team.
+
+    :param records: of one team.
+    """
     return {record.mail_name: record for record in records}
 
 
 class StatsStabilityTracker:
-    """Judges look after look at the statistics of one campaign.
+    """Decides after each poll whether the statistics of a campaign are final.
 
-    ``record`` is the last record seen, as plain JSON with the document's fields in snake_case.
+    ``record`` is the last record found, as plain JSON with the document's fields in snake_case.
 
     :param mail_name: the campaign's exact name.
-    :param observations: final after so many looks in a row that found the same counts; ``None``: by age alone.
-    :param apart: a look that finds the same counts is an observation when it comes so many seconds after the last one.
-    :param age: final so many seconds after the send time, whatever changes; ``None``: never for that reason.
-    :param memory: of another object's :attr:`memory`, to go on where that one was.
-    :param looked: see :class:`~airflow_provider_mail.api.flows.wait_campaign.PollErrorBudget`.
-    :param poll_error_timeout: see :class:`~airflow_provider_mail.api.flows.wait_campaign.PollErrorBudget`.
-    :param max_poll_errors: see :class:`~airflow_provider_mail.api.flows.wait_campaign.PollErrorBudget`.
+    :param stable_checks: final after this many consecutive observations of the same counts; ``None``: by age only.
+    :param min_interval: a poll that finds the same counts is an observation if it is at least this many seconds after
+        the previous observation.
+    :param max_age: final this many seconds after the send time, even if counts change; ``None``: never by age.
+    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign or
+        ``min_interval``.
+    :param polled_before: see :class:`~airflow_provider_mail.api.flows.polling.PollErrorBudget`.
+    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
+    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
     """
 
     def __init__(
         self,
         mail_name: str,
         *,
-        observations: int | None = None,
-        apart: float = 0.0,
-        age: float | None = None,
-        memory: dict[str, Any] | None = None,
-        looked: bool = False,
+        stable_checks: int | None = None,
+        min_interval: float = 0.0,
+        max_age: float | None = None,
+        state: dict[str, Any] | None = None,
+        polled_before: bool = False,
         poll_error_timeout: float = POLL_ERROR_TIMEOUT,
         max_poll_errors: int = MAX_POLL_ERRORS,
     ) -> None:
         self.mail_name = mail_name
-        self._observations = observations
-        self._apart = apart
-        self._age = age
-        mine = memory if memory and (memory["mail_name"], memory["apart"]) == (mail_name, apart) else {}
-        self.record: dict[str, Any] | None = mine.get("record")
-        self._same = int(mine.get("same", 0))
-        self._last = float(mine.get("last", 0.0))
-        self._missing = Streak(mine.get("missed"))
+        self._stable_checks = stable_checks
+        self._min_interval = min_interval
+        self._max_age = max_age
+        own = state if state and (state["mail_name"], state["apart"]) == (mail_name, min_interval) else {}
+        self.record: dict[str, Any] | None = own.get("record")
+        self._same = int(own.get("same", 0))
+        self._last = float(own.get("last", 0.0))
+        self._missing = Streak(own.get("missed"))
         self._errors = PollErrorBudget(
-            looked=looked or self.record is not None,
+            polled_before=polled_before or self.record is not None,
             timeout=poll_error_timeout,
             max_errors=max_poll_errors,
-            memory=mine.get("errors"),
+            state=own.get("errors"),
         )
 
     @property
-    def memory(self) -> dict[str, Any]:
-        """What has been seen, as plain JSON."""
+    def state(self) -> dict[str, Any]:
+        """What another process needs to continue the wait, as plain JSON."""
         return {
             "mail_name": self.mail_name,
-            "apart": self._apart,
+            "apart": self._min_interval,
             "record": self.record,
             "same": self._same,
             "last": self._last,
-            "missed": self._missing.memory,
-            "errors": self._errors.memory,
+            "missed": self._missing.state,
+            "errors": self._errors.state,
         }
 
     @property
     def send_time(self) -> datetime | None:
-        """When the campaign was or will be sent, once that is known."""
+        """When the campaign was or will be sent; ``None`` until it is known."""
         text = self.record["mail_send_date"] if self.record else None
         return None if text is None else datetime.fromisoformat(text)
 
     @property
     def not_before(self) -> float:
-        """The service's Unix time before which there is nothing to see."""
+        """The service's Unix time before which a poll is useless."""
         sent = self.send_time
         if sent is None:
             return 0.0
-        return sent.timestamp() + (self._age or 0.0 if self._observations is None else 0.0)
+        return sent.timestamp() + (self._max_age or 0.0 if self._stable_checks is None else 0.0)
 
     def days(self, start_day: date, end_day: date | None, at: float) -> Days:
-        """The days to ask for: where the campaign may be, and as soon as it is known those around its send time.
+        """Return the days to request: those given, or as soon as the send time is known those around it.
 
-        :param end_day: ``None`` for the day of the look.
-        :param at: the service's Unix time of the look.
+        :param start_day: first day on which the campaign may have been sent.
+        :param end_day: last such day; ``None`` for the day of the poll.
+        :param at: the service's Unix time of the poll.
         """
         sent, today = self.send_time, datetime.fromtimestamp(at, UTC).date()
         if sent is not None and sent.timestamp() <= at and not self._missing.polls:
@@ -136,52 +142,51 @@ class StatsStabilityTracker:
             return day - DAY, min(day + DAY, today)
         return start_day, max(start_day, end_day or today)
 
-    def judge(self, look: StatsLook, at: float, offset: float = 0.0) -> PollDecision:
-        """What this look means, after those before it.
+    def decide(self, result: StatsPollResult, at: float, offset: float = 0.0) -> PollDecision:
+        """Decide what a poll means, given those before it.
 
-        :param at: Unix time of the look.
-        :param offset: seconds by which the service's clock is ahead.
+        :param result: the result of the poll.
+        :param at: Unix time of the poll.
+        :param offset: seconds by which the service's clock is ahead of the local one.
         """
-        if isinstance(look, MailError):
-            return self._errors.failed(look, at)
+        if isinstance(result, MailError):
+            return self._errors.failed(result, at)
         self._errors.succeeded()
-        if look is None:
+        if result is None:
             self._missing.extend(at)
-            return self._nothing(at)
+            return self._decide_missing(at)
         self._missing.end()
-        record = look.model_dump(mode="json")
+        record = result.model_dump(mode="json")
         if record != self.record:
             self.record, self._same, self._last = record, 1, at
-        elif at - self._last >= self._apart * INTERVAL_TOLERANCE:
+        elif at - self._last >= self._min_interval * INTERVAL_TOLERANCE:
             self._same, self._last = self._same + 1, at
         now = at + offset
-        verdict = self._found(now)
-        return replace(verdict, pause=min(max(0.0, self.not_before - now), MAX_PAUSE))
+        return replace(self._decide_found(now), pause=min(max(0.0, self.not_before - now), MAX_PAUSE))
 
-    def _found(self, at: float) -> PollDecision:
-        sent, named = self.send_time, f"statistics of campaign {self.mail_name!r}"
+    def _decide_found(self, at: float) -> PollDecision:
+        sent, statistics = self.send_time, f"statistics of campaign {self.mail_name!r}"
         if sent is not None and sent.timestamp() > at:
-            self._same = 0  # counts that cannot have changed say nothing
-            return PollDecision(WaitStatus.WAITING, f"{named}: it will be sent at {sent:%Y-%m-%d %H:%M:%S %Z}")
-        if self._age is not None and sent is not None and at >= sent.timestamp() + self._age:
-            return self._final(f"{named} are final: it was sent {timedelta(seconds=int(at - sent.timestamp()))} ago")
-        if self._observations is None:
-            return PollDecision(WaitStatus.WAITING, f"{named} are not old enough")
-        seen = f"the same in {self._same} of {self._observations} observations"
-        if self._same >= self._observations:
-            return self._final(f"{named} are final: {seen}")
-        return PollDecision(WaitStatus.WAITING, f"{named}: {seen}")
+            self._same = 0  # counts before the send time prove nothing
+            return PollDecision(WaitStatus.WAITING, f"{statistics}: it will be sent at {sent:%Y-%m-%d %H:%M:%S %Z}")
+        if self._max_age is not None and sent is not None and at >= sent.timestamp() + self._max_age:
+            return self._final(
+                f"{statistics} are final: it was sent {timedelta(seconds=int(at - sent.timestamp()))} ago"
+            )
+        if self._stable_checks is None:
+            return PollDecision(WaitStatus.WAITING, f"{statistics} are not old enough")
+        seen = f"the same in {self._same} of {self._stable_checks} observations"
+        if self._same >= self._stable_checks:
+            return self._final(f"{statistics} are final: {seen}")
+        return PollDecision(WaitStatus.WAITING, f"{statistics}: {seen}")
 
     def _final(self, message: str) -> PollDecision:
         return PollDecision(WaitStatus.COMPLETE, message, dict(self.record or {}))
 
-    def _nothing(self, at: float) -> PollDecision:
-        if self.record is not None and self._missing.lasted(CONFIRM_SECONDS, at):
-            return PollDecision(
-                WaitStatus.FAILED, f"the statistics of campaign {self.mail_name!r} have disappeared: was it deleted?"
-            )
-        if self.record is not None:
-            return PollDecision(
-                WaitStatus.WAITING, f"the statistics of campaign {self.mail_name!r} are not there (any more)"
-            )
-        return PollDecision(WaitStatus.WAITING, f"there are no statistics of a campaign {self.mail_name!r} (yet)")
+    def _decide_missing(self, at: float) -> PollDecision:
+        campaign = f"campaign {self.mail_name!r}"
+        if self.record is None:
+            return PollDecision(WaitStatus.WAITING, f"there are no statistics of a {campaign} (yet)")
+        if self._missing.is_confirmed(at):
+            return PollDecision(WaitStatus.FAILED, f"the statistics of {campaign} have disappeared: was it deleted?")
+        return PollDecision(WaitStatus.WAITING, f"the statistics of {campaign} were not found (any more)")

@@ -1,0 +1,207 @@
+"""What every wait shares: its status, what one poll decides, and how long failed polls are tolerated. No I/O.
+
+Patience is a time, not a count: a state that may pass (failed polls, a missing object, a draft) ends a wait only after
+it has lasted for some time, in at least two polls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from airflow_provider_mail.api.errors import MailError
+
+POLL_ERROR_TIMEOUT = 600.0
+"""Seconds of consecutive failed polls after which a wait ends with an error."""
+
+MAX_POLL_ERRORS = 2
+"""A wait ends only after more consecutive failed polls than this, so that two errors an hour apart do not end it."""
+
+CONFIRM_SECONDS = 300.0
+"""Seconds for which an object must be missing, or show as a draft, in at least two polls, to end a wait: the document
+does not show how soon a new object appears, nor which status a campaign has before it is sent."""
+
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 60.0
+"""Seconds to pause after the first failed poll, doubled with each consecutive one, and the maximum."""
+
+HEARTBEAT_SECONDS = 3600.0
+"""A wait logs its status when the status changes, and otherwise once in this many seconds."""
+
+
+class WaitStatus(StrEnum):
+    """The status of a wait."""
+
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    """The awaited state cannot be reached any more; for instance, the campaign was cancelled."""
+    REFUSED = "refused"
+    """The service rejects the polls, or the connection is configured wrongly: a retry does not help."""
+    ERROR = "error"
+    """Polls failed with temporary errors for too long."""
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class PollDecision:
+    """What a wait concludes from a poll.
+
+    :param status: whether the wait continues, and how it ended if not.
+    :param message: a sentence for the log or the error.
+    :param result: what the wait returns when it is complete, such as the counts of a campaign.
+    :param pause: seconds until the next poll is useful; the wait's interval is kept as well.
+    :param log_key: equal for polls that show the same, which are logged once. Default: the message.
+    """
+
+    status: WaitStatus
+    message: str
+    result: dict[str, Any] = field(default_factory=dict)
+    pause: float = 0.0
+    log_key: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.log_key:
+            object.__setattr__(self, "log_key", self.message)
+
+    def for_connection(self, mail_conn_id: str) -> PollDecision:
+        """Return the decision with the connection id in the message, if the connection may be the cause.
+
+        :param mail_conn_id: the connection of the polls.
+        """
+        connection = f"connection {mail_conn_id!r}"
+        if self.status not in (WaitStatus.REFUSED, WaitStatus.ERROR) or connection in self.message:
+            return self
+        return replace(self, message=f"{connection}: {self.message}")
+
+
+class StatusLog:
+    """Decides when a wait logs its status: when it changes, and once in :data:`HEARTBEAT_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._log_key: str | None = None
+        self._logged_at = 0.0
+
+    def is_due(self, decision: PollDecision, at: float) -> bool:
+        """Return whether to log this decision.
+
+        :param decision: the latest one.
+        :param at: Unix time.
+        """
+        if decision.log_key == self._log_key and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
+            return False
+        self._log_key, self._logged_at = decision.log_key, at
+        return True
+
+
+def status_line(decision: PollDecision, interval: float, end_time: float | None) -> str:
+    """Format a wait's status for the log: the message, the time of the next poll, and the deadline.
+
+    :param decision: the latest one.
+    :param interval: seconds between polls.
+    :param end_time: Unix time of the deadline; ``None`` when the wait has none of its own.
+    """
+    if decision.status is not WaitStatus.WAITING:
+        return decision.message
+    deadline = "" if end_time is None else f", deadline {format_utc(end_time)}"
+    return f"{decision.message}; next poll in {max(interval, decision.pause):.4g} s{deadline}"
+
+
+class Streak:
+    """Consecutive polls that showed the same.
+
+    :param state: the :attr:`state` of another object, to continue from it.
+    """
+
+    def __init__(self, state: list[float] | None = None) -> None:
+        self.since, self.polls = (float(state[0]), int(state[1])) if state else (0.0, 0)
+
+    @property
+    def state(self) -> list[float] | None:
+        """The streak as plain JSON; ``None`` while there is none."""
+        return [self.since, self.polls] if self.polls else None
+
+    def extend(self, at: float) -> None:
+        """Count a poll.
+
+        :param at: Unix time of the poll.
+        """
+        self.since, self.polls = at if not self.polls else self.since, self.polls + 1
+
+    def end(self) -> None:
+        """Reset the streak: a poll showed something else."""
+        self.polls = 0
+
+    def is_confirmed(self, at: float) -> bool:
+        """Return whether the streak has lasted for :data:`CONFIRM_SECONDS`, in at least two polls.
+
+        :param at: Unix time.
+        """
+        return self.polls > 1 and at - self.since >= CONFIRM_SECONDS
+
+
+class PollErrorBudget:
+    """Limits how long polls may fail in a row.
+
+    :param polled_before: whether an earlier poll succeeded. A rejection then counts as a failed poll, since a key may
+        be rotated while tasks wait; when the very first poll is rejected, the wait ends at once.
+    :param timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
+    :param max_errors: the wait ends only after more consecutive failed polls than this.
+    :param state: the :attr:`state` of another object, to continue from it.
+    """
+
+    def __init__(
+        self,
+        *,
+        polled_before: bool = False,
+        timeout: float = POLL_ERROR_TIMEOUT,
+        max_errors: int = MAX_POLL_ERRORS,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        state = state or {}
+        self._timeout = timeout
+        self._max_errors = max_errors
+        self._polled_before = polled_before or bool(state.get("looked"))
+        self._failed = Streak(state.get("failed"))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What another process needs to continue, as plain JSON."""
+        return {"looked": self._polled_before, "failed": self._failed.state}
+
+    def succeeded(self) -> None:
+        """Count a poll that succeeded."""
+        self._failed.end()
+        self._polled_before = True
+
+    def failed(self, error: MailError, at: float) -> PollDecision:
+        """Decide about a failed poll.
+
+        :param error: why it failed.
+        :param at: Unix time of the poll.
+        """
+        if not error.temporary and not self._polled_before:
+            return PollDecision(WaitStatus.REFUSED, str(error))
+        self._failed.extend(at)
+        polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
+        if polls > self._max_errors and seconds >= self._timeout:
+            return PollDecision(
+                WaitStatus.ERROR if error.temporary else WaitStatus.REFUSED,
+                f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {self._timeout:g} s), "
+                f"the last with: {error}",
+            )
+        return PollDecision(
+            WaitStatus.WAITING,
+            f"poll failed ({polls} in a row; the wait ends after {self._timeout:g} s of failed polls): {error}",
+            pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
+            log_key=f"poll failed: {type(error).__name__}",
+        )
+
+
+def format_utc(moment: float) -> str:
+    """Format a Unix time for people.
+
+    :param moment: Unix time.
+    """
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
