@@ -245,5 +245,5 @@ def test_tags() -> None:
 def test_the_page_has_every_check() -> None:
     page = (ROOT / "docs" / "preflight.md").read_text().partition("| check | level |")[2].partition("\n\n")[0]
     documented = set(re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE))
-    source = (ROOT / "airflow_provider_mail" / "api" / "preflight.py").read_text()
+    source = (ROOT / "airflow_provider_mail" / "api" / "flows" / "preflight.py").read_text()
     assert documented == set(re.findall(r'(?:Finding|note|_bound)\(\s*(?:report, )?"([a-z ]+)"', source))
