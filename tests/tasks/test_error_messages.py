@@ -31,7 +31,7 @@ from tests.support.env import ROOT
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.sending import HELLO, SENDS, change_retries, letters
 
-SECOND_HALF = "## What people see, and what to do"
+SECOND_HALF = "## Messages"
 ROW = re.compile(r"^\| (`+) ?(.+?) ?\1 \|", re.MULTILINE)
 DOCUMENTED = [
     message for _, message in ROW.findall((ROOT / "docs" / "errors.md").read_text().partition(SECOND_HALF)[2])
