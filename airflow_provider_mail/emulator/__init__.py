@@ -1,7 +1,7 @@
-"""The service on your laptop: the whole document, with a clock that can be moved and faults on demand.
+"""An emulator of the service: every operation of the document, with a movable clock and faults on demand.
 
-``with Emulator() as emulator:`` serves it from this process, ``EmulatorProcess`` runs it as one of its own, and
-``python -m airflow_provider_mail.emulator`` on the command line.
+``with Emulator() as emulator:`` serves it from this process, ``EmulatorProcess`` runs it as a subprocess, and
+``python -m airflow_provider_mail.emulator`` runs it from the command line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Emulator", "EmulatorClient", "EmulatorProcess", "EmulatorSettings"]
 
 
 def __getattr__(name: str) -> object:
-    # The command needs no client and a client needs no server; each starts faster without the other.
+    # The command does not need the client, nor the client the server; each starts faster without the other.
     if name == "Emulator":
         from airflow_provider_mail.emulator.emulator import Emulator
 

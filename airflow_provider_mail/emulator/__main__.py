@@ -1,4 +1,4 @@
-"""``python -m airflow_provider_mail.emulator``: serve the emulator until it is told to stop."""
+"""``python -m airflow_provider_mail.emulator``: serve the emulator until a signal stops it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from airflow_provider_mail.emulator.settings import EmulatorSettings, from_text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; 0 after a clean stop, 2 when it could not start."""
+    """Serve until SIGTERM or SIGINT.
+
+    :param arguments: command line. Default: that of the process.
+    :return: exit code: 0 after a clean stop, 2 when the emulator cannot start.
+    """
     options = _options(arguments)
     if options.list_settings:
         settings_shown = (
@@ -48,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     _print(
         f"The emulator serves the email service at {emulator.base_url}\n"
         f"  API key    {emulator.api_key}\n"
-        f"  state in   {options.file or 'memory (gone when it stops)'}\n"
+        f"  state in   {options.file or 'memory (lost when it stops)'}\n"
         f"  control    {emulator.base_url}/_emulator\n"
         "It sends no mail to anybody. Ctrl-C stops it."
     )
@@ -59,11 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _print(text: str) -> None:
-    """Print to standard output, whose reader may have seen enough (``| head``) and be gone."""
+    """Print to standard output; ignore a reader that has closed it (``| head``)."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # What is still in the buffer goes nowhere, or the interpreter would report it on its way out.
+        # Discard the buffer, or the interpreter reports an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -78,14 +82,14 @@ def _port(text: str) -> int:
 
 
 def _wait_for_parent(stopping: threading.Event) -> None:
-    """Standard input ends when the process that holds its other end does."""
+    """Stop when standard input closes, which happens when the parent process ends."""
     while os.read(0, 4096):
         pass
     stopping.set()
 
 
 def _write_ready_file(path: Path, emulator: Emulator) -> None:
-    """Appears complete or not at all."""
+    """Write the file atomically."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_text(json.dumps({"base_url": emulator.base_url, "api_key": emulator.api_key, "pid": os.getpid()}))
     unfinished.replace(path)
@@ -101,9 +105,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting; see --list-settings"
     )
     parser.add_argument("--list-settings", action="store_true", help="show all settings with their defaults")
-    parser.add_argument("--ready-file", type=Path, metavar="PATH", help="JSON file to write when it answers")
+    parser.add_argument("--ready-file", type=Path, metavar="PATH", help="JSON file to write when the server is ready")
     parser.add_argument("--with-parent", action="store_true", help="stop when standard input ends")
-    parser.add_argument("--demo-data", action="store_true", help="begin with senders, lists, templates and campaigns")
+    parser.add_argument("--demo-data", action="store_true", help="start with senders, lists, templates and campaigns")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The life of a campaign task: from scheduled over sending to done or failed, and what its recipients do then."""
+"""The states of a campaign task, from scheduled to done or failed, and the reactions of its recipients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_mail.emulator import codec, lists
 from airflow_provider_mail.emulator.markup import tracks_clicks
 from airflow_provider_mail.emulator.operations import Context
-from airflow_provider_mail.emulator.recipient_behaviour import Prospect, count_at, horizon_ms, prospect
+from airflow_provider_mail.emulator.recipient_behaviour import ExpectedReactions, count_at, end_ms, expected_reactions
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 
@@ -16,13 +16,13 @@ CANCELLED = "cancelled"
 
 
 def mail_status(state: str, settings: EmulatorSettings) -> int:
-    """The document's mailStatus of a state."""
+    """Return the document's mailStatus of a state."""
     scheduled = settings.scheduled_status
     return {DRAFT: -1, SCHEDULED: scheduled, CANCELLED: scheduled, SENDING: 1, DONE: 2, FAILED: 4}[state]
 
 
-def settle(context: Context) -> None:
-    """Bring every task to the state it has at this moment."""
+def apply_due_changes(context: Context) -> None:
+    """Move every task to its state at the current time."""
     store = context.store
     for row in store.rows(
         "SELECT * FROM campaigns WHERE state = ? AND send_at <= ? AND deleted_at IS NULL", SCHEDULED, context.now
@@ -49,12 +49,12 @@ def _start(context: Context, row: Row) -> None:
         plan.get("outcome") or settings.campaign_outcome,
         row["id"],
     )
-    settle_reactions(context)
+    apply_reactions(context)
     _choose_recipients(context, row)
 
 
 def _choose_recipients(context: Context, row: Row) -> None:
-    """Note who is written to, in an order of chance, and who is not (duplicates, excluded, suppressed, no address)."""
+    """Store the recipients in random order, and those dropped (duplicates, excluded, suppressed, no address)."""
     store, request = context.store, codec.decode(row["request"])
     targets = _list_ids(context, row["team"], request["sendListNames"])
     excluded = _list_ids(context, row["team"], request["repelListNames"])
@@ -83,7 +83,7 @@ def _choose_recipients(context: Context, row: Row) -> None:
     dropped = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank < 0", row["id"])
     members = sum(store.members.total(list_id) for list_id in targets)
     clickable = tracks_clicks(request["content"] or "")
-    set_audience(context, row["id"], prospect(sent, context.settings, row["name"], clickable=clickable))
+    store_expected(context, row["id"], expected_reactions(sent, context.settings, row["name"], clickable=clickable))
     store.run("UPDATE campaigns SET unsent = ?, dropped = ? WHERE id = ?", members - sent, dropped, row["id"])
 
 
@@ -92,8 +92,8 @@ def _list_ids(context: Context, team: str, names: list[str] | None) -> list[int]
     return [row["id"] for row in found if row is not None]
 
 
-def set_audience(context: Context, campaign_id: int, expected: Prospect) -> None:
-    """Note how many are written to and what will come of it."""
+def store_expected(context: Context, campaign_id: int, expected: ExpectedReactions) -> None:
+    """Store the number of recipients and their expected reactions."""
     context.store.run(
         "UPDATE campaigns SET sent = ?, hard = ?, soft = ?, opens = ?, clicks = ?, unsubscribes = ?, spam = ? "
         "WHERE id = ?",
@@ -109,22 +109,22 @@ def set_audience(context: Context, campaign_id: int, expected: Prospect) -> None
 
 
 def finish(context: Context, row: Row, ended: int) -> None:
-    """End the sending of a task the way that was planned for it; a failed one has reached nobody."""
+    """End the sending of a task with its planned outcome; a failed task has reached no recipient."""
     outcome = FAILED if row["plan_outcome"] == "failed" else DONE
     context.store.run("UPDATE campaigns SET state = ?, ended_at = ? WHERE id = ?", outcome, ended, row["id"])
     if outcome == FAILED:
         context.store.run("DELETE FROM recipients WHERE campaign_id = ?", row["id"])
     else:
-        announce(context, row["id"], ended, "Completed")
+        queue_task_status(context, row["id"], ended, "Completed")
 
 
-def announce(context: Context, campaign_id: int, at: int, status: str) -> None:
-    """Have a TaskStatus event pushed."""
+def queue_task_status(context: Context, campaign_id: int, at: int, status: str) -> None:
+    """Queue a TaskStatus event."""
     context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
 
 
 def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
-    """The counters of a finished task at a moment, under the document's names."""
+    """Return the counters of a finished task at a time, under the document's names."""
     if row["fixed_stats"]:
         fixed: dict[str, int] = codec.decode(row["fixed_stats"])
         return fixed
@@ -141,40 +141,35 @@ def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
     }
 
 
-#: Reactions that happen over days: the event, the column with its final count, and where its ranks begin.
+#: Reactions over days: the event and the column with its final count.
 REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsubscribes"), ("SpamReport", "spam"))
 
 
 def first_rank(row: Row, column: str) -> int:
-    """The rank of the first recipient who reacts in this way."""
+    """Return the rank of the first recipient with this reaction."""
     bounced: int = row["hard"] + row["soft"]
     return bounced + (row["opens"] - row["spam"] if column == "spam" else 0)
 
 
 def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSettings) -> tuple[int, int]:
-    """The places (from, to) of those who react in this way after ``start`` and until ``end``."""
+    """Return the positions (from, to) of the recipients with this reaction after ``start`` and until ``end``."""
     return (
         count_at(row[column], start - row["ended_at"], settings),
         count_at(row[column], end - row["ended_at"], settings),
     )
 
 
-def settle_reactions(context: Context) -> None:
-    """Carry what recipients did into what the service knows of them: suppressions and properties of contacts.
-
-    It is looked at once a virtual minute at most.
-    """
+def apply_reactions(context: Context) -> None:
+    """Update suppressions and contact properties from reactions, at most once a virtual minute."""
     store, settings, now = context.store, context.settings, context.now
-    last = int(store.recall("reactions") or 0)
+    last = int(store.get_meta("reactions") or 0)
     if last <= now < last + 60_000:
         return
-    store.remember("reactions", str(now))
+    store.set_meta("reactions", str(now))
     if now < last:
         return
     suppress = "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ?"
-    for row in store.rows(
-        "SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", DONE, last - horizon_ms(settings)
-    ):
+    for row in store.rows("SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", DONE, last - end_ms(settings)):
         within: tuple[Any, ...] = (row["id"],)
         ranks = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
         if last < row["ended_at"] <= now:

@@ -15,10 +15,10 @@ from airflow_provider_mail.emulator.campaign_life import (
     FAILED,
     SCHEDULED,
     SENDING,
-    announce,
+    apply_due_changes,
     counts,
     mail_status,
-    settle,
+    queue_task_status,
 )
 from airflow_provider_mail.emulator.clock import parse_date, parse_iso, to_ms
 from airflow_provider_mail.emulator.fields import (
@@ -45,7 +45,7 @@ _DAY = 86_400_000
 
 
 def find(context: Context, name: str) -> Row | None:
-    """The newest task of exactly this name that was not removed."""
+    """Return the newest task of exactly this name that was not removed."""
     return context.store.row(
         "SELECT * FROM campaigns WHERE name = ? AND team = ? AND deleted_at IS NULL ORDER BY id DESC",
         name,
@@ -114,8 +114,8 @@ def _create(context: Context, body: Body, kept_because: str | None, attachment_b
     )
     guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{settings.seed}/{settings.team_name}/{campaign_id}"))
     context.store.run("UPDATE campaigns SET guid = ? WHERE id = ?", guid, campaign_id)
-    announce(context, campaign_id, context.now, "Created")
-    settle(context)
+    queue_task_status(context, campaign_id, context.now, "Created")
+    apply_due_changes(context)
     return campaign_id, guid
 
 
@@ -174,11 +174,11 @@ def get(context: Context, body: Body) -> dict[str, Any]:
     for row in rows:
         if row["state"] == SENDING:
             context.store.run("UPDATE campaigns SET looks = looks + 1 WHERE id = ?", row["id"])
-    return {"mailList": [shown(context, row) for row in rows], "totalRecords": total}
+    return {"mailList": [to_json(context, row) for row in rows], "totalRecords": total}
 
 
-def shown(context: Context, row: Row) -> dict[str, Any]:
-    """A task as the document's section "Campaign send task" has it."""
+def to_json(context: Context, row: Row) -> dict[str, Any]:
+    """Return a task in the form of the document's section "Campaign send task"."""
     request = codec.decode(row["request"])
     seconds = context.settings.draft_at_first_seconds
     is_new = seconds > 0 and context.now < row["created"] + int(seconds * 1000)
@@ -220,7 +220,7 @@ def delete(context: Context, body: Body) -> None:
 
 
 def period(context: Context, body: Body) -> tuple[int, int]:
-    """Milliseconds of the first and behind the last moment of startDate to endDate, both days included."""
+    """Return the start of startDate and the end of endDate in milliseconds."""
     first, last = parse_date(body["startDate"]), parse_date(body["endDate"])
     assert first is not None
     assert last is not None

@@ -1,4 +1,4 @@
-"""The emulator in another process: a client of its control interface, and a way to run it as a subprocess."""
+"""The emulator in another process: a client of its control interface, and a runner for the subprocess."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import airflow_provider_mail
-from airflow_provider_mail.emulator.control_api import Controls
+from airflow_provider_mail.emulator.control_api import ControlApi
 from airflow_provider_mail.emulator.rpc import Group
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 
 class RemoteChannel:
-    """Sends control functions to an emulator in another process.
+    """Calls control functions of an emulator in another process.
 
-    ``ValueError`` carries what the emulator says about wrong arguments; ``OSError`` when it cannot be reached.
+    Invalid arguments raise ``ValueError`` with the emulator's message, an unreachable emulator ``OSError``.
+
+    :param base_url: base URL of the emulator.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -48,20 +50,23 @@ class RemoteChannel:
             method="POST",
         )
         try:
-            with self._opener.open(request, timeout=60) as answer:
-                return json.load(answer)
+            with self._opener.open(request, timeout=60) as response:
+                return json.load(response)
         except HTTPError as error:
             with error:
                 raise ValueError(error.read().decode()) from None
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: moments, and collections that are no lists."""
+    """Convert what JSON cannot represent: times, and collections other than lists."""
     return value.isoformat() if hasattr(value, "isoformat") else list(value)
 
 
-class EmulatorClient(Controls):
-    """The same methods as ``Emulator``, for one that runs elsewhere."""
+class EmulatorClient(ControlApi):
+    """The methods of ``Emulator``, for an emulator in another process.
+
+    :param base_url: base URL of the emulator.
+    """
 
     def __init__(self, base_url: str) -> None:
         super().__init__(RemoteChannel(base_url))
@@ -69,15 +74,18 @@ class EmulatorClient(Controls):
 
     @property
     def api_key(self) -> str:
-        """The API key that the emulator accepts."""
+        """The accepted API key."""
         return str(self.read_settings()["api_key"])
 
 
 class EmulatorProcess(EmulatorClient):
     """Run ``python -m airflow_provider_mail.emulator`` and control it; a context manager.
 
-    It listens on a free port of the loopback interface, and on the same one again after ``start`` following ``kill``.
-    State is kept between the two only with ``file``.
+    Starting it again after ``kill`` uses the same port; only a ``file`` keeps the state.
+
+    :param settings: settings. Default: the defaults of each.
+    :param file: SQLite file that keeps the state. Default: memory.
+    :param port: port to listen on, on the loopback interface. Default: a free one.
     """
 
     def __init__(self, settings: EmulatorSettings | None = None, *, file: Path | None = None, port: int = 0) -> None:
@@ -88,7 +96,10 @@ class EmulatorProcess(EmulatorClient):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers; ``RuntimeError`` with its output when it does not."""
+        """Start the process and wait until it is ready.
+
+        :raises RuntimeError: with its output, when it does not start.
+        """
         with tempfile.TemporaryDirectory() as folder:
             ready, output = Path(folder, "ready.json"), Path(folder, "output")
             command = [
@@ -103,7 +114,7 @@ class EmulatorProcess(EmulatorClient):
             with output.open("wb") as sink:
                 self._process = subprocess.Popen(
                     command,
-                    stdin=subprocess.PIPE,  # never written to: it ends with this process
+                    stdin=subprocess.PIPE,  # closed when this process ends, which stops the emulator
                     stdout=sink,
                     stderr=sink,
                     env={**os.environ, "PYTHONPATH": path},
@@ -117,7 +128,7 @@ class EmulatorProcess(EmulatorClient):
             self.base_url = json.loads(ready.read_text())["base_url"]
         self._port = int(self.base_url.rpartition(":")[2])
         self.channel = RemoteChannel(self.base_url)
-        self._regroup()
+        self._create_groups()
 
     @property
     def pid(self) -> int:

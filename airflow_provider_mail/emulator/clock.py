@@ -1,4 +1,4 @@
-"""The emulator's virtual clock: it runs with real time until somebody moves it."""
+"""The emulator's virtual clock, which runs with real time until it is moved."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """Time as the emulated service sees it, in milliseconds since the Unix epoch.
+    """Virtual time in milliseconds since the Unix epoch: ``base + (real - origin) * rate``.
 
-    Virtual time is ``base + (real - origin) * rate``: rate 1 runs with real time, 0 stands still, 3600 lets an hour
-    pass in a second.
+    :param base_ms: virtual time at ``origin``. Default: real time.
+    :param origin: real time in seconds since the epoch. Default: now.
+    :param rate: multiple of real time; 0 stands still, 3600 is an hour per second.
     """
 
     def __init__(self, base_ms: float | None = None, origin: float | None = None, rate: float = 1.0) -> None:
@@ -42,13 +43,13 @@ class VirtualClock:
         self._base_ms += seconds * 1000
 
     def run(self, rate: float = 1.0) -> None:
-        """Let virtual time pass at the given multiple of real time; 0 stops it."""
+        """Run at a multiple of real time; 0 stops the clock."""
         if rate < 0:
             raise ValueError("the rate of the clock must not be negative")
         self._base_ms, self._origin, self.rate = self.now_ms(), time.time(), rate
 
     def state(self) -> tuple[float, float, float]:
-        """What a new clock needs to go on from here: the arguments of the constructor."""
+        """Return the constructor arguments of a clock that continues from here."""
         return self._base_ms, self._origin, self.rate
 
 
@@ -63,12 +64,12 @@ def from_ms(ms: int) -> datetime:
 
 
 def iso(ms: int) -> str:
-    """The document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``."""
+    """Return the document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
 
 
 def parse_iso(text: str) -> int | None:
-    """Milliseconds of a timestamp in the document's form; None when it is not one."""
+    """Return the milliseconds of a timestamp in the document's form; None for any other text."""
     if not _TIMESTAMP.fullmatch(text):
         return None
     try:
@@ -78,7 +79,7 @@ def parse_iso(text: str) -> int | None:
 
 
 def parse_date(text: str) -> datetime | None:
-    """Midnight UTC of a ``YYYY-MM-DD``; None when it is not a date of the calendar."""
+    """Return midnight UTC of a ``YYYY-MM-DD``; None for an invalid date."""
     if not _DATE.fullmatch(text):
         return None
     try:

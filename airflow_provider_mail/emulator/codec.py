@@ -1,4 +1,4 @@
-"""JSON, by msgspec: a million contacts come in as JSON."""
+"""JSON by msgspec, for imports of a million contacts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ encode = msgspec.json.encode
 
 
 def decode(data: bytes | str) -> Any:
-    """The decoded value; ``ValueError`` when the text is not JSON."""
+    """Decode JSON; ``ValueError`` for anything else."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:  # a ValueError of its own only since msgspec 0.20

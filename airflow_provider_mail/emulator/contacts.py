@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airflow_provider_mail.emulator import codec, lists
-from airflow_provider_mail.emulator.campaign_life import settle_reactions
+from airflow_provider_mail.emulator.campaign_life import apply_reactions
 from airflow_provider_mail.emulator.clock import iso
 from airflow_provider_mail.emulator.fields import (
     EMAIL,
     SANDBOX,
     Body,
     Field,
+    integer,
     is_array,
     is_text,
     list_of,
     one_of,
     paging,
     record,
-    whole,
 )
 from airflow_provider_mail.emulator.operations import Context, Operation
 from airflow_provider_mail.emulator.responses import ServiceError
@@ -27,14 +27,14 @@ from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 
 CREATE_AND_UPDATE, CREATE_ONLY, UPDATE_ONLY = 1, 2, 3
-LARGEST_PAGE = 1000
+MAX_PAGE_SIZE = 1000
 
-#: One contact on its way into the store: key, email, phone, name, properties (JSON).
+#: A contact to store: key, email, phone, name, properties (JSON).
 Incoming = tuple[str, str | None, str | None, str | None, str]
 
 
 def key_of(email: str | None, phone: str | None) -> str:
-    """What identifies a contact: its address in lower case, or its phone number when it has no address."""
+    """Return the key of a contact: its address in lower case, or its phone number without one."""
     return email.lower() if email else f"tel:{phone}"
 
 
@@ -46,8 +46,8 @@ def upsert(context: Context, body: Body) -> None:
     email, phone, name = body["email"] or None, body["phoneNumber"] or None, body["name"] or None
     if email is None and phone is None:
         raise ServiceError(400, "missing parameter: email or phoneNumber")
-    if email and (complaint := _complaint(email, context.settings)):
-        raise ServiceError(400, f"invalid parameter: email {complaint}")
+    if email and (problem := _email_problem(email, context.settings)):
+        raise ServiceError(400, f"invalid parameter: email {problem}")
     into = lists.find(context, body["listName"]) if body["listName"] else None
     if body["listName"] and into is None:
         context.not_found(f"list {body['listName']}")
@@ -74,7 +74,7 @@ _OWN_COLUMNS = {"email", "phoneNumber", "name"}
 
 
 def _columns(mapping: list[Any], settings: EmulatorSettings) -> dict[str, int]:
-    """Column numbers by property name."""
+    """Return column numbers by property name."""
     columns: dict[str, int] = {}
     for item in mapping:
         name, number = item["propertyName"], item["columnNum"]
@@ -88,14 +88,14 @@ def _columns(mapping: list[Any], settings: EmulatorSettings) -> dict[str, int]:
     return columns
 
 
-def _complaint(email: str, settings: EmulatorSettings) -> str | None:
+def _email_problem(email: str, settings: EmulatorSettings) -> str | None:
     if settings.check_contact_emails and not EMAIL.fullmatch(email):
         return "is not a valid email address"
     return "is refused" if email in settings.refused_addresses else None
 
 
 def _incoming(rows: list[Any], columns: dict[str, int], settings: EmulatorSettings) -> Iterator[Incoming]:
-    """The rows as contacts; a row that cannot be one is refused or skipped, as the settings say."""
+    """Convert rows to contacts; an invalid row is rejected or skipped according to the settings."""
     width = max(columns.values()) + 1
     email_at, phone_at, name_at = (columns.get(name) for name in ("email", "phoneNumber", "name"))
     others = [(name, at) for name, at in columns.items() if name not in _OWN_COLUMNS]
@@ -114,7 +114,7 @@ def _incoming(rows: list[Any], columns: dict[str, int], settings: EmulatorSettin
             if email is None and phone is None:
                 problem = "has neither email nor phoneNumber"
             elif email is not None and (not good_email(email) or email in refused):
-                problem = f"has an email that {_complaint(email, settings)}"
+                problem = f"has an email that {_email_problem(email, settings)}"
         if problem is None:
             if others:
                 properties = codec.encode({name: row[at] for name, at in others if row[at] is not None}).decode()
@@ -125,7 +125,7 @@ def _incoming(rows: list[Any], columns: dict[str, int], settings: EmulatorSettin
 
 
 def _as_text(row: list[Any], settings: EmulatorSettings) -> tuple[list[Any], str | None]:
-    """Numbers and booleans of a row as texts, or a complaint about what may not be in a row."""
+    """Convert numbers and booleans of a row to strings, or return the problem."""
     if settings.import_text_only or any(isinstance(value, list | dict) for value in row):
         return row, "holds a value that is not a string"
     return [value if value is None or isinstance(value, str) else codec.encode(value).decode() for value in row], None
@@ -134,7 +134,7 @@ def _as_text(row: list[Any], settings: EmulatorSettings) -> tuple[list[Any], str
 def save(
     context: Context, contacts: Sequence[Incoming], mode: int, list_id: int | None, *, with_properties: bool = False
 ) -> None:
-    """Write contacts by update mode and add them to a list; of several with one key the last (mode 2: first) wins."""
+    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins."""
     store, now = context.store, context.now
     newest = store.value("SELECT max(id) FROM contacts") or 0
     source = "VALUES (?, ?, ?, ?, ?"
@@ -160,15 +160,15 @@ def save(
         raise ServiceError(403, "contact quota exceeded")
     if list_id is None:
         return
-    # New contacts have the highest ids, so no key need be looked up for them: the common case of a first import.
+    # New contacts have the highest ids, so a first import needs no lookup by key.
     added = store.members.add_newer(list_id, newest)
     if added < len(contacts) and (mode != CREATE_ONLY or context.settings.import_lists_existing):
         store.members.add_keys(list_id, [contact[0] for contact in contacts])
     store.run("UPDATE lists SET modified = ? WHERE id = ?", now, list_id)
 
 
-def shown(row: Row) -> dict[str, Any]:
-    """A contact as the document's section "Contact" has it; the name defaults to the email."""
+def to_json(row: Row) -> dict[str, Any]:
+    """Return a contact in the form of the document's section "Contact"; the name defaults to the email."""
     return {
         "id": str(row["id"]),
         "name": row["name"] or row["email"] or row["phone"],
@@ -182,10 +182,10 @@ def shown(row: Row) -> dict[str, Any]:
 
 
 def get(context: Context, body: Body) -> dict[str, Any]:
-    settle_reactions(context)
+    apply_reactions(context)
     row = find(context, body["email"])
     if row is not None:
-        return {"contact": shown(row)}
+        return {"contact": to_json(row)}
     if context.settings.contact_not_found == "error":
         context.not_found(f"contact {body['email']}")
     return {} if context.settings.contact_not_found == "absent" else {"contact": None}
@@ -195,8 +195,8 @@ def list_get(context: Context, body: Body) -> dict[str, Any]:
     team = body["teamName"] or context.settings.team_name
     if team != context.settings.team_name and not context.settings.cross_team_permission:
         raise ServiceError(context.settings.forbidden_team_code, f"no permission for teamName {team}")
-    settle_reactions(context)
-    limit, offset = context.page(body, LARGEST_PAGE)
+    apply_reactions(context)
+    limit, offset = context.page(body, MAX_PAGE_SIZE)
     found = lists.find(context, body["listName"], team)
     if found is None:
         context.not_found(f"list {body['listName']}")
@@ -204,7 +204,7 @@ def list_get(context: Context, body: Body) -> dict[str, Any]:
     rows, total = context.store.members.page(found["id"], limit, offset)
     return {
         "requestId": _request_id(context),
-        "contactList": [shown(row) for row in rows],
+        "contactList": [to_json(row) for row in rows],
         "totalRecords": total,
     }
 
@@ -218,7 +218,7 @@ def delete(context: Context, body: Body) -> None:
     if row is None:
         context.not_found(f"contact {body['email']}")
         return
-    context.store.members.forget_contact(row["id"])
+    context.store.members.remove_contact(row["id"])
     context.store.run("DELETE FROM contacts WHERE id = ?", row["id"])
 
 
@@ -244,7 +244,7 @@ OPERATIONS = (
             Field(
                 "contactDataMapping",
                 list_of(
-                    record(Field("columnNum", whole(0), required=True), Field("propertyName", is_text, required=True))
+                    record(Field("columnNum", integer(0), required=True), Field("propertyName", is_text, required=True))
                 ),
                 required=True,
             ),

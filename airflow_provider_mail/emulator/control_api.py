@@ -1,4 +1,4 @@
-"""What tests can do to the emulator: move the clock, arrange faults, read the journal, look at and arrange state."""
+"""The control interface: clock, faults, journal, state and settings."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from airflow_provider_mail.emulator import oauth
 from airflow_provider_mail.emulator.faults import operation_path
 from airflow_provider_mail.emulator.inspection import Inspection
 from airflow_provider_mail.emulator.rpc import Channel, Group, control
-from airflow_provider_mail.emulator.seeding import Arrangement
+from airflow_provider_mail.emulator.seeding import Seeding
 
 
 class ClockControl(Group):
-    """The virtual clock. Tasks, tokens, statistics and events follow at once."""
+    """The virtual clock. Tasks, tokens, statistics and events follow immediately."""
 
     name = "clock"
 
     @control
     def read(self) -> dict[str, Any]:
-        """Virtual time now (``now``, ISO 8601) and how fast it runs (``rate``)."""
+        """Return the virtual time (``now``, ISO 8601) and the ``rate``."""
         return {"now": self.service.clock.now().isoformat(), "rate": self.service.clock.rate}
 
     def now(self) -> datetime:
-        """Virtual time as an aware datetime."""
+        """Return the virtual time as an aware datetime."""
         return datetime.fromisoformat(self.read()["now"])
 
     @control
     def set(self, moment: datetime | str) -> None:
-        """Jump to a moment with a time zone (a datetime, or ISO 8601 text)."""
+        """Set the clock to an aware datetime or an ISO 8601 text with a time zone."""
         self.service.clock.set(_moment(moment))
         self.service.clock_moved()
 
@@ -43,13 +43,13 @@ class ClockControl(Group):
 
     @control
     def run(self, rate: float = 1.0) -> None:
-        """Let it run at a multiple of real time; 3600 is an hour a second."""
+        """Run the clock at a multiple of real time; 3600 is an hour per second."""
         self.service.clock.run(rate)
         self.service.clock_moved()
 
     @control
     def freeze(self, moment: datetime | str | None = None) -> None:
-        """Let it stand still, now or at a moment, until it is moved."""
+        """Stop the clock, now or at a time, until it is moved."""
         self.service.clock.run(0)
         if moment is not None:
             self.service.clock.set(_moment(moment))
@@ -61,7 +61,7 @@ def _moment(moment: datetime | str) -> datetime:
 
 
 class FaultControl(Group):
-    """The faults waiting to strike. Their kinds are in ``faults.FAULT_KINDS``."""
+    """Faults. Their kinds are in ``faults.FAULT_KINDS``."""
 
     name = "faults"
 
@@ -76,96 +76,106 @@ class FaultControl(Group):
         where: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> int:
-        """Have a fault strike the next ``count`` requests (None: all) of an operation, after letting ``skip`` pass.
+        """Apply a fault to the next ``count`` requests (None: all) of an operation, after skipping ``skip``.
 
-        ``operation`` is a path, with or without ``/v5/``, or ``*``. ``where`` names top-level fields of the body and
-        the values they must have. Of several faults that match, the one added first strikes. Returns its id.
+        Of several matching faults the one added first applies.
+
+        :param kind: a name in ``FAULT_KINDS``.
+        :param operation: a path, with or without ``/v5/``, or ``*``.
+        :param count: number of requests.
+        :param skip: number of matching requests to skip first.
+        :param where: top-level fields of the body and the values they must have.
+        :param params: parameters of the kind.
+        :return: id of the fault.
         """
         return self.service.faults.add(kind, operation, count=count, skip=skip, where=where, params=params)
 
     @control
     def remove(self, fault_id: int) -> None:
-        """Take one fault back."""
+        """Remove a fault."""
         self.service.faults.remove(fault_id)
 
     @control
     def clear(self) -> None:
-        """Take all faults back."""
+        """Remove all faults."""
         self.service.faults.clear()
 
     @control
     def list(self) -> list[dict[str, Any]]:
-        """All faults added, those used up included; ``struck`` counts how often."""
+        """Return all faults, also those used up; ``struck`` counts how often each has applied."""
         return self.service.faults.list()
 
 
 class JournalControl(Group):
-    """The requests that came in."""
+    """The received requests."""
 
     name = "journal"
 
     @control
     def entries(self, operation: str | None = None, *, since: int = 0) -> list[dict[str, Any]]:
-        """Requests, oldest first (the fields of ``journal.Entry``), optionally of one operation or after a sequence."""
+        """Return requests (fields of ``journal.Entry``), oldest first, of an operation or after a sequence number."""
         return self.service.journal.entries(operation and operation_path(operation), since)
 
     @control
     def counts(self) -> dict[str, int]:
-        """Number of requests per operation path."""
+        """Return the number of requests per operation path."""
         return dict(self.service.journal.counts)
 
     def count(self, operation: str | None = None) -> int:
-        """Number of requests, of one operation or of all."""
+        """Return the number of requests, of an operation or of all."""
         counts = self.counts()
         return sum(counts.values()) if operation is None else counts.get(operation_path(operation), 0)
 
     @control
     def processed(self, operation: str | None = None) -> list[dict[str, Any]]:
-        """Only the requests that the service carried out, whether or not the client learnt of it."""
+        """Return the requests that took effect, whether or not the client received the response."""
         entries = self.service.journal.entries(operation and operation_path(operation))
         return [entry for entry in entries if entry["processed"]]
 
     @control
     def most_in_flight(self) -> int:
-        """The most requests ever under way at once."""
+        """Return the maximum number of requests in flight so far."""
         return self.service.journal.most_in_flight
 
     @control
     def clear(self) -> None:
-        """Forget all entries, counts and the high-water mark."""
+        """Remove all entries, counts and the maximum."""
         self.service.journal.clear()
 
 
-class Controls(Arrangement, Inspection):
-    """Everything together: the shape that ``Emulator`` and ``EmulatorClient`` share."""
+class ControlApi(Seeding, Inspection):
+    """The control interface that ``Emulator`` and ``EmulatorClient`` share.
+
+    :param channel: how calls reach the emulator.
+    """
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
-        self._regroup()
+        self._create_groups()
 
-    def _regroup(self) -> None:
+    def _create_groups(self) -> None:
         self.clock = ClockControl(self.channel)
         self.faults = FaultControl(self.channel)
         self.journal = JournalControl(self.channel)
 
     def groups(self) -> dict[str, Group]:
-        """All groups by their place in the path."""
+        """Return all groups by their place in the path."""
         return {group.name: group for group in (self, self.clock, self.faults, self.journal)}
 
     @control
     def read_settings(self) -> dict[str, Any]:
-        """All settings by name."""
+        """Return all settings by name."""
         settings = self.service.settings
         return {name: getattr(settings, name) for name in settings.__slots__}
 
     @control
     def change_settings(self, **values: Any) -> None:
-        """Change settings while it runs; ``ValueError`` names an unknown or wrong one and nothing is changed."""
+        """Change settings; ``ValueError`` names an unknown or invalid one, and none is changed."""
         self.service.settings.update(values)
 
     @control
     def reset(self) -> None:
-        """Forget all state, faults and the journal, and let the clock run with real time; settings stay."""
+        """Delete all state, faults and journal entries, and run the clock with real time; settings are kept."""
         service = self.service
         service.store.clear()
         service.faults.clear()
@@ -174,35 +184,39 @@ class Controls(Arrangement, Inspection):
 
     @control
     def issue_token(self) -> str:
-        """An OAuth access token, without the flow."""
+        """Issue an OAuth access token without the flow."""
         return oauth.issue_token(self.service.context())
 
     @control
     def pause_listening(self, seconds: float) -> None:
-        """Refuse new connections (as if nothing listened) for so many real seconds; open ones go on."""
+        """Refuse new connections for these real seconds; open ones continue."""
         self._local.notify(lambda: self.server.pause(seconds))
 
     @control
     def crashes(self) -> list[str]:
-        """Tracebacks of errors of the emulator itself: there should be none."""
+        """Return tracebacks of errors of the emulator itself."""
         return self.service.crashes
 
     @control
     def pushes(self) -> list[dict[str, Any]]:
-        """Attempts to push events to callback URLs (the fields of ``pushing.Push``), oldest first."""
-        return self.server.pusher.attempts()
+        """Return attempts to push events (the fields of ``webhook_delivery.Push``), oldest first."""
+        return self.server.webhook_sender.attempts()
 
     @control
     def push_status(self) -> dict[str, int]:
-        """``looks`` for due events completed so far, and pushes still ``unfinished``."""
-        return self.server.pusher.status()
+        """Return the number of completed checks for due events (``looks``) and of ``unfinished`` pushes."""
+        return self.server.webhook_sender.status()
 
     def flush_events(self, timeout: float = 30.0) -> None:
-        """Wait (real seconds) until every event due by now was pushed or given up; ``TimeoutError`` when that lasts."""
+        """Wait until every due event was pushed or given up.
+
+        :param timeout: real seconds to wait.
+        :raises TimeoutError: when events are still unfinished then.
+        """
         deadline = time.monotonic() + timeout
-        # A look that was under way may have begun too early, so the second from now counts.
+        # The current check may have begun too early, so wait for the second from now.
         enough = self.push_status()["looks"] + 2
         while (status := self.push_status())["looks"] < enough or status["unfinished"]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"events are still being pushed after {timeout:g} s")
+                raise TimeoutError(f"events are still unfinished after {timeout:g} s")
             time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Transactional messages on their way: what is noted of each, and what its recipients will do."""
+"""Store transactional messages and the reactions of their recipients."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from airflow_provider_mail.emulator.fields import Body
 from airflow_provider_mail.emulator.markup import tracks_clicks
 from airflow_provider_mail.emulator.operations import Context
-from airflow_provider_mail.emulator.recipient_behaviour import REOPENED_AFTER, chances, moment_of
+from airflow_provider_mail.emulator.recipient_behaviour import REOPENED_AFTER, random_values, time_of_share
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 
 @dataclass(frozen=True)
 class Recipient:
-    """One address that a message goes to."""
+    """An address that receives a message."""
 
     #: "to", "cc" or "bcc".
     role: str
@@ -23,7 +23,7 @@ class Recipient:
 
 @dataclass(frozen=True)
 class Message:
-    """What one set of recipients gets, tags filled in."""
+    """The message of one set of recipients, with tags filled in."""
 
     subject: str
     content: str
@@ -33,8 +33,8 @@ class Message:
 
 
 @dataclass
-class Fate:
-    """What becomes of mail to one recipient; times are milliseconds, None for what never happens."""
+class Outcome:
+    """The outcome for one recipient; times in milliseconds, None for what never happens."""
 
     dropped: str | None = None
     bounce: str | None = None
@@ -42,12 +42,12 @@ class Fate:
     clicked: int | None = None
     unsubscribed: int | None = None
     spam: int | None = None
-    #: (EventCode, time) of everything that is seen of it.
+    #: (EventCode, time) of every visible event.
     events: list[tuple[str, int]] = field(default_factory=list)
 
 
 def send(context: Context, body: Body, messages: list[Message], send_at: int, attachment_bytes: int | None) -> None:
-    """Note the messages of one request and the fate of each recipient."""
+    """Store the messages of one request and the outcome for each recipient."""
     store = context.store
     batch = (store.value("SELECT max(batch) FROM messages") or 0) + 1
     recipients = sum(len(message.recipients) for message in messages)
@@ -76,56 +76,58 @@ def send(context: Context, body: Body, messages: list[Message], send_at: int, at
         for recipient in message.recipients:
             place += 1
             suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", recipient.email.lower())
-            luck = chances(context.settings, "delivery", message_id, place, recipient.email)
-            fate = _fate(luck, suppressed, send_at, tracks, context.settings)
+            random = random_values(context.settings, "delivery", message_id, place, recipient.email)
+            outcome = _outcome(random, suppressed, send_at, tracks, context.settings)
             msg_id = _msg_id(context.settings, body["uniqueMsgID"], message_id, place, recipients)
-            _note(context, message_id, recipient, msg_id, send_at, fate)
+            _insert_delivery(context, message_id, recipient, msg_id, send_at, outcome)
 
 
 def _is_one(value: object) -> bool:
-    """Tracking is on for the integer 1 and for nothing else."""
+    """Whether tracking is on: only for the integer 1."""
     return type(value) is int and value == 1
 
 
 def _msg_id(settings: EmulatorSettings, given: str | None, message_id: int, place: int, recipients: int) -> str:
-    """The UniqueMsgID of one recipient's events."""
+    """Return the UniqueMsgID of a recipient's events."""
     if given and (recipients == 1 or settings.event_msg_id == "given"):
         return given
     return f"{given or f'message-{message_id}'}-{place:04d}"
 
 
-def _fate(
-    luck: list[float], suppressed: str | None, send_at: int, tracks: tuple[bool, bool], settings: EmulatorSettings
-) -> Fate:
+def _outcome(
+    random: list[float], suppressed: str | None, send_at: int, tracks: tuple[bool, bool], settings: EmulatorSettings
+) -> Outcome:
     if suppressed is not None:
-        return Fate(dropped=suppressed, events=[("Dropped", send_at)])
-    if luck[0] < settings.hard_bounce_rate + settings.soft_bounce_rate:
-        kind = "hard" if luck[0] < settings.hard_bounce_rate else "soft"
-        return Fate(bounce=kind, events=[("Bounced", send_at)])
-    fate = Fate(events=[("Delivered", send_at)])
-    if luck[1] >= settings.open_rate:
-        return fate
-    # Who clicks, unsubscribes or complains has opened before; what is not tracked happens unseen.
-    reads_at = send_at + moment_of(luck[2], settings)
+        return Outcome(dropped=suppressed, events=[("Dropped", send_at)])
+    if random[0] < settings.hard_bounce_rate + settings.soft_bounce_rate:
+        kind = "hard" if random[0] < settings.hard_bounce_rate else "soft"
+        return Outcome(bounce=kind, events=[("Bounced", send_at)])
+    outcome = Outcome(events=[("Delivered", send_at)])
+    if random[1] >= settings.open_rate:
+        return outcome
+    # Clicks, unsubscriptions and complaints follow an open; untracked reactions have no event.
+    reads_at = send_at + time_of_share(random[2], settings)
     tracks_opens, tracks_links = tracks
     if tracks_opens:
-        fate.opened = reads_at
-        fate.events.append(("Opened", reads_at))
-        if settings.repeated_open_every and luck[3] * settings.repeated_open_every < 1:
-            fate.events.append(("Opened", reads_at + REOPENED_AFTER))
-    if tracks_links and luck[4] * settings.open_rate < settings.click_rate:
-        fate.clicked = reads_at + 30_000
-        fate.events.append(("Clicked", fate.clicked))
-    if luck[5] * settings.open_rate < settings.unsubscribe_rate:
-        fate.unsubscribed = reads_at + 60_000
-        fate.events.append(("Unsubscribed", fate.unsubscribed))
-    if luck[6] * settings.open_rate < settings.spam_rate:
-        fate.spam = reads_at + 90_000
-        fate.events.append(("SpamReport", fate.spam))
-    return fate
+        outcome.opened = reads_at
+        outcome.events.append(("Opened", reads_at))
+        if settings.repeated_open_every and random[3] * settings.repeated_open_every < 1:
+            outcome.events.append(("Opened", reads_at + REOPENED_AFTER))
+    if tracks_links and random[4] * settings.open_rate < settings.click_rate:
+        outcome.clicked = reads_at + 30_000
+        outcome.events.append(("Clicked", outcome.clicked))
+    if random[5] * settings.open_rate < settings.unsubscribe_rate:
+        outcome.unsubscribed = reads_at + 60_000
+        outcome.events.append(("Unsubscribed", outcome.unsubscribed))
+    if random[6] * settings.open_rate < settings.spam_rate:
+        outcome.spam = reads_at + 90_000
+        outcome.events.append(("SpamReport", outcome.spam))
+    return outcome
 
 
-def _note(context: Context, message_id: int, recipient: Recipient, msg_id: str, send_at: int, fate: Fate) -> None:
+def _insert_delivery(
+    context: Context, message_id: int, recipient: Recipient, msg_id: str, send_at: int, outcome: Outcome
+) -> None:
     delivery_id = context.store.insert(
         "deliveries",
         message_id=message_id,
@@ -134,14 +136,14 @@ def _note(context: Context, message_id: int, recipient: Recipient, msg_id: str, 
         name=recipient.name,
         msg_id=msg_id,
         send_at=send_at,
-        dropped=fate.dropped,
-        bounce=fate.bounce,
-        opened_at=fate.opened,
-        clicked_at=fate.clicked,
-        unsubscribed_at=fate.unsubscribed,
-        spam_at=fate.spam,
+        dropped=outcome.dropped,
+        bounce=outcome.bounce,
+        opened_at=outcome.opened,
+        clicked_at=outcome.clicked,
+        unsubscribed_at=outcome.unsubscribed,
+        spam_at=outcome.spam,
     )
     context.store.run_many(
         "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)",
-        [(code, at, delivery_id) for code, at in fate.events],
+        [(code, at, delivery_id) for code, at in outcome.events],
     )

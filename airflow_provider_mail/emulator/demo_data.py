@@ -1,16 +1,19 @@
-"""Something to look at: a small company's senders, lists, templates and past campaigns."""
+"""Demo data: senders, lists, templates and past campaigns of a small company."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_mail.emulator.control_api import Controls
+from airflow_provider_mail.emulator.control_api import ControlApi
 
 SENDER = "news@example.com"
 
 
-def add_demo_data(emulator: Controls) -> None:
-    """Put the demo data in place; what is there already from an earlier run stays as it is."""
+def add_demo_data(emulator: ControlApi) -> None:
+    """Add the demo data; objects of an earlier run are kept.
+
+    :param emulator: where to add it.
+    """
     if SENDER not in {sender["entry"] for sender in emulator.senders()}:
         emulator.add_sender(SENDER)
     if "Newsletter" in {found["name"] for found in emulator.lists()}:

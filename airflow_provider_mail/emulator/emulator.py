@@ -1,4 +1,4 @@
-"""The emulator in this process: a server in a thread of its own."""
+"""The emulator in this process: a server in a thread."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_provider_mail.emulator import codec
-from airflow_provider_mail.emulator.control_api import Controls
+from airflow_provider_mail.emulator.control_api import ControlApi
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from airflow_provider_mail.emulator.pages import page
-from airflow_provider_mail.emulator.responses import Answer
+from airflow_provider_mail.emulator.responses import Response
 from airflow_provider_mail.emulator.rpc import LocalChannel, find_control
 from airflow_provider_mail.emulator.server import CONTROL, Server
 from airflow_provider_mail.emulator.service import OPERATIONS, Request, Service
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 
-class Emulator(Controls):
-    """The emulated service, on a free port of the loopback interface; a context manager.
+class Emulator(ControlApi):
+    """The emulated service; a context manager.
 
-    ``base_url`` and ``api_key`` are what a client needs; ``settings`` may be changed at any time; ``clock``,
-    ``faults`` and ``journal`` are the groups of the control interface, everything else is here.
+    Clients need ``base_url`` and ``api_key``. ``clock``, ``faults`` and ``journal`` are groups of the control
+    interface; its other functions are methods of this class.
+
+    :param settings: settings, which may be changed at any time. Default: the defaults of each.
+    :param file: SQLite file that keeps the state. Default: memory.
+    :param host: interface to listen on.
+    :param port: port to listen on. Default: a free one.
     """
 
     def __init__(
@@ -44,17 +49,20 @@ class Emulator(Controls):
 
     @property
     def api_key(self) -> str:
-        """The API key that it accepts."""
+        """The accepted API key."""
         return self.settings.api_key
 
     @property
     def base_url(self) -> str:
-        """Where it listens, without a slash at the end."""
+        """Base URL, without a trailing slash."""
         scheme = "https" if self.settings.tls_certificate else "http"
         return f"{scheme}://{self._host}:{self._server.port}"
 
     def start(self) -> None:
-        """Start to listen; returns when it answers. ``OSError`` when the port cannot be had."""
+        """Start the server; return when it accepts requests.
+
+        :raises OSError: when the port is not available.
+        """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="emulator", daemon=True)
         self._thread.start()
@@ -65,7 +73,7 @@ class Emulator(Controls):
             raise
 
     def stop(self) -> None:
-        """Close everything; requests under way get no answer."""
+        """Stop the server; requests in progress get no response."""
         if self._loop is None:
             return
         asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
@@ -93,19 +101,19 @@ class Emulator(Controls):
     ) -> None:
         self.stop()
 
-    def _control(self, request: Request) -> Answer:
-        """Answer a request of the control interface, and those for pages."""
+    def _control(self, request: Request) -> Response:
+        """Handle a request for the control interface or an HTML page."""
         if not request.path.startswith(CONTROL):
             return page(self, request.path)
         *group_names, name = request.path.removeprefix(CONTROL).strip("/").split("/")
         if not name:
             kinds = {name: {"meaning": kind.meaning, **kind.parameters} for name, kind in FAULT_KINDS.items()}
-            return Answer({"operations": sorted(OPERATIONS), "faults": kinds})
+            return Response({"operations": sorted(OPERATIONS), "faults": kinds})
         function = find_control(self.groups().get("/".join(group_names)), name)
         if function is None:
-            return Answer(status=404, text=f"there is no control function {request.path}", content_type="text/plain")
+            return Response(status=404, text=f"there is no control function {request.path}", content_type="text/plain")
         try:
             result = function(**codec.decode(request.content or b"{}"))
         except (ValueError, TypeError, LookupError) as error:
-            return Answer(status=400, text=str(error), content_type="text/plain")
-        return Answer(text=codec.encode(result))
+            return Response(status=400, text=str(error), content_type="text/plain")
+        return Response(text=codec.encode(result))

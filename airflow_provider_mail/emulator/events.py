@@ -1,4 +1,4 @@
-"""Events: what happened to mail, as the objects that the service pushes."""
+"""Webhook events, in the form in which the service pushes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from airflow_provider_mail.emulator.campaign_life import DONE, REACTIONS, first_rank, reacting
 from airflow_provider_mail.emulator.clock import iso
 from airflow_provider_mail.emulator.operations import Context
-from airflow_provider_mail.emulator.recipient_behaviour import REOPENED_AFTER, chances, horizon_ms, moment_at
+from airflow_provider_mail.emulator.recipient_behaviour import REOPENED_AFTER, end_ms, random_values, time_of_reaction
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 from airflow_provider_mail.emulator.webhooks import configuration, enabled_at
@@ -27,8 +27,11 @@ _READERS = (("iOS", "Mobile Safari"), ("Windows", "Chrome"), ("Android", "Chrome
 Event = dict[str, str]
 
 
-class Outgoing:
-    """Hands out the events that are due, with where each goes, as long as there are any."""
+class DueEvents:
+    """Iterates over due events and their callback URLs.
+
+    :param context: state, settings and time.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -37,18 +40,18 @@ class Outgoing:
         self._enabled_at = enabled_at(context)
 
     def chunks(self) -> Iterator[list[tuple[str, Event]]]:
-        """Lists of (URL, event). Each list is noted as handed out before the next is asked for."""
+        """Yield lists of (URL, event), and record each list as pushed before the next."""
         if not self._saved["transEnable"]:
             return
         yield from self._single_events()
         context = self._context
-        played_out = horizon_ms(context.settings) + REOPENED_AFTER
+        played_out = end_ms(context.settings) + REOPENED_AFTER
         for row in context.store.rows(
             "SELECT * FROM campaigns WHERE state = ? AND ended_at > ? AND ended_at <= ? "
             "AND events_to < min(?, ended_at + ?)",
             DONE,
             self._enabled_at - played_out,
-            # One may have ended since this look began; the next look sees to it.
+            # A campaign that ended since this check began is left to the next check.
             context.now,
             context.now,
             played_out,
@@ -57,7 +60,7 @@ class Outgoing:
             context.store.run("UPDATE campaigns SET events_to = ? WHERE id = ?", context.now, row["id"])
 
     def _addressed(self, events: Iterator[tuple[int, str, Event]]) -> list[tuple[str, Event]]:
-        """The (moment, sender, event) that may be pushed, with their URLs."""
+        """Filter (time, sender, event) by the configuration and add the URLs."""
         settings, toggles = self._context.settings, self._saved["transEvent"] or {}
         chosen = []
         for moment, sender, event in events:
@@ -118,7 +121,7 @@ class Outgoing:
     def _reactions(
         self, row: Row, code: str, column: str, since: int, later: int = 0, every: int = 1
     ) -> Iterator[list[tuple[str, Event]]]:
-        """One kind of reaction since the last look: each as it comes, or each so much later, of every n-th."""
+        """Yield the events of a reaction since the last check, delayed by ``later``, of each ``every``-th recipient."""
         settings, ended = self._context.settings, row["ended_at"]
         first, final = first_rank(row, column), row[column]
         begin, end = reacting(row, column, max(since, ended) - later, self._context.now - later, settings)
@@ -127,14 +130,14 @@ class Outgoing:
             code,
             first + begin,
             first + end,
-            lambda rank: ended + later + moment_at(rank - first, final, settings),
+            lambda rank: ended + later + time_of_reaction(rank - first, final, settings),
             every,
         )
 
     def _ranked(
         self, row: Row, code: str, begin: int, end: int, moment: Callable[[int], int], every: int = 1
     ) -> Iterator[list[tuple[str, Event]]]:
-        """One kind of event for the recipients with ranks from ``begin`` to ``end``, a thousand at a time."""
+        """Yield one kind of event for the ranks from ``begin`` to ``end``, 1,000 at a time."""
         settings = self._context.settings
         for start in range(begin, end, 1000):
             recipients = self._context.store.rows(
@@ -172,7 +175,7 @@ def _event(
     if code == "Delivered":
         event["ReceiveServer"] = f"mx.{email.rpartition('@')[2]}"
     if code in ("Opened", "Clicked"):
-        chance = chances(settings, "reader", email)
+        chance = random_values(settings, "reader", email)
         event["IP"] = f"192.0.2.{int(chance[0] * 254) + 1}"
         event["Platform"], event["BrowserType"] = _READERS[int(chance[1] * len(_READERS))]
     return event

@@ -1,4 +1,4 @@
-"""Faults: one table of what can go wrong, and the list of those waiting to strike."""
+"""Faults: the table of their kinds, and the list of those added."""
 
 from __future__ import annotations
 
@@ -8,158 +8,162 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from airflow_provider_mail.emulator.responses import Answer, html
+from airflow_provider_mail.emulator.responses import Response, html
 
 Params = Mapping[str, Any]
-Strike = Callable[["Plan", Params], None]
+Apply = Callable[["Plan", Params], None]
 
 
 @dataclass
 class Plan:
-    """What befalls one request. A fault fills it in; server and operations carry it out."""
+    """The effects of a fault on one request, set by the fault and applied by the server and the operations."""
 
     fault: str | None = None
-    #: Close without having read the body.
+    #: Close the connection before reading the body.
     unread: bool = False
     delay_before: float = 0.0
     delay_after: float = 0.0
-    #: Answered by this; the operation is never reached.
-    instead: Answer | None = None
-    #: The connection is closed without an answer, before or after processing.
+    #: Return this response without running the operation.
+    instead: Response | None = None
+    #: Close the connection without a response, before or after processing.
     lost: Literal["before", "after"] | None = None
-    #: Connections are closed with RST instead of FIN.
+    #: Close with RST instead of FIN.
     reset: bool = False
-    rewrite: Callable[[Answer], Answer] | None = None
-    #: Only this share of the body is sent before the connection is closed.
+    rewrite: Callable[[Response], Response] | None = None
+    #: Send this share of the body, then close the connection.
     cut: float | None = None
     bytes_per_second: float | None = None
     page_cap: int | None = None
     page_back: int = 0
     page_shift: int = 0
-    #: A campaign is created and kept, and the answer is code 500 with this message.
+    #: Create and keep the campaign, and return code 500 with this message.
     kept_because: str | None = None
 
 
 @dataclass(frozen=True)
 class FaultKind:
-    """One row of the table of faults."""
+    """A kind of fault."""
 
     name: str
     meaning: str
-    #: How it looks to the client: an answer too late or too slow; no answer; an answer that says no; an answer
-    #: that cannot be read; an answer that reads well but does not hold everything; a good answer, oddly dressed.
+    #: What the client sees: a late or slow response; no response; an error; an unreadable response; a readable but
+    #: incomplete response; a valid response in an unusual form.
     outcome: Literal["slow", "lost", "error", "unreadable", "incomplete", "odd"]
-    #: Whether the service has carried the request out.
+    #: Whether the service processes the request.
     processed: bool
-    strike: Strike
+    apply: Apply
     #: Parameters with their defaults.
     parameters: Params = field(default_factory=dict)
-    #: Paths of the operations it makes sense for; None is every one.
+    #: Paths of the operations it applies to; None is every one.
     operations: tuple[str, ...] | None = None
 
 
-def _sets(**values: Any) -> Strike:
-    """A strike that sets fields of the plan; ``"$name"`` is the value of that parameter."""
+def _sets(**values: Any) -> Apply:
+    """Set fields of the plan; ``"$name"`` is the value of that parameter."""
 
-    def strike(plan: Plan, params: Params) -> None:
+    def apply(plan: Plan, params: Params) -> None:
         for name, value in values.items():
             setattr(plan, name, params[value[1:]] if isinstance(value, str) else value)
 
-    return strike
+    return apply
 
 
-def _closes(lost: Literal["before", "after"], *, reset: bool = False) -> Strike:
-    """A strike that closes the connection without an answer."""
+def _close(lost: Literal["before", "after"], *, reset: bool = False) -> Apply:
+    """Close the connection without a response."""
 
-    def strike(plan: Plan, params: Params) -> None:
+    def apply(plan: Plan, params: Params) -> None:
         plan.lost, plan.reset = lost, reset
 
-    return strike
+    return apply
 
 
-def _answers(make: Callable[[Params], Answer]) -> Strike:
-    """A strike that answers without processing."""
+def _respond(make: Callable[[Params], Response]) -> Apply:
+    """Respond without processing."""
 
-    def strike(plan: Plan, params: Params) -> None:
+    def apply(plan: Plan, params: Params) -> None:
         plan.instead = make(params)
 
-    return strike
+    return apply
 
 
-def _rewrites(change: Callable[[Answer, Params], Answer]) -> Strike:
-    """A strike that processes and changes the answer."""
+def _rewrite(change: Callable[[Response, Params], Response]) -> Apply:
+    """Process the request and change the response."""
 
-    def strike(plan: Plan, params: Params) -> None:
-        plan.rewrite = lambda answer: change(answer, params)
+    def apply(plan: Plan, params: Params) -> None:
+        plan.rewrite = lambda response: change(response, params)
 
-    return strike
+    return apply
 
 
-def too_many_requests(retry_after: float | None, form: str = "seconds") -> Answer:
-    """HTTP 429, with ``Retry-After`` in seconds, as an HTTP date, or without (None)."""
-    answer = Answer({"code": 429, "message": "too many requests"}, 429)
+def too_many_requests(retry_after: float | None, form: str = "seconds") -> Response:
+    """Return HTTP 429.
+
+    :param retry_after: seconds of the ``Retry-After`` header; None leaves it out.
+    :param form: ``seconds`` or ``date`` (an HTTP date).
+    """
+    response = Response({"code": 429, "message": "too many requests"}, 429)
     if retry_after is not None:
         moment = time.gmtime(time.time() + retry_after)
         text = time.strftime("%a, %d %b %Y %H:%M:%S GMT", moment) if form == "date" else f"{retry_after:g}"
-        answer.headers.append(("Retry-After", text))
-    return answer
+        response.headers.append(("Retry-After", text))
+    return response
 
 
-def _http_error(params: Params) -> Answer:
-    return Answer(status=params["status"], text=f"{params['status']} upstream trouble", content_type="text/plain")
+def _http_error(params: Params) -> Response:
+    return Response(status=params["status"], text=f"{params['status']} upstream trouble", content_type="text/plain")
 
 
-def _page(params: Params) -> Answer:
+def _page(params: Params) -> Response:
     return html("Please stand by", "<p>The service is being maintained.</p>", params["status"])
 
 
-def _code(params: Params) -> Answer:
-    return Answer({"code": params["code"], "message": params["message"]}, params["http_status"])
+def _code(params: Params) -> Response:
+    return Response({"code": params["code"], "message": params["message"]}, params["http_status"])
 
 
-def _elsewhere(params: Params) -> Answer:
-    return Answer(status=params["status"], text="", headers=[("Location", params["location"])])
+def _redirect(params: Params) -> Response:
+    return Response(status=params["status"], text="", headers=[("Location", params["location"])])
 
 
-def _cut_json(answer: Answer, params: Params) -> Answer:
-    body = answer.body
-    return replace(answer, text=body[: max(1, int(len(body) * params["share"]))])
+def _cut_json(response: Response, params: Params) -> Response:
+    body = response.body
+    return replace(response, text=body[: max(1, int(len(body) * params["share"]))])
 
 
-def _records(answer: Answer) -> list[Any]:
-    return next((value for value in answer.payload.values() if isinstance(value, list)), [])
+def _records(response: Response) -> list[Any]:
+    return next((value for value in response.payload.values() if isinstance(value, list)), [])
 
 
-def _drop_records(answer: Answer, params: Params) -> Answer:
-    records = _records(answer)
+def _drop_records(response: Response, params: Params) -> Response:
+    records = _records(response)
     del records[max(0, len(records) - params["missing"]) :]
-    return answer
+    return response
 
 
-def _empty_page(answer: Answer, params: Params) -> Answer:
-    _records(answer).clear()
+def _empty_page(response: Response, params: Params) -> Response:
+    _records(response).clear()
     if params["total"] is not None:
-        answer.payload["totalRecords"] = params["total"]
-    return answer
+        response.payload["totalRecords"] = params["total"]
+    return response
 
 
-def _wrong_total(answer: Answer, params: Params) -> Answer:
-    if "totalRecords" in answer.payload:
-        answer.payload["totalRecords"] += params["by"]
-    return answer
+def _wrong_total(response: Response, params: Params) -> Response:
+    if "totalRecords" in response.payload:
+        response.payload["totalRecords"] += params["by"]
+    return response
 
 
-def _extra_fields(answer: Answer, params: Params) -> Answer:
+def _extra_fields(response: Response, params: Params) -> Response:
     surprise = {"surprise": {"depth": [1, {"two": None}]}, "futureFlag": True}
-    for record in [answer.payload, *_records(answer)]:
+    for record in [response.payload, *_records(response)]:
         if isinstance(record, dict):
             record.update(surprise)
-    return answer
+    return response
 
 
-def _code_as_text(answer: Answer, params: Params) -> Answer:
-    answer.payload["code"] = str(answer.payload.get("code"))
-    return answer
+def _code_as_text(response: Response, params: Params) -> Response:
+    response.payload["code"] = str(response.payload.get("code"))
+    return response
 
 
 _ERROR = {"code": 500, "message": "internal error", "http_status": 200}
@@ -175,83 +179,83 @@ _SENDS = ("/v5/campaign/mail/sends",)
 
 # fmt: off
 _TABLE = (
-    FaultKind("delay", "waits, then processes and answers", "slow", True,
+    FaultKind("delay", "waits, then processes and responds", "slow", True,
               _sets(delay_before="$seconds"), {"seconds": 1.0}),
-    FaultKind("delay_answer", "processes at once, answers late", "slow", True,
+    FaultKind("delay_answer", "processes at once, responds late", "slow", True,
               _sets(delay_after="$seconds"), {"seconds": 1.0}),
-    FaultKind("drip", "sends the answer in drips", "slow", True,
+    FaultKind("drip", "sends the response a few bytes at a time", "slow", True,
               _sets(bytes_per_second="$bytes_per_second"), {"bytes_per_second": 50.0}),
-    FaultKind("refuse", "resets the connection on sight of the head, the body unread", "lost", False,
+    FaultKind("refuse", "resets the connection after the headers, before reading the body", "lost", False,
               _sets(unread=True, reset=True)),
-    FaultKind("close_before", "reads all, closes the connection without processing", "lost", False,
-              _closes("before")),
-    FaultKind("reset_before", "reads all, resets the connection without processing", "lost", False,
-              _closes("before", reset=True)),
-    FaultKind("close_after", "processes, closes the connection without an answer", "lost", True,
-              _closes("after")),
-    FaultKind("reset_after", "processes, resets the connection without an answer", "lost", True,
-              _closes("after", reset=True)),
+    FaultKind("close_before", "reads the body, closes the connection without processing", "lost", False,
+              _close("before")),
+    FaultKind("reset_before", "reads the body, resets the connection without processing", "lost", False,
+              _close("before", reset=True)),
+    FaultKind("close_after", "processes, closes the connection without a response", "lost", True,
+              _close("after")),
+    FaultKind("reset_after", "processes, resets the connection without a response", "lost", True,
+              _close("after", reset=True)),
     FaultKind("cut_body", "processes, closes the connection in the middle of the body", "lost", True,
               _sets(cut="$share", reset="$reset"), {"share": 0.5, "reset": False}),
     FaultKind("too_many_requests", "HTTP 429; Retry-After as seconds or date; retry_after null leaves it out", "error",
-              False, _answers(lambda p: too_many_requests(p["retry_after"], p["form"])),
+              False, _respond(lambda p: too_many_requests(p["retry_after"], p["form"])),
               {"retry_after": 1, "form": "seconds"}),
     FaultKind("http_error_before", "an HTTP error without processing", "error", False,
-              _answers(_http_error), {"status": 503}),
-    FaultKind("http_error_after", "processes, answers with an HTTP error", "error", True,
-              _rewrites(lambda answer, p: _http_error(p)), {"status": 502}),
+              _respond(_http_error), {"status": 503}),
+    FaultKind("http_error_after", "processes, returns an HTTP error", "error", True,
+              _rewrite(lambda response, p: _http_error(p)), {"status": 502}),
     FaultKind("code_before", "an error code in the body without processing", "error", False,
-              _answers(_code), _ERROR),
-    FaultKind("code_after", "processes, answers with an error code in the body", "error", True,
-              _rewrites(lambda answer, p: _code(p)), _ERROR),
+              _respond(_code), _ERROR),
+    FaultKind("code_after", "processes, returns an error code in the body", "error", True,
+              _rewrite(lambda response, p: _code(p)), _ERROR),
     FaultKind("attachment_failed", "code 500: adding the attachment failed, the task is kept", "error", True,
               _sets(kept_because="$message"), {"message": "adding the attachment failed"}, _SENDS),
     FaultKind("task_check_failed", "code 500: the task check failed, the task is kept", "error", True,
               _sets(kept_because="$message"), {"message": "the task check failed"}, _SENDS),
-    FaultKind("redirect", "sends the client elsewhere without processing", "error", False,
-              _answers(_elsewhere), {"status": 307, "location": "http://127.0.0.1:9/elsewhere"}),
+    FaultKind("redirect", "redirects without processing", "error", False,
+              _respond(_redirect), {"status": 307, "location": "http://127.0.0.1:9/elsewhere"}),
     FaultKind("html_before", "an HTML page without processing", "unreadable", False,
-              _answers(_page), {"status": 200}),
-    FaultKind("html_after", "processes, answers with an HTML page", "unreadable", True,
-              _rewrites(lambda answer, p: _page(p)), {"status": 200}),
-    FaultKind("cut_json", "processes, answers with the beginning of the JSON as if it were all", "unreadable", True,
-              _rewrites(_cut_json), {"share": 0.5}),
-    FaultKind("empty_body", "processes, answers with nothing", "unreadable", True,
-              _rewrites(lambda answer, p: Answer(text=""))),
-    FaultKind("no_code", "processes, answers with an empty JSON object", "unreadable", True,
-              _rewrites(lambda answer, p: Answer({}))),
-    FaultKind("capped_pages", "pages hold fewer records than asked for", "incomplete", True,
+              _respond(_page), {"status": 200}),
+    FaultKind("html_after", "processes, returns an HTML page", "unreadable", True,
+              _rewrite(lambda response, p: _page(p)), {"status": 200}),
+    FaultKind("cut_json", "processes, returns only the beginning of the JSON", "unreadable", True,
+              _rewrite(_cut_json), {"share": 0.5}),
+    FaultKind("empty_body", "processes, returns an empty body", "unreadable", True,
+              _rewrite(lambda response, p: Response(text=""))),
+    FaultKind("no_code", "processes, returns an empty JSON object", "unreadable", True,
+              _rewrite(lambda response, p: Response({}))),
+    FaultKind("capped_pages", "pages hold fewer records than requested", "incomplete", True,
               _sets(page_cap="$size"), {"size": 2}, _PAGED),
-    FaultKind("repeated_page", "the page before the one asked for, again", "incomplete", True,
+    FaultKind("repeated_page", "the page before the requested one", "incomplete", True,
               _sets(page_back="$back"), {"back": 1}, _PAGED),
     FaultKind("shifted_pages", "records have moved between pages", "incomplete", True,
               _sets(page_shift="$by"), {"by": 1}, _PAGED),
     FaultKind("empty_page", "a page without records although there are some", "incomplete", True,
-              _rewrites(_empty_page), {"total": None}, _PAGED),
-    FaultKind("wrong_total", "totalRecords is off", "incomplete", True,
-              _rewrites(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
+              _rewrite(_empty_page), {"total": None}, _PAGED),
+    FaultKind("wrong_total", "totalRecords is wrong", "incomplete", True,
+              _rewrite(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
     FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,
-              _rewrites(_drop_records), {"missing": 1}, _STATS),
-    FaultKind("extra_fields", "fields that the document does not know", "odd", True, _rewrites(_extra_fields)),
-    FaultKind("code_as_text", "the code as a string", "odd", True, _rewrites(_code_as_text)),
+              _rewrite(_drop_records), {"missing": 1}, _STATS),
+    FaultKind("extra_fields", "fields that the document does not list", "odd", True, _rewrite(_extra_fields)),
+    FaultKind("code_as_text", "the code as a string", "odd", True, _rewrite(_code_as_text)),
 )
 # fmt: on
 
-#: Every kind of fault by name: the table that a fault-matrix test enumerates.
+#: Every kind of fault by name.
 FAULT_KINDS: Mapping[str, FaultKind] = MappingProxyType({kind.name: kind for kind in _TABLE})
 
 
 @dataclass
 class Fault:
-    """One fault waiting to strike."""
+    """A fault that was added."""
 
     id: int
     kind: str
     #: A path, or ``*`` for every operation.
     operation: str
-    #: How often it will still strike; None is for ever.
+    #: How often it still applies; None is always.
     count: int | None
-    #: How many matching requests it still lets pass.
+    #: How many matching requests it still skips.
     skip: int
     #: Top-level fields of the body that must have these values.
     where: dict[str, Any]
@@ -260,9 +264,9 @@ class Fault:
 
 
 class Faults:
-    """The faults waiting to strike. The first that matches a request strikes it; the others wait their turn.
+    """The faults that were added. The first one that matches a request applies to it.
 
-    :param operations: paths of all operations; a fault for another one is refused, since it would never strike.
+    :param operations: paths of all operations; a fault for any other path is rejected.
     """
 
     def __init__(self, operations: Iterable[str]) -> None:
@@ -280,7 +284,7 @@ class Faults:
         where: Mapping[str, Any] | None = None,
         params: Params | None = None,
     ) -> int:
-        """Arrange a fault and return its id; ``ValueError`` names what is wrong with it."""
+        """Add a fault and return its id; see ``FaultControl.add``."""
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
         chosen, known = dict(params or {}), FAULT_KINDS[kind].parameters
@@ -301,18 +305,18 @@ class Faults:
         self._waiting.clear()
 
     def list(self) -> list[dict[str, Any]]:
-        """All faults arranged, those used up included, with how often each has struck."""
+        """All faults, also those used up, with how often each has applied (``struck``)."""
         return [asdict(fault) for fault in self._waiting]
 
-    def need_body(self, operation: str) -> bool:
-        """Whether only the body can tell which fault strikes."""
-        return any(fault.where and self._may_strike(fault, operation) for fault in self._waiting)
+    def needs_body(self, operation: str) -> bool:
+        """Whether selecting the fault requires the body."""
+        return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
 
     def plan(self, operation: str, body: Any) -> Plan:
-        """What befalls a request of this operation; counts down what matched."""
+        """Select the fault for a request, count it down and return its effects."""
         plan = Plan()
         for fault in self._waiting:
-            if not self._may_strike(fault, operation) or not _has(body, fault.where):
+            if not self._may_apply(fault, operation) or not _has(body, fault.where):
                 continue
             if fault.skip:
                 fault.skip -= 1
@@ -320,16 +324,16 @@ class Faults:
                 plan.fault = fault.kind
                 fault.struck += 1
                 fault.count = None if fault.count is None else fault.count - 1
-                FAULT_KINDS[fault.kind].strike(plan, fault.params)
+                FAULT_KINDS[fault.kind].apply(plan, fault.params)
         return plan
 
     @staticmethod
-    def _may_strike(fault: Fault, operation: str) -> bool:
+    def _may_apply(fault: Fault, operation: str) -> bool:
         return fault.operation in ("*", operation) and fault.count != 0
 
 
 def operation_path(operation: str) -> str:
-    """``contacts/upsert`` and ``/v5/contacts/upsert`` mean the same operation."""
+    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``."""
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
 

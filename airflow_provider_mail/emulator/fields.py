@@ -1,6 +1,6 @@
-"""Fields of requests, declared as data: what each must be, checked in one place.
+"""Fields of requests, declared as data and checked in one place.
 
-A check takes the value and the settings and returns a complaint, or None when the value is good.
+A check takes the value and the settings, and returns the problem, or None for a valid value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a request: its name on the wire, its check, and what stands for it when it is absent."""
+    """A field of a request: its name on the wire, its check, and its default."""
 
     name: str
     check: Check
@@ -32,7 +32,7 @@ class Field:
 
 
 def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings, within: str = "") -> Body:
-    """The body with defaults filled in; ``ServiceError`` 400 names the first field that is missing or wrong."""
+    """Return the body with defaults filled in; ``ServiceError`` 400 names the first missing or invalid field."""
     values: Body = {}
     for field in fields:
         value = body.get(field.name)
@@ -43,10 +43,10 @@ def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSet
             continue
         if field.required and value in ("", {}):
             raise ServiceError(400, f"missing parameter: {within}{field.name} is empty")
-        if complaint := field.check(value, settings):
-            # A check of something nested has already said where.
-            separator = "" if complaint.startswith(("[", ".")) else " "
-            raise ServiceError(400, f"invalid parameter: {within}{field.name}{separator}{complaint}")
+        if problem := field.check(value, settings):
+            # The check of a nested value has named its place.
+            separator = "" if problem.startswith(("[", ".")) else " "
+            raise ServiceError(400, f"invalid parameter: {within}{field.name}{separator}{problem}")
         values[field.name] = value
     if settings.unknown_fields == "reject" and len(body) > len(values.keys() & body.keys()):
         unknown = ", ".join(sorted(body.keys() - values.keys()))
@@ -87,7 +87,7 @@ def is_web_address(value: Any, settings: EmulatorSettings) -> str | None:
 
 
 def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
-    """A string of at most so many bytes of UTF-8; ``labels``: of letters and digits only."""
+    """A string of at most ``limit`` bytes of UTF-8; with ``labels``, of letters and digits."""
 
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, str):
@@ -99,8 +99,8 @@ def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
     return check
 
 
-def whole(lowest: int | None = None) -> Check:
-    """An integer, optionally with a least value."""
+def integer(lowest: int | None = None) -> Check:
+    """An integer, optionally with a minimum."""
 
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -130,8 +130,8 @@ def list_of(check_item: Check, *, limit: int | None = None) -> Check:
         if limit is not None and len(value) > limit:
             return f"holds {len(value)} items, at most {limit} are allowed"
         for position, item in enumerate(value):
-            if complaint := check_item(item, settings):
-                return f"[{position}]{'' if complaint.startswith('.') else ' '}{complaint}"
+            if problem := check_item(item, settings):
+                return f"[{position}]{'' if problem.startswith('.') else ' '}{problem}"
         return None
 
     return check
@@ -167,7 +167,7 @@ ATTACHMENT = Field(
 
 
 def paging(default_size: int) -> tuple[Field, Field]:
-    return Field("pageSize", whole(1), default=default_size), Field("pageIndex", whole(1), default=1)
+    return Field("pageSize", integer(1), default=default_size), Field("pageIndex", integer(1), default=1)
 
 
 def window() -> tuple[Field, Field]:

@@ -1,4 +1,4 @@
-"""Looking at state: what the service has come to hold, and who was written to."""
+"""Read the state of the service."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from airflow_provider_mail.emulator.webhooks import configuration
 
 
 class Inspection(Group):
-    """Methods that look without leaving a trace in the journal. All return plain JSON values."""
+    """Methods that read the state without a request in the journal. All return plain JSON values."""
 
     @control
     def contact(self, email: str) -> dict[str, Any] | None:
-        """One contact as the document's section "Contact" has it; None when there is none."""
+        """Return a contact in the form of the document's section "Contact"; None when there is none."""
         row = contacts.find(self.service.context(), email)
-        return None if row is None else contacts.shown(row)
+        return None if row is None else contacts.to_json(row)
 
     @control
     def contacts(self, list_name: str | None = None) -> list[dict[str, Any]]:
-        """All contacts, or those of a list, in the order of their creation."""
+        """Return all contacts, or those of a list, in the order of creation."""
         store = self.service.store
         if list_name is None:
             rows = store.rows("SELECT * FROM contacts ORDER BY id")
@@ -32,11 +32,11 @@ class Inspection(Group):
                 "WHERE list_id = (SELECT id FROM lists WHERE name = ?) ORDER BY contact_id",
                 list_name,
             )
-        return [contacts.shown(row) for row in rows]
+        return [contacts.to_json(row) for row in rows]
 
     @control
     def contact_count(self, list_name: str | None = None) -> int:
-        """How many contacts there are, altogether or in a list (0 for a list that does not exist)."""
+        """Return the number of contacts, in all or in a list (0 for a missing list)."""
         store = self.service.store
         if list_name is None:
             return int(store.value("SELECT count(*) FROM contacts"))
@@ -61,12 +61,12 @@ class Inspection(Group):
 
     @control
     def suppressions(self) -> dict[str, str]:
-        """Addresses to which mail is dropped, with the reason."""
+        """Return suppressed addresses and the reason of each."""
         return {row["key"]: row["reason"] for row in self.service.store.rows("SELECT * FROM suppressions")}
 
     @control
     def campaigns(self, mail_name: str | None = None) -> list[dict[str, Any]]:
-        """ALL tasks ever created (with exactly this name), removed ones included, oldest first.
+        """Return all tasks, or those with exactly this name, also removed ones, oldest first.
 
         Each with id, guid, mailName, state (draft, scheduled, sending, done, failed), mailStatus, removed, cancelled,
         keptBecause, attachmentBytes, created, sendDate (ISO 8601), request (the body of its creation without the
@@ -99,7 +99,7 @@ class Inspection(Group):
 
     @control
     def campaign_recipients(self, mail_name: str) -> list[str]:
-        """Addresses that campaigns of this name were sent to; one that was written to twice is there twice."""
+        """Return the recipients of campaigns of this name; an address mailed twice is listed twice."""
         rows = self.service.store.rows(
             "SELECT email FROM recipients JOIN campaigns ON campaigns.id = campaign_id "
             "WHERE name = ? AND rank >= 0 ORDER BY email",
@@ -109,7 +109,7 @@ class Inspection(Group):
 
     @control
     def mails_to(self, email: str) -> list[dict[str, Any]]:
-        """Every mail sent or scheduled to an address: campaign (mailName) or transactional (uniqueMsgID, subject)."""
+        """Return all mail sent or scheduled to an address, of campaigns (mailName) and transactional (uniqueMsgID)."""
         store = self.service.store
         return [
             *store.rows(
@@ -126,7 +126,7 @@ class Inspection(Group):
 
     @control
     def messages(self, unique_msg_id: str | None = None, *, recipient: str | None = None) -> list[dict[str, Any]]:
-        """Transactional messages accepted, one per request of the single form and per version of the batch form.
+        """Return accepted transactional messages: one per request (single form) or version (batch form).
 
         Each with batch (number of the request), version, form, unique_msg_id, sender, sender_name, reply_to, subject
         and content (tags filled in), template, category, campaign, attachment_name, attachment_bytes, send_date (ISO

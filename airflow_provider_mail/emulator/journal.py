@@ -1,4 +1,4 @@
-"""The journal: every request that came in, what became of it, and how many were under way at once."""
+"""The journal: every request with its outcome, and the number in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Entry:
-    """One request as the service saw it."""
+    """A request as the service received it."""
 
     sequence: int
     #: The path, which names the operation: ``/v5/contacts/upsert``.
@@ -20,10 +20,10 @@ class Entry:
     #: Real and virtual time of arrival, milliseconds since the epoch.
     real_ms: int
     virtual_ms: int
-    #: Which connection brought it; requests of one number came over one kept-alive connection.
+    #: Number of the connection; requests over one kept-alive connection share it.
     connection: int
     headers: dict[str, str]
-    #: The parsed body; long ones are summarised; None when it was not read or is no JSON.
+    #: The decoded body, summarised when long; None when it was not read or is not JSON.
     body: Any = None
     body_bytes: int = 0
     #: "api_key", "oauth", "none" or "invalid".
@@ -31,13 +31,13 @@ class Entry:
     http_status: int | None = None
     code: int | None = None
     message: str | None = None
-    #: Name of the fault that struck.
+    #: Name of the fault that applied.
     fault: str | None = None
-    #: Whether the service carried the request out (a sandboxed or refused one takes no effect).
+    #: Whether the request took effect (a sandboxed or rejected one does not).
     processed: bool = False
-    #: Whether a complete answer was handed to the connection.
+    #: Whether a complete response was written to the connection.
     answered: bool = False
-    #: Real seconds from arrival to the end; None while it is under way.
+    #: Real seconds from arrival to the end; None while in progress.
     seconds: float | None = None
 
 
@@ -48,7 +48,7 @@ class Journal:
         self._sequence = 0
         self.counts: Counter[str] = Counter()
         self.in_flight = 0
-        #: The most requests ever under way at once.
+        #: Maximum number of requests in flight so far.
         self.most_in_flight = 0
 
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
@@ -65,7 +65,7 @@ class Journal:
         entry.body = summary(body) if size > self._body_limit else body
 
     def close(self, entry: Entry, *, answered: bool = False) -> None:
-        """The request is over; only the first call for an entry counts."""
+        """End the request; only the first call for an entry counts."""
         if entry.seconds is None:
             self.in_flight -= 1
             entry.seconds = time.time() - entry.real_ms / 1000
@@ -80,14 +80,14 @@ class Journal:
         ]
 
     def clear(self) -> None:
-        """Forget entries, counts and the high-water mark; sequence numbers go on."""
+        """Remove entries, counts and the maximum; sequence numbers continue."""
         self._entries.clear()
         self.counts.clear()
         self.most_in_flight = self.in_flight
 
 
 def summary(body: Any) -> Any:
-    """A long body in short: arrays as their row count, long texts as their size."""
+    """Summarise a long body: arrays as their length, long strings as their size."""
     if not isinstance(body, dict):
         return {"rows": len(body)} if isinstance(body, list) else None
     short: dict[str, Any] = {}

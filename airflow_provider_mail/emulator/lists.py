@@ -14,14 +14,14 @@ DYNAMIC, STATIC = 0, 1
 
 
 def find(context: Context, name: str, team: str | None = None) -> Row | None:
-    """The list of that name in a team, by default the account's own."""
+    """Return the list of this name in a team, by default the account's."""
     return context.store.row(
         "SELECT * FROM lists WHERE team = ? AND name = ?", team or context.settings.team_name, name
     )
 
 
 def create(context: Context, name: str, description: str | None) -> int:
-    """A new static list of the account's team; its id."""
+    """Create a static list in the account's team; return its id."""
     settings = context.settings
     return context.store.insert(
         "lists",
@@ -60,10 +60,10 @@ def get(context: Context, body: Body) -> dict[str, Any]:
         *context.page(body),
     )
     total = context.store.value(f"SELECT count(*) FROM lists WHERE {where}", *values)
-    return {"lists": [_shown(context, row) for row in rows], "totalRecords": total}
+    return {"lists": [_to_json(context, row) for row in rows], "totalRecords": total}
 
 
-def _shown(context: Context, row: Row) -> dict[str, Any]:
+def _to_json(context: Context, row: Row) -> dict[str, Any]:
     return {
         "Id": row["id"],
         "TeamId": row["team_id"],
@@ -82,7 +82,7 @@ def delete(context: Context, body: Body) -> None:
     if row is None:
         context.not_found(f"list {body['listName']}")
         return
-    context.store.members.forget_list(row["id"])
+    context.store.members.remove_list(row["id"])
     context.store.run("DELETE FROM lists WHERE id = ?", row["id"])
 
 

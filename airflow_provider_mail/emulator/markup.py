@@ -11,13 +11,13 @@ _ANCHOR = re.compile(r"<a\b[^<>]*+>", re.IGNORECASE)
 
 
 def fill(text: str, params: Mapping[str, Any]) -> str:
-    """The text with ``{{tag}}`` replaced by its value; a tag without a value stays as it is."""
+    """Replace each ``{{tag}}`` that has a value."""
     if "{{" not in text:
         return text
     return _TAG.sub(lambda tag: str(params.get(tag[1].strip(), tag[0])), text)
 
 
 def tracks_clicks(content: str) -> bool:
-    """Whether some link may be tracked: ``ef:disable-tracking`` excepts the anchor that carries it."""
+    """Whether a link may be tracked; ``ef:disable-tracking`` excludes its anchor."""
     anchors = _ANCHOR.findall(content)
     return not anchors or not all("ef:disable-tracking" in anchor for anchor in anchors)

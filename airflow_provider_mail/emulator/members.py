@@ -1,4 +1,4 @@
-"""Who is in which list, at a million contacts: pages and counts without counting again each time."""
+"""Membership of contacts in lists, with cached counts and page positions."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """The membership of contacts in lists. Pages are in the order of contact ids, which is that of creation."""
+    """Membership of contacts in lists. Pages are ordered by contact id, the order of creation.
+
+    :param store: the database.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._totals: dict[int, int] = {}
-        #: The contact before each page start seen, so that reading on does not step over all pages before.
+        #: Contact id before each page start, so that the next page does not scan the previous ones.
         self._before: dict[tuple[int, int], int] = {}
 
-    def forget_counts(self) -> None:
+    def clear_cache(self) -> None:
         self._totals.clear()
         self._before.clear()
 
     def add_newer(self, list_id: int, contact_id: int) -> int:
-        """Add all contacts with an id over this one; how many that were."""
-        self.forget_counts()
+        """Add all contacts with a higher id; return their number."""
+        self.clear_cache()
         return self._store.run(
             "INSERT OR IGNORE INTO members SELECT ?, id FROM contacts WHERE id > ?", list_id, contact_id
         )
 
     def add_keys(self, list_id: int, keys: Sequence[str]) -> None:
-        """Add the contacts that have these keys; keys without a contact are passed over."""
-        self.forget_counts()
+        """Add the contacts with these keys; unknown keys are skipped."""
+        self.clear_cache()
         self._store.run_many(
             "INSERT OR IGNORE INTO members SELECT ?, id FROM contacts WHERE key = ?", [(list_id, key) for key in keys]
         )
 
-    def forget_contact(self, contact_id: int) -> None:
-        self.forget_counts()
+    def remove_contact(self, contact_id: int) -> None:
+        self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id IN (SELECT id FROM lists) AND contact_id = ?", contact_id)
 
-    def forget_list(self, list_id: int) -> None:
-        self.forget_counts()
+    def remove_list(self, list_id: int) -> None:
+        self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id = ?", list_id)
 
     def total(self, list_id: int) -> int:
@@ -50,7 +53,7 @@ class Members:
         return self._totals[list_id]
 
     def page(self, list_id: int, limit: int, offset: int) -> tuple[list[Row], int]:
-        """Contacts of a list from an offset on, and how many the list has."""
+        """Return the contacts of a list from an offset on, and the total of the list."""
         before = self._before.get((list_id, offset), 0)
         rows = self._store.rows(
             "SELECT contacts.* FROM members JOIN contacts ON contacts.id = contact_id "

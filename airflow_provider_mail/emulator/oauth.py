@@ -8,7 +8,7 @@ from html import escape
 from urllib.parse import urlencode
 
 from airflow_provider_mail.emulator.operations import Context
-from airflow_provider_mail.emulator.responses import Answer, ServiceError, html
+from airflow_provider_mail.emulator.responses import Response, ServiceError, html
 from airflow_provider_mail.emulator.store import Row
 
 CODE_MS = 5 * 60 * 1000
@@ -17,8 +17,8 @@ AUTHORIZE = "/v5/auth/oauth/authorize"
 TOKEN = "/v5/auth/oauth/token"
 
 
-def authorize(context: Context, query: Mapping[str, str]) -> Answer:
-    """The consent page, a form that posts back here; HTTP 400 when the request is not in order."""
+def authorize(context: Context, query: Mapping[str, str]) -> Response:
+    """Return the consent page, a form; HTTP 400 for an invalid request."""
     if problem := _problem(context, query):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     hidden = "".join(
@@ -34,8 +34,8 @@ def authorize(context: Context, query: Mapping[str, str]) -> Answer:
     )
 
 
-def decide(context: Context, form: Mapping[str, str]) -> Answer:
-    """What follows the user's choice: the redirect to the application."""
+def decide(context: Context, form: Mapping[str, str]) -> Response:
+    """Redirect to the application after the user's decision."""
     if problem := _problem(context, form):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     back: dict[str, str] = {}
@@ -51,7 +51,7 @@ def decide(context: Context, form: Mapping[str, str]) -> Answer:
     target = form["redirect_uri"]
     if back:
         target += ("&" if "?" in target else "?") + urlencode(back)
-    return Answer(status=302, text="", headers=[("Location", target)])
+    return Response(status=302, text="", headers=[("Location", target)])
 
 
 def _problem(context: Context, query: Mapping[str, str]) -> str | None:
@@ -70,7 +70,7 @@ def _problem(context: Context, query: Mapping[str, str]) -> str | None:
 
 
 def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
-    """Exchange a code for a token; the code is used up by it, but not by an attempt that is refused."""
+    """Exchange a code for a token. A successful exchange uses the code up; a rejected one does not."""
     settings = context.settings
     for name, expected in (
         ("grant_type", "authorization_code"),
@@ -97,7 +97,7 @@ def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
 
 
 def _current(context: Context) -> Row | None:
-    """The newest token that was not revoked."""
+    """Return the newest token that is not revoked."""
     return context.store.row("SELECT * FROM tokens WHERE revoked = 0 ORDER BY rowid DESC LIMIT 1")
 
 
@@ -113,7 +113,7 @@ def _issue(context: Context) -> Row:
 
 
 def issue_token(context: Context) -> str:
-    """A token without the flow, for arranging a test."""
+    """Issue a token without the flow, for tests."""
     token: str = _issue(context)["token"]
     return token
 
@@ -123,6 +123,6 @@ def _outlives(row: Row, moment: int) -> bool:
 
 
 def is_valid(context: Context, given: str) -> bool:
-    """Whether requests with this access token are let in."""
+    """Whether this access token is valid."""
     row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", given)
     return row is not None and _outlives(row, context.now + 1)

@@ -1,4 +1,4 @@
-"""How an operation is declared, and what its handler is given."""
+"""The declaration of an operation, and the context of its handler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Context:
-    """What a handler works with: the state, the settings, the moment, and the fault that strikes this request."""
+    """The arguments of a handler: state, settings, time, and the effects of a fault on this request."""
 
     store: Store
     settings: EmulatorSettings
@@ -28,7 +28,7 @@ class Context:
     sandbox: bool = False
 
     def page(self, body: Body, largest: int | None = None) -> tuple[int, int]:
-        """LIMIT and OFFSET for ``pageSize`` and ``pageIndex``, faults included."""
+        """Return LIMIT and OFFSET for ``pageSize`` and ``pageIndex``, changed by a fault."""
         size, index = body["pageSize"], body["pageIndex"]
         largest = self.settings.max_page_size if largest is None else largest
         if size > largest and self.settings.oversized_page == "reject":
@@ -40,11 +40,11 @@ class Context:
         return size, min((index - 1) * size + self.plan.page_shift, _LARGEST)
 
     def contains(self, column: str) -> str:
-        """The SQL condition of a "contains" filter with one parameter."""
+        """Return the SQL condition of a "contains" filter with one parameter."""
         return f"instr(lower({column}), lower(?))" if self.settings.contains_ignores_case else f"instr({column}, ?)"
 
     def not_found(self, what: str) -> None:
-        """Refuse because something does not exist, unless the service is set to shrug at that."""
+        """Raise the error for a missing object, unless ``not_found_code`` is 200."""
         if self.settings.not_found_code != 200:
             raise ServiceError(self.settings.not_found_code, f"{what} does not exist")
 
@@ -54,12 +54,12 @@ Handler = Callable[[Context, Body], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Operation:
-    """One ``POST`` operation of the document: its path, its fields, whether it takes sandboxMode, and what it does.
+    """A ``POST`` operation of the document: its path, its fields, its handler, and whether it takes sandboxMode.
 
-    Where the fields depend on the body, ``fields`` is a function that chooses them.
+    When the fields depend on the body, ``fields`` is a function that returns them.
 
-    The handler returns the fields of the answer beside ``code`` and ``message``. It runs in a transaction that is
-    rolled back when it raises and in sandbox mode, so it need not know about either.
+    The handler returns the fields of the response beside ``code`` and ``message``. It runs in a transaction that is
+    rolled back on an error and in sandbox mode.
     """
 
     path: str

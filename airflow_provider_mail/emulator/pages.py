@@ -1,4 +1,4 @@
-"""Pages for people: what the emulator is, and a campaign as a platform might show it."""
+"""HTML pages: a start page, and a page for each campaign."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from html import escape
 from typing import Any
 from urllib.parse import unquote
 
-from airflow_provider_mail.emulator.control_api import Controls
-from airflow_provider_mail.emulator.responses import Answer, html
+from airflow_provider_mail.emulator.control_api import ControlApi
+from airflow_provider_mail.emulator.responses import Response, html
 from airflow_provider_mail.emulator.server import CAMPAIGNS
 from airflow_provider_mail.emulator.service import OPERATIONS
 
 
-def page(controls: Controls, path: str) -> Answer:
-    """The page of this path; 404 when there is none."""
+def page(controls: ControlApi, path: str) -> Response:
+    """Return the page of a path; 404 when there is none.
+
+    :param controls: the control interface, which reads the campaigns.
+    :param path: path of the request.
+    """
     if path == "/":
         return html("Emulator", f"<p>{len(OPERATIONS) + 2} operations under /v5. Nothing here sends mail.</p>")
     wanted = unquote(path.removeprefix(CAMPAIGNS))
@@ -23,7 +27,7 @@ def page(controls: Controls, path: str) -> Answer:
     return _campaign(found[-1])
 
 
-def _campaign(campaign: dict[str, Any]) -> Answer:
+def _campaign(campaign: dict[str, Any]) -> Response:
     request = campaign["request"]
     state = "deleted" if campaign["removed"] else "cancelled" if campaign["cancelled"] else campaign["state"]
     rows = {
@@ -42,6 +46,6 @@ def _campaign(campaign: dict[str, Any]) -> Answer:
         for name, value in rows.items()
         if value not in (None, "")
     )
-    # As text: the page shows what was asked for and must not become it.
+    # Show the content as text, never as HTML of this page.
     content = escape(request.get("content") or "")
     return html(escape(campaign["mailName"]), f"<table>{''.join(cells)}</table><pre>{content}</pre>")

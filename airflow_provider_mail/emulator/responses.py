@@ -1,4 +1,4 @@
-"""What goes back to a client: errors of the service, and the answer before it becomes bytes on the wire."""
+"""Responses, and errors that become responses."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from airflow_provider_mail.emulator import codec
 
 
 class ServiceError(Exception):
-    """The service refuses, with the body ``code`` and ``message`` of the document's section "Errors"."""
+    """An error response with the body ``code`` and ``message`` of the document's section "Errors".
+
+    :param code: code of the body.
+    :param message: message of the body.
+    :param keep: whether changes made so far are committed ("the created task is kept").
+    :param http_status: HTTP status. Default: as the settings say.
+    """
 
     def __init__(self, code: int, message: str, *, keep: bool = False, http_status: int | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        #: Whether what was done so far stays ("the created task is kept").
         self.keep = keep
         self.http_status = http_status
 
 
 @dataclass
-class Answer:
-    """One HTTP answer; ``payload`` is encoded as JSON unless ``text`` is given."""
+class Response:
+    """An HTTP response; ``payload`` is encoded as JSON unless ``text`` is given."""
 
     payload: dict[str, Any] = field(default_factory=dict)
     status: int = 200
@@ -38,15 +43,15 @@ class Answer:
 
     @property
     def code(self) -> int | None:
-        """The body's code; None when the body has none."""
+        """Code of the body; None without one."""
         code = self.payload.get("code") if self.text is None else None
         return int(code) if code is not None else None
 
 
-def html(title: str, content: str, status: int = 200) -> Answer:
+def html(title: str, content: str, status: int = 200) -> Response:
     """A small HTML page."""
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
         f"<body><h1>{title}</h1>{content}</body></html>"
     )
-    return Answer(status=status, text=text, content_type="text/html; charset=utf-8")
+    return Response(status=status, text=text, content_type="text/html; charset=utf-8")

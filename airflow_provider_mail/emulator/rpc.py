@@ -1,8 +1,7 @@
-"""The control interface: one table of functions, called directly in this process or over HTTP from another.
+"""Remote procedure calls of the control interface: direct in this process, or over HTTP from another.
 
-A control function is a method marked with ``@control``. Called on a group whose channel is local it runs, under the
-service's lock; called on a group whose channel is remote its arguments travel to ``/_emulator/<group>/<name>`` and it
-runs there. Arguments and results are plain JSON, so both read the same.
+A control function is a method marked with ``@control``. A local channel runs it under the service's lock; a remote
+channel posts its arguments to ``/_emulator/<group>/<name>``. Arguments and results are plain JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ class Channel(Protocol):
 
 
 class Group:
-    """Control functions that belong together; ``name`` is their place in the path."""
+    """A group of control functions; ``name`` is its place in the path.
+
+    :param channel: how calls reach the emulator.
+    """
 
     name = ""
 
@@ -34,7 +36,7 @@ class Group:
 
     @property
     def service(self) -> Service:
-        """The service under control; only control functions, which run beside it, may ask for it."""
+        """The controlled service; only for control functions, which run in its process."""
         return self._local.service
 
     @property
@@ -43,7 +45,7 @@ class Group:
 
     @property
     def _local(self) -> LocalChannel:
-        assert isinstance(self.channel, LocalChannel), "only a control function may touch the service itself"
+        assert isinstance(self.channel, LocalChannel), "only a control function may use the service"
         return self.channel
 
 
@@ -59,24 +61,28 @@ def control(function: F) -> F:
 
 
 def find_control(group: Group | None, name: str) -> Callable[..., Any] | None:
-    """The control function of this name; None when the group has none."""
+    """Return the control function of this name; None when there is none."""
     function = getattr(type(group), name, None)
     return getattr(group, name) if getattr(function, "is_control", False) else None
 
 
 class LocalChannel:
-    """Runs control functions here."""
+    """Runs control functions in this process.
+
+    :param service: the controlled service.
+    :param server: its server.
+    :param notify: runs a function in the server's event loop.
+    """
 
     def __init__(self, service: Service, server: Server, notify: Callable[[Callable[[], None]], None]) -> None:
         self.service = service
         self.server = server
-        #: Runs something in the server's event loop.
         self.notify = notify
 
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with self.service.lock:
-            self.service.settle()
+            self.service.apply_due_changes()
             result = function(group, *args, **kwargs)
-            self.service.settle()
-        self.notify(self.server.pusher.wake)
+            self.service.apply_due_changes()
+        self.notify(self.server.webhook_sender.wake)
         return result

@@ -1,4 +1,4 @@
-"""Arranging state: what a test wants to find in the service before it begins."""
+"""Add state to the service before a test."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
 from airflow_provider_mail.emulator import codec, contacts, lists, senders, templates
-from airflow_provider_mail.emulator.campaign_life import DONE, FAILED, SENDING, set_audience
+from airflow_provider_mail.emulator.campaign_life import DONE, FAILED, SENDING, store_expected
 from airflow_provider_mail.emulator.campaigns import STATES
 from airflow_provider_mail.emulator.clock import to_ms
-from airflow_provider_mail.emulator.recipient_behaviour import prospect
+from airflow_provider_mail.emulator.recipient_behaviour import expected_reactions
 from airflow_provider_mail.emulator.rpc import Group, control
 from airflow_provider_mail.emulator.transactional_stats import COUNTERS
 
@@ -35,14 +35,14 @@ def _milliseconds(moment: datetime | str) -> int:
     return to_ms(datetime.fromisoformat(moment) if isinstance(moment, str) else moment)
 
 
-class Arrangement(Group):
-    """Methods that put things in place without a request of a client, and without a trace in the journal."""
+class Seeding(Group):
+    """Methods that add state without a request in the journal."""
 
     @control
     def add_sender(
         self, sender_email: str, *, types: Iterable[int] = (1, 2), verified: bool = True, service: bool = False
     ) -> None:
-        """A sender of the account for marketing (1) and transactional (2) mail, with its DNS in order or not."""
+        """Add a sender for marketing (1) and transactional (2) mail; ``verified`` sets its DNS checks."""
         context = self.service.context()
         status = int(verified)
         self._set_dns(sender_email, dict.fromkeys(senders.CHECKS, status), None)
@@ -66,7 +66,7 @@ class Arrangement(Group):
         dmarc: bool = True,
         selector: str | None = None,
     ) -> None:
-        """What DNS says about the domain of a sender; with ``selector``, DKIM is good with that one only."""
+        """Set the DNS checks of a sender's domain; with ``selector``, DKIM passes only with that one."""
         checks = {"mx": mx, "spf": spf, "dkim": dkim, "dmarc": dmarc}
         self._set_dns(domain, {name: int(good) for name, good in checks.items()}, selector)
 
@@ -87,7 +87,7 @@ class Arrangement(Group):
         description: str | None = None,
         team: str | None = None,
     ) -> None:
-        """A contact list with these contacts, and with ``count`` made-up ones (``<name>-<n>@example.com``)."""
+        """Add a contact list with these contacts, and ``count`` generated ones (``<name>-<n>@example.com``)."""
         context = self.service.context()
         with context.store.transaction():
             list_id = lists.create(context, name, description)
@@ -99,8 +99,8 @@ class Arrangement(Group):
                 list_id,
             )
             slug = "-".join(name.lower().split())
-            made_up = (f"{slug}-{number}@example.com" for number in range(count))
-            everyone = [(email.lower(), email, None, None, "{}") for email in (*emails, *made_up)]
+            generated = (f"{slug}-{number}@example.com" for number in range(count))
+            everyone = [(email.lower(), email, None, None, "{}") for email in (*emails, *generated)]
             contacts.save(context, everyone, contacts.CREATE_AND_UPDATE, list_id)
 
     @control
@@ -113,7 +113,7 @@ class Arrangement(Group):
         properties: Mapping[str, str] | None = None,
         lists: Iterable[str] = (),
     ) -> None:
-        """One contact, in these (existing) lists."""
+        """Add a contact to these existing lists."""
         context = self.service.context()
         key = contacts.key_of(email, phone_number)
         incoming = (key, email, phone_number, name, codec.encode(properties or {}).decode())
@@ -126,30 +126,30 @@ class Arrangement(Group):
 
     @control
     def suppress(self, email: str, reason: str = "Unsubscribed") -> None:
-        """Mail to this address is dropped from now on."""
+        """Drop mail to this address from now on."""
         self.service.store.run(
             "INSERT OR REPLACE INTO suppressions VALUES (?, ?, ?)", email.lower(), reason, self.service.clock.now_ms()
         )
 
     @control
     def add_template(self, name: str, *, subject: str, content: str) -> None:
-        """A template."""
+        """Add a template."""
         body = {"templateName": name, "templateSubject": subject, "templateContent": content, "editorType": "DRAG"}
         templates.add(self.service.context(), body)
 
     @control
     def add_subscription(self, name: str) -> None:
-        """A subscription type that campaigns may name as subscriptName."""
+        """Add a subscription type, for subscriptName of campaigns."""
         self.service.store.run("INSERT OR IGNORE INTO labels VALUES ('subscription', ?)", name)
 
     @control
     def plan_campaign(
         self, mail_name: str, *, seconds: float | None = None, looks: int | None = None, outcome: str | None = None
     ) -> None:
-        """How the sending of this task goes, created already or not: how long and to which outcome (done, failed).
+        """Set the duration and the outcome (done, failed) of a task's sending, before or after its creation.
 
-        ``seconds`` are virtual seconds of sending; ``looks`` counts answers of campaign get that show it sending. What
-        is left out is as the settings say.
+        ``seconds`` are virtual seconds of sending; ``looks`` counts responses of campaign get that show it sending.
+        Omitted arguments default to the settings.
         """
         if outcome not in (None, "done", "failed"):
             raise ValueError(f"outcome must be done or failed, not {outcome!r}")
@@ -181,7 +181,7 @@ class Arrangement(Group):
 
     @control
     def set_campaign_stats(self, mail_name: str, **counts: int) -> None:
-        """Fix the counters of a task under the document's names (sentCount, openCount ...); others are 0."""
+        """Set the counters of a task by the document's names (sentCount, openCount ...); others are 0."""
         if unknown := counts.keys() - set(_CAMPAIGN_COUNTERS):
             raise ValueError(f"no counter of a campaign: {', '.join(sorted(unknown))}")
         fixed = codec.encode({**dict.fromkeys(_CAMPAIGN_COUNTERS, 0), **counts}).decode()
@@ -201,9 +201,9 @@ class Arrangement(Group):
         type: str = "MailList",
         team: str | None = None,
     ) -> None:
-        """A task that was created in the past, with statistics for ``sent`` recipients who have no addresses.
+        """Add a past task with statistics for ``sent`` recipients without addresses.
 
-        One in the state "sending" starts to send now.
+        A task in the state "sending" starts to send now.
         """
         at = self.service.clock.now_ms() if send_date is None else _milliseconds(send_date)
         with self.service.store.transaction():
@@ -211,7 +211,7 @@ class Arrangement(Group):
 
     @control
     def add_campaigns(self, count: int, *, prefix: str = "campaign", first_day: date | str, per_day: int = 1) -> None:
-        """Many finished tasks, ``<prefix>-<n>``, ``per_day`` on each day from ``first_day`` on, sent from 08:00 UTC."""
+        """Add finished tasks ``<prefix>-<n>``, ``per_day`` for each day from ``first_day`` on, sent from 08:00 UTC."""
         day = date.fromisoformat(first_day) if isinstance(first_day, str) else first_day
         start = datetime(day.year, day.month, day.day, 8, tzinfo=UTC)
         pause = timedelta(hours=15) / per_day
@@ -253,11 +253,11 @@ class Arrangement(Group):
             request=codec.encode({**_EMPTY_REQUEST, "arranged": True}).decode(),
             events_to=_FOREVER,
         )
-        set_audience(self.service.context(), campaign_id, prospect(sent, settings, name))
+        store_expected(self.service.context(), campaign_id, expected_reactions(sent, settings, name))
 
     @control
     def set_transactional_day(self, day: date | str, **counts: int) -> None:
-        """Fix counters of a day's transactional statistics under the document's names (sentCount, openCount ...)."""
+        """Set counters of a day's transactional statistics by the document's names (sentCount, openCount ...)."""
         if unknown := counts.keys() - {name for name, *_ in COUNTERS}:
             raise ValueError(f"no counter of a transactional day: {', '.join(sorted(unknown))}")
         number = (date.fromisoformat(day) if isinstance(day, str) else day).toordinal() - date(1970, 1, 1).toordinal()

@@ -19,23 +19,23 @@ def domain_of(entry: str) -> str:
 
 
 def dns(context: Context, entry: str) -> Row:
-    """What DNS says now about the domain of an entry: 1 or 0 per check, and the DKIM selector (None: any)."""
+    """Return the DNS checks of an entry's domain: 1 or 0 each, and the DKIM selector (None: any)."""
     found = context.store.row("SELECT * FROM dns WHERE entry = ?", domain_of(entry))
     default = int(context.settings.dns_default)
     return found or {**dict.fromkeys(CHECKS, default), "selector": None}
 
 
 def _statuses(context: Context, row: Row) -> Row:
-    """The four checks of a sender as the service shows them."""
+    """Return the four checks of a sender as the service reports them."""
     if row["service"]:
         return dict.fromkeys(CHECKS, 1)
     return dns(context, row["entry"]) if context.settings.dns_live else row
 
 
 def state(context: Context, sender: str, kind: int) -> str | None:
-    """Why mail of this kind cannot come from this address: "unknown", "unverified", or None when it can.
+    """Return why this address cannot send mail of this type: "unknown", "unverified", or None when it can.
 
-    An entry may be the address itself or its whole domain.
+    An entry is an address or a domain.
     """
     rows = context.store.rows("SELECT * FROM senders WHERE lower(entry) IN (?, ?)", sender.lower(), domain_of(sender))
     if context.settings.sender_type_matters:
@@ -50,10 +50,10 @@ def get(context: Context, body: Body) -> dict[str, Any]:
     rows = context.store.rows(
         "SELECT * FROM senders WHERE ? IS NULL OR lower(entry) = lower(?) ORDER BY id", wanted, wanted
     )
-    return {"mailFromDomains": [_shown(context, row) for row in rows]}
+    return {"mailFromDomains": [_to_json(context, row) for row in rows]}
 
 
-def _shown(context: Context, row: Row) -> dict[str, Any]:
+def _to_json(context: Context, row: Row) -> dict[str, Any]:
     statuses = _statuses(context, row)
     return {
         "fromDomain": row["entry"],
@@ -74,7 +74,7 @@ def add(context: Context, body: Body) -> None:
 
 def verify(context: Context, body: Body) -> dict[str, Any]:
     entry = body["fromDomain"]
-    # An entry may be an address; DNS is about its domain, and either names it.
+    # An entry may be an address, while DNS has its domain; the request may name either.
     named = [row["id"] for row in context.store.rows("SELECT * FROM senders") if _names(entry, row["entry"])]
     if not named:
         context.not_found(f"sender {entry}")

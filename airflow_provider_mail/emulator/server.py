@@ -1,4 +1,4 @@
-"""The emulator on the wire: HTTP/1.1 by h11 on asyncio streams, because faults need the socket itself."""
+"""The HTTP/1.1 server: h11 on asyncio streams, since faults need the socket."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import h11
 
 from airflow_provider_mail.emulator.faults import Plan
 from airflow_provider_mail.emulator.journal import Entry
-from airflow_provider_mail.emulator.responses import Answer
+from airflow_provider_mail.emulator.responses import Response
 from airflow_provider_mail.emulator.service import Request, Service
-from airflow_provider_mail.emulator.webhook_delivery import Pusher
+from airflow_provider_mail.emulator.webhook_delivery import WebhookSender
 
 CONTROL = "/_emulator"
-#: Below it is a page for each campaign, by its name, guid or id: what a connection's ``campaign_url`` may point to.
+#: Prefix of the page of each campaign, by its name, guid or id: a target for ``campaign_url`` of a connection.
 CAMPAIGNS = "/campaigns/"
 _CREDENTIALS = ("apikey", "oauth", "authorization", "cookie")
 
 
-class Lost(Exception):
-    """The connection is to be closed without (the rest of) an answer."""
+class ConnectionDropped(Exception):
+    """Close the connection without the rest of the response."""
 
     def __init__(self, *, reset: bool) -> None:
         super().__init__("lost")
@@ -35,28 +35,32 @@ class Lost(Exception):
 
 
 class Server:
-    """Listens, speaks HTTP and lets faults strike. All methods run in one event loop."""
+    """An HTTP server that applies faults. All methods run in one event loop.
 
-    def __init__(self, service: Service, control: Callable[[Request], Answer]) -> None:
+    :param service: the service that handles requests.
+    :param control: handles requests for the control interface.
+    """
+
+    def __init__(self, service: Service, control: Callable[[Request], Response]) -> None:
         self._service = service
         self._control = control
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] = ("127.0.0.1", 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self.pusher = Pusher(service)
+        self.webhook_sender = WebhookSender(service)
 
     @property
     def port(self) -> int:
         return self._address[1]
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one. ``OSError`` when the address cannot be had."""
+        """Listen; port 0 takes a free one. ``OSError`` when the address is not available."""
         self._address = (host, port)
         await self.listen()
         assert self._listener is not None
         self._address = (host, self._listener.sockets[0].getsockname()[1])
-        self._run(self.pusher.run())
+        self._run(self.webhook_sender.run())
 
     async def listen(self) -> None:
         certificate = self._service.settings.tls_certificate
@@ -69,13 +73,13 @@ class Server:
         )
 
     def stop_listening(self) -> None:
-        """Refuse new connections; open ones go on."""
+        """Refuse new connections; open ones continue."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
 
     def pause(self, seconds: float) -> None:
-        """Refuse new connections for some seconds."""
+        """Refuse new connections for these seconds."""
 
         async def pause() -> None:
             self.stop_listening()
@@ -101,13 +105,13 @@ class Server:
 
 
 class Connection:
-    """One connection of a client, with one request after the other."""
+    """A client's connection, which handles one request at a time."""
 
     def __init__(
         self,
         server: Server,
         service: Service,
-        control: Callable[[Request], Answer],
+        control: Callable[[Request], Response],
         number: int,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -128,15 +132,15 @@ class Connection:
                 if h11.MUST_CLOSE in (self._http.our_state, self._http.their_state):
                     break
                 self._http.start_next_cycle()
-        except Lost as lost:
+        except ConnectionDropped as lost:
             reset = lost.reset
         except h11.RemoteProtocolError as error:
             with suppress(h11.LocalProtocolError, OSError):
-                await self._send(Answer(status=error.error_status_hint, text=str(error), content_type="text/plain"))
+                await self._send(Response(status=error.error_status_hint, text=str(error), content_type="text/plain"))
         except OSError:
-            pass  # the client has gone
+            pass  # the client has disconnected
         except Exception:
-            self._service.crashed(f"connection {self._number}")
+            self._service.record_crash(f"connection {self._number}")
         finally:
             self._close(reset)
 
@@ -161,10 +165,10 @@ class Connection:
             elif isinstance(event, h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed):
                 return event
             else:
-                raise Lost(reset=False)
+                raise ConnectionDropped(reset=False)
 
     async def _content(self) -> bytes | None:
-        """The body of the request; None when it is larger than the service takes."""
+        """Return the body of the request; None when it exceeds ``max_body_bytes``."""
         parts, size = [], 0
         while isinstance(event := await self._next(), h11.Data):
             parts.append(event.data)
@@ -172,7 +176,7 @@ class Connection:
             if size > self._service.settings.max_body_bytes:
                 return None
         if isinstance(event, h11.ConnectionClosed):
-            raise Lost(reset=False)
+            raise ConnectionDropped(reset=False)
         return b"".join(parts)
 
     async def _handle(self, head: h11.Request) -> None:
@@ -185,9 +189,9 @@ class Connection:
             await self._send(self._control(Request(request.method, url.path, query, headers, content or b"")))
             return
         service = self._service
-        shown = {name: "***" if name in _CREDENTIALS else value for name, value in headers.items()}
+        logged_headers = {name: "***" if name in _CREDENTIALS else value for name, value in headers.items()}
         with service.lock:
-            entry = service.journal.open(url.path, request.method, shown, service.clock.now_ms(), self._number)
+            entry = service.journal.open(url.path, request.method, logged_headers, service.clock.now_ms(), self._number)
         try:
             await self._exchange(request, entry)
         finally:
@@ -198,15 +202,15 @@ class Connection:
         service = self._service
         plan = None
         with service.lock:
-            if not service.faults.need_body(request.path):
+            if not service.faults.needs_body(request.path):
                 plan = service.faults.plan(request.path, None)
                 entry.fault = plan.fault
         if plan and plan.unread:
-            raise Lost(reset=plan.reset)
+            raise ConnectionDropped(reset=plan.reset)
         content = await self._content()
         if content is None:
-            await self._answer(Answer({"code": 413, "message": "the body is too large"}, 413), entry, Plan())
-            raise Lost(reset=False)
+            await self._answer(Response({"code": 413, "message": "the body is too large"}, 413), entry, Plan())
+            raise ConnectionDropped(reset=False)
         request = Request(request.method, request.path, request.query, request.headers, content)
         body = service.parse(request)
         with service.lock:
@@ -214,40 +218,40 @@ class Connection:
             if plan is None:
                 plan = service.faults.plan(request.path, body)
                 entry.fault = plan.fault
-            limited = service.over_rate()
+            limited = service.rate_limit_response()
         if delay := service.settings.latency_seconds + plan.delay_before:
             await asyncio.sleep(delay)
         if plan.unread or plan.lost == "before":
-            raise Lost(reset=plan.reset)
+            raise ConnectionDropped(reset=plan.reset)
         request = Request(request.method, request.path, request.query, request.headers, content, body)
-        answer = plan.instead or limited or service.perform(request, plan, entry)
+        response = plan.instead or limited or service.perform(request, plan, entry)
         if plan.rewrite:
-            answer = plan.rewrite(answer)
+            response = plan.rewrite(response)
         if plan.lost == "after":
-            raise Lost(reset=plan.reset)
+            raise ConnectionDropped(reset=plan.reset)
         if plan.delay_after:
             await asyncio.sleep(plan.delay_after)
-        await self._answer(answer, entry, plan)
+        await self._answer(response, entry, plan)
 
-    async def _answer(self, answer: Answer, entry: Entry, plan: Plan) -> None:
-        entry.http_status = answer.status
-        entry.code = answer.code
-        message = answer.payload.get("message")
+    async def _answer(self, response: Response, entry: Entry, plan: Plan) -> None:
+        entry.http_status = response.status
+        entry.code = response.code
+        message = response.payload.get("message")
         entry.message = message if isinstance(message, str) else None
-        await self._send(answer, plan, entry)
+        await self._send(response, plan, entry)
 
-    async def _send(self, answer: Answer, plan: Plan | None = None, entry: Entry | None = None) -> None:
-        body, plan = answer.body, plan or Plan()
-        headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(body))), *answer.headers]
+    async def _send(self, response: Response, plan: Plan | None = None, entry: Entry | None = None) -> None:
+        body, plan = response.body, plan or Plan()
+        headers = [("Content-Type", response.content_type), ("Content-Length", str(len(body))), *response.headers]
         if self._service.settings.date_header:
             headers.append(("Date", format_datetime(self._service.clock.now(), usegmt=True)))
-        head = self._http.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+        head = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
         if plan.cut is not None:
             self._writer.write(head + (self._http.send(h11.Data(body[: int(len(body) * plan.cut)])) or b""))
             await self._writer.drain()
-            # A reset overtakes what the client has not read yet; let it read the first part.
+            # A reset discards what the client has not read; let it read the first part.
             await asyncio.sleep(0.01 if plan.reset else 0)
-            raise Lost(reset=plan.reset)
+            raise ConnectionDropped(reset=plan.reset)
         if plan.bytes_per_second:
             self._writer.write(head)
             head = b""
@@ -258,7 +262,7 @@ class Connection:
                 body = body[step:]
                 await asyncio.sleep(step / plan.bytes_per_second)
         if entry is not None:
-            # Before the last bytes: who has the answer must find it in the journal.
+            # Before the last bytes, so that a client with the response finds it in the journal.
             with self._service.lock:
                 self._service.journal.close(entry, answered=True)
         rest = (self._http.send(h11.Data(body)) or b"") + (self._http.send(h11.EndOfMessage()) or b"")

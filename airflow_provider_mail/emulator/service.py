@@ -1,4 +1,4 @@
-"""The service as a whole: who may come in, which operation is meant, and what becomes of it."""
+"""Authenticate, route and run requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from airflow_provider_mail.emulator.faults import Faults, Plan, too_many_request
 from airflow_provider_mail.emulator.fields import Body, read
 from airflow_provider_mail.emulator.journal import Entry, Journal
 from airflow_provider_mail.emulator.operations import Context, Operation
-from airflow_provider_mail.emulator.responses import Answer, ServiceError
+from airflow_provider_mail.emulator.responses import Response, ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Store
 
@@ -47,19 +47,23 @@ OPERATIONS: dict[str, Operation] = {
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request, complete. Header names are in lower case."""
+    """A complete HTTP request. Header names are in lower case."""
 
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     content: bytes = b""
-    #: The body as JSON or form fields; for a GET the query; None when it is not readable.
+    #: The body as JSON or form fields; for a GET the query; None when it cannot be decoded.
     body: Any = None
 
 
 class Service:
-    """State and rules; knows nothing of sockets. Hold ``lock`` for everything that happens outside ``perform``."""
+    """State and rules of the service, without sockets. Hold ``lock`` for everything outside ``perform``.
+
+    :param settings: settings, read at each request.
+    :param file: SQLite file that keeps the state. Default: memory.
+    """
 
     def __init__(self, settings: EmulatorSettings, file: Path | None = None) -> None:
         self.lock = threading.RLock()
@@ -67,8 +71,8 @@ class Service:
         self.store = Store(file)
         self.faults = Faults({*OPERATIONS, oauth.AUTHORIZE, oauth.TOKEN})
         self.journal = Journal(settings.journal_limit, settings.journal_body_bytes)
-        self.clock = VirtualClock(*json.loads(self.store.recall("clock") or "[]"))
-        #: Errors of the emulator itself, as tracebacks; a test should find none.
+        self.clock = VirtualClock(*json.loads(self.store.get_meta("clock") or "[]"))
+        #: Tracebacks of errors of the emulator itself.
         self.crashes: list[str] = []
         self._tokens_left = 1.0
         self._refilled = time.monotonic()
@@ -76,18 +80,18 @@ class Service:
     def context(self, plan: Plan | None = None, *, sandbox: bool = False) -> Context:
         return Context(self.store, self.settings, self.clock.now_ms(), plan or Plan(), sandbox)
 
-    def settle(self) -> None:
-        """Let happen what time has brought about."""
+    def apply_due_changes(self) -> None:
+        """Apply state changes that are due."""
         with self.store.transaction():
-            campaign_life.settle(self.context())
+            campaign_life.apply_due_changes(self.context())
 
     def clock_moved(self) -> None:
-        """Remember where the clock stands; moved back, the past must not keep events from being pushed."""
-        self.store.remember("clock", json.dumps(self.clock.state()))
-        webhooks.enabled_no_later_than(self.context())
+        """Store the clock. When it was moved back, keep pushing events."""
+        self.store.set_meta("clock", json.dumps(self.clock.state()))
+        webhooks.cap_enabled_at(self.context())
 
     def parse(self, request: Request) -> Any:
-        """The content of a request, by its type; None when it cannot be read."""
+        """Decode a request by its content type; None when that fails."""
         if request.method == "GET":
             return dict(request.query)
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
@@ -97,8 +101,8 @@ class Service:
         except ValueError:
             return None
 
-    def over_rate(self) -> Answer | None:
-        """The answer to a request over the rate limit, which is a token bucket of one second."""
+    def rate_limit_response(self) -> Response | None:
+        """Return the 429 for a request over the rate limit, a token bucket of one second; None below it."""
         rate = self.settings.requests_per_second
         if rate is None:
             return None
@@ -110,30 +114,30 @@ class Service:
         self._tokens_left -= 1
         return None
 
-    def perform(self, request: Request, plan: Plan, entry: Entry) -> Answer:
-        """Carry a request out and note in the journal entry whether it took effect."""
+    def perform(self, request: Request, plan: Plan, entry: Entry) -> Response:
+        """Run a request, and record in the journal entry whether it took effect."""
         with self.lock:
             try:
-                self.settle()
+                self.apply_due_changes()
                 return self._dispatch(request, plan, entry)
             except ServiceError as error:
-                return self._refusal(error)
+                return self._error_response(error)
             except Exception:
-                self.crashed(request.path)
-                return Answer({"code": 500, "message": "the emulator itself failed; see its log"}, 500)
+                self.record_crash(request.path)
+                return Response({"code": 500, "message": "the emulator itself failed; see its log"}, 500)
 
-    def crashed(self, where: str) -> None:
-        """Record the exception being handled as an error of the emulator itself."""
+    def record_crash(self, where: str) -> None:
+        """Record the current exception as an error of the emulator itself."""
         self.crashes.append(traceback.format_exc())
         log.exception("the emulator failed at %s", where)
 
-    def _refusal(self, error: ServiceError) -> Answer:
+    def _error_response(self, error: ServiceError) -> Response:
         status = error.http_status
         if status is None:
             status = error.code if self.settings.errors_as_http_status and 400 <= error.code < 600 else 200
-        return Answer({"code": error.code, "message": error.message}, status)
+        return Response({"code": error.code, "message": error.message}, status)
 
-    def _dispatch(self, request: Request, plan: Plan, entry: Entry) -> Answer:
+    def _dispatch(self, request: Request, plan: Plan, entry: Entry) -> Response:
         if request.path == oauth.AUTHORIZE:
             with self.store.transaction():
                 if request.method == "GET":
@@ -160,12 +164,12 @@ class Service:
             raise ServiceError(400, "Content-Type must be application/json")
         if not isinstance(request.body, dict):
             raise ServiceError(400, "the body is not a JSON object")
-        return self._success(self._carry_out(operation, request.body, plan, entry))
+        return self._success(self._run_operation(operation, request.body, plan, entry))
 
-    def _success(self, result: Mapping[str, Any]) -> Answer:
-        return Answer({"code": 200, "message": self.settings.success_message, **result})
+    def _success(self, result: Mapping[str, Any]) -> Response:
+        return Response({"code": 200, "message": self.settings.success_message, **result})
 
-    def _carry_out(self, operation: Operation, given: Body, plan: Plan, entry: Entry) -> dict[str, Any]:
+    def _run_operation(self, operation: Operation, given: Body, plan: Plan, entry: Entry) -> dict[str, Any]:
         fields = operation.fields if isinstance(operation.fields, tuple) else operation.fields(given, self.settings)
         body = read(fields, given, self.settings)
         sandbox = operation.sandbox and body.pop("sandboxMode")
@@ -177,7 +181,7 @@ class Service:
             except ServiceError as error:
                 if not error.keep:
                     raise
-                # The refusal is told all the same, but what was done stays.
+                # The error is returned, but the changes are committed.
                 kept = error
             transaction.keep = entry.processed = not sandbox
         if kept:

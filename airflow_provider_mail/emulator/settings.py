@@ -1,4 +1,4 @@
-"""What the service's document leaves open, and the temper of this emulator: one typed settings object."""
+"""Settings: what the document leaves open, and the behaviour of the emulator."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 def setting(default: T, meaning: str) -> T:
-    """Declare one setting: its default and, in one sentence, what it decides."""
+    """Declare a setting: its default, and its meaning in one sentence."""
     declared: T = dataclasses.field(default=default, metadata={"meaning": meaning})
     return declared
 
 
 @dataclass(slots=True)
 class EmulatorSettings:
-    """Everything that can be chosen about the emulated service.
+    """Settings of the emulated service.
 
-    Each attribute can be changed while the emulator runs, is checked when assigned (``ValueError`` names the setting)
-    and can be given on the command line as ``--setting name=value``. The defaults are one plausible service; where the
-    document says "not shown" a client must work with every value that the setting allows.
+    Each can be changed while the emulator runs, is checked on assignment (``ValueError`` names the setting), and can be
+    set on the command line with ``--setting name=value``. The defaults are one plausible service; where the document
+    says "not shown", a client must work with every allowed value.
     """
 
     # The account
@@ -50,16 +50,16 @@ class EmulatorSettings:
     oauth_denial: Literal["redirect_error", "redirect_bare", "page"] = setting(
         "redirect_error", "After denial: redirect with error=access_denied, redirect without anything, or a page."
     )
-    oauth_error_code: int = setting(400, "Body code of a refused token exchange.")
+    oauth_error_code: int = setting(400, "Body code of a rejected token exchange.")
 
     # Errors
     errors_as_http_status: bool = setting(False, "Whether a body code other than 200 is the HTTP status as well.")
     bad_api_key_http_status: int = setting(401, "HTTP status for a missing or invalid API key.")
     bad_api_key_code: int = setting(401, "Body code for a missing or invalid API key.")
-    not_found_code: int = setting(404, "Body code when the thing named does not exist (200: the service shrugs).")
+    not_found_code: int = setting(404, "Body code when the named object does not exist (200: it is ignored).")
     duplicate_code: int = setting(400, "Body code when a list, template or sender of that name exists.")
     duplicate_mail_name_code: int = setting(400, "Body code when a campaign of that mailName exists.")
-    enforce_unique_mail_name: bool = setting(True, "Whether a second campaign of the same mailName is refused.")
+    enforce_unique_mail_name: bool = setting(True, "Whether a second campaign of the same mailName is rejected.")
     wrong_state_code: int = setting(403, "Body code when the state of a campaign forbids cancelling or deleting.")
     unverified_sender_code: int = setting(403, "Body code of campaign sends when senderMail is not a verified sender.")
     unknown_subscription_code: int = setting(403, "Body code when subscriptName does not exist.")
@@ -74,15 +74,13 @@ class EmulatorSettings:
     require_json_content_type: bool = setting(True, "Whether Content-Type must be application/json.")
     template_name_unit: Literal["bytes", "characters"] = setting("bytes", "Unit of templateName's limit of 250.")
     check_contact_emails: bool = setting(True, "Whether contact addresses must look like addresses.")
-    refused_addresses: tuple[str, ...] = setting((), "Contact addresses that the service refuses for its own reasons.")
-    import_bad_row: Literal["reject", "skip"] = setting("reject", "A row that cannot be valid: refuse all, or skip it.")
+    refused_addresses: tuple[str, ...] = setting((), "Contact addresses that the service rejects.")
+    import_bad_row: Literal["reject", "skip"] = setting("reject", "An invalid row: reject the import, or skip the row.")
     import_text_only: bool = setting(
         False, "Whether contactData values must be strings (null always is an absent value)."
     )
     import_max_rows: int | None = setting(None, "Most rows in one import; null is unlimited.")
-    import_lists_existing: bool = setting(
-        False, "Whether updateMode 2 adds contacts that existed already to the list as well."
-    )
+    import_lists_existing: bool = setting(False, "Whether updateMode 2 adds existing contacts to the list too.")
     contact_properties: tuple[str, ...] | None = setting(None, "Allowed property names of an import; null allows all.")
     name_reset_on_update: bool = setting(
         False, "Whether upserting an existing contact without name resets it to the email."
@@ -100,7 +98,7 @@ class EmulatorSettings:
         False, "Whether transactional mail needs a verified sender, not only a configured one."
     )
 
-    # Shape of answers
+    # Form of responses
     success_message: str | None = setting("", "The message of a successful answer.")
     list_name_key: Literal["ListName", "listName"] = setting("ListName", "Spelling of the name key of contact lists.")
     contact_not_found: Literal["error", "null", "absent"] = setting(
@@ -111,9 +109,9 @@ class EmulatorSettings:
     list_sort_descending: bool = setting(True, "Direction of sort in lists/get.")
     max_page_size: int = setting(1000, "Largest pageSize of campaign, template and list get.")
     oversized_page: Literal["cap", "reject"] = setting(
-        "cap", "A pageSize over the maximum: capped, or refused with 400."
+        "cap", "A pageSize over the maximum: capped, or rejected with 400."
     )
-    sandbox_ids: Literal["made_up", "null"] = setting("made_up", "id and guid in the answer to a sandboxed campaign.")
+    sandbox_ids: Literal["made_up", "null"] = setting("made_up", "id and guid in the response to a sandboxed campaign.")
     stats_empty_days: bool = setting(True, "Whether transactional statistics hold days without any send.")
     stats_utc_offset_hours: float = setting(0.0, "Zone of the calendar days of both statistics, hours east of UTC.")
     stats_mail_name_match: Literal["contains", "exact"] = setting("contains", "How stats/get compares mailName.")
@@ -124,36 +122,36 @@ class EmulatorSettings:
     # Life of a campaign
     scheduled_status: Literal[-1, 1] = setting(1, "mailStatus of a task whose send time has not come.")
     sending_seconds: float = setting(5.0, "Virtual seconds from the start of sending to its end.")
-    sending_looks: int | None = setting(None, "Answers of campaign get that show a task sending; replaces the seconds.")
+    sending_looks: int | None = setting(None, "Responses of campaign get that show a task sending; replaces seconds.")
     campaign_outcome: Literal["done", "failed"] = setting("done", "How sending ends: mailStatus 2 or 4.")
     state_after_cancel: Literal["draft", "removed", "failed", "cancelled"] = setting(
-        "draft", "What cancelling makes of a task; cancelled goes on showing the mailStatus of a scheduled one."
+        "draft", "State of a cancelled task; cancelled keeps the mailStatus of a scheduled one."
     )
     deletable_states: tuple[str, ...] = setting(
         ("draft", "scheduled", "sending", "done", "failed", "cancelled"), "States in which a campaign may be deleted."
     )
     visible_after_seconds: float = setting(0.0, "Virtual seconds until a created task appears in campaign get.")
-    visible_after_looks: int = setting(0, "Calls of campaign get that do not yet see a created task.")
-    draft_at_first_seconds: float = setting(0.0, "Virtual seconds for which every created task shows as a draft (-1).")
+    visible_after_looks: int = setting(0, "Calls of campaign get that do not yet return a created task.")
+    draft_at_first_seconds: float = setting(0.0, "Virtual seconds for which a created task is a draft (-1).")
     kept_task_state: Literal["draft", "scheduled"] = setting(
-        "draft", "State of a task kept after code 500; scheduled means that it goes out all the same."
+        "draft", "State of a task kept after code 500; scheduled means that it is sent."
     )
 
-    # What recipients do
-    seed: int = setting(1, "Seed of everything that recipients do.")
+    # Reactions of recipients
+    seed: int = setting(1, "Seed of the reactions of recipients.")
     hard_bounce_rate: float = setting(0.008, "Share of sent mail that fails for good.")
     soft_bounce_rate: float = setting(0.012, "Share of sent mail that fails for now.")
     open_rate: float = setting(0.32, "Share of delivered mail that is opened in the end.")
     click_rate: float = setting(0.06, "Share of delivered mail that is clicked in the end.")
     unsubscribe_rate: float = setting(0.003, "Share of delivered mail that leads to an unsubscription in the end.")
     spam_rate: float = setting(0.0005, "Share of delivered mail reported as spam in the end.")
-    repeated_open_every: int = setting(5, "Every how manieth opener opens once more; 0 is none.")
-    engagement_days: float = setting(7.0, "Virtual days after which no count grows any more.")
-    engagement_half_hours: float = setting(20.0, "Virtual hours after which about half of the opens are there.")
+    repeated_open_every: int = setting(5, "Every n-th opener opens again; 0 is none.")
+    engagement_days: float = setting(7.0, "Virtual days after which counts stop growing.")
+    engagement_half_hours: float = setting(20.0, "Virtual hours after which about half of the opens have happened.")
 
     # Senders
-    dns_default: bool = setting(False, "Whether all four DNS checks pass for a domain nobody arranged.")
-    dns_live: bool = setting(True, "Whether verified_senders/get looks at DNS itself, or shows the last verify.")
+    dns_default: bool = setting(False, "Whether all four DNS checks pass for a domain that was not set.")
+    dns_live: bool = setting(True, "Whether verified_senders/get checks DNS, or returns the last verify.")
 
     # Webhooks
     task_status_events: bool = setting(True, "Whether TaskStatus events are pushed (the document lists no toggle).")
@@ -165,20 +163,20 @@ class EmulatorSettings:
     )
     sparse_events: bool = setting(False, "Whether only Delivered events carry SenderEmail and SubmitDateTimeV2.")
     webhook_max_events: int = setting(1000, "Most events in one push; the document's limit is 1000.")
-    webhook_interval_seconds: float = setting(0.05, "Real seconds between two looks for events to push.")
-    webhook_retries: int = setting(3, "Further tries of a push that was not answered with 2xx.")
-    webhook_retry_seconds: float = setting(0.2, "Real seconds between two tries of a push.")
-    webhook_timeout_seconds: float = setting(10.0, "Real seconds that the callback may take to answer.")
-    webhook_duplicate_every: int = setting(0, "Every how manieth push is sent twice although accepted; 0 is none.")
+    webhook_interval_seconds: float = setting(0.05, "Real seconds between two checks for events to push.")
+    webhook_retries: int = setting(3, "Retries of a push whose response was not 2xx.")
+    webhook_retry_seconds: float = setting(0.2, "Real seconds between two attempts of a push.")
+    webhook_timeout_seconds: float = setting(10.0, "Timeout of a push in real seconds.")
+    webhook_duplicate_every: int = setting(0, "Every n-th accepted push is sent twice; 0 is none.")
 
     # The server
     date_header: bool = setting(True, "Whether responses have a Date header, which shows the virtual clock.")
     latency_seconds: float = setting(0.0, "Real seconds added to every operation.")
-    requests_per_second: float | None = setting(None, "Rate limit, answered with HTTP 429; null is unlimited.")
+    requests_per_second: float | None = setting(None, "Rate limit, enforced with HTTP 429; null is unlimited.")
     retry_after_seconds: float | None = setting(1.0, "Retry-After of the rate limit's 429; null leaves it out.")
     max_body_bytes: int = setting(64_000_000, "Largest request body; beyond it HTTP 413.")
     tls_certificate: str | None = setting(None, "PEM file with certificate and key; given, the server speaks TLS.")
-    journal_limit: int = setting(100_000, "Requests that the journal remembers.")
+    journal_limit: int = setting(100_000, "Number of requests in the journal.")
     journal_body_bytes: int = setting(65_536, "Bodies longer than this are summarised in the journal.")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -193,7 +191,7 @@ class EmulatorSettings:
         }
 
     def update(self, values: Mapping[str, object]) -> None:
-        """Assign several settings by name; ``ValueError`` names the one that is unknown or wrong."""
+        """Assign settings by name; ``ValueError`` names an unknown or invalid one, and none is changed."""
         values = {name: checked(name, value) for name, value in values.items()}
         for name, value in values.items():
             setattr(self, name, value)
@@ -205,7 +203,7 @@ def _types() -> dict[str, Any]:
 
 
 def checked(name: str, value: object) -> object:
-    """The value as the setting holds it (lists become tuples); ``ValueError`` when it does not fit."""
+    """Validate the value of a setting; lists become tuples."""
     if name not in _types():
         raise ValueError(f"there is no emulator setting {name!r}")
     expected = _types()[name]
@@ -228,19 +226,19 @@ def checked(name: str, value: object) -> object:
 
 
 def describe(expected: Any) -> str:
-    """A type in the words of the command line."""
+    """Describe a type for an error message."""
     if get_origin(expected) in (Union, types.UnionType):
         return " or ".join(describe(option) for option in get_args(expected))
     if get_origin(expected) is Literal:
         return ", ".join(str(option) for option in get_args(expected))
     if get_origin(expected) is tuple:
-        return "a list of texts"
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "null"}
+        return "a list of strings"
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", type(None): "null"}
     return names.get(expected, str(expected))
 
 
 def from_text(assignment: str) -> tuple[str, object]:
-    """``name=value`` of the command line; the value is read as JSON and otherwise taken as text."""
+    """Parse ``name=value``; the value is JSON, or else a string."""
     name, equals, text = assignment.partition("=")
     if not equals:
         raise ValueError(f"--setting {assignment!r} is not name=value")

@@ -1,4 +1,4 @@
-"""Everything the emulated service remembers: one SQLite database, in memory or in a file."""
+"""The state of the emulated service: an SQLite database, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -73,9 +73,10 @@ Row = dict[str, Any]
 
 
 class Store:
-    """A connection with the few verbs the resources need. Rows are dictionaries by column name.
+    """A database connection whose rows are dictionaries by column name.
 
-    ``OSError`` when the file cannot be used.
+    :param file: the SQLite file. Default: memory.
+    :raises OSError: when the file cannot be used.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -84,7 +85,7 @@ class Store:
                 file or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
             )
             self.connection.row_factory = _as_dict
-            # Nothing must survive a power cut, only the end of the process; a million contacts should fit the cache.
+            # State must survive the process, not a power cut; a million contacts should fit in the cache.
             self.connection.executescript(
                 "PRAGMA page_size=32768; PRAGMA cache_size=-262144; PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
             )
@@ -99,19 +100,19 @@ class Store:
             self.run("INSERT INTO sqlite_sequence VALUES ('campaigns', ?)", FIRST_CAMPAIGN_ID - 1)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all state."""
         with self.transaction():
             for table in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
                 self.run(f"DELETE FROM {table['name']}")
             self._number_campaigns()
-        self.members.forget_counts()
+        self.members.clear_cache()
 
     def close(self) -> None:
         self.connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """All or nothing: an exception, or ``keep = False``, leaves no trace. Nested use joins the outer one."""
+        """Roll back on an exception, or when ``keep`` is set to False. Nested use joins the outer transaction."""
         outcome = Transaction()
         if self.connection.in_transaction:
             yield outcome
@@ -125,10 +126,10 @@ class Store:
         finally:
             self.connection.execute("COMMIT" if outcome.keep else "ROLLBACK")
             if not outcome.keep:
-                self.members.forget_counts()
+                self.members.clear_cache()
 
     def run(self, sql: str, *values: Any) -> int:
-        """Execute one statement; the number of rows it changed."""
+        """Execute a statement; return the number of changed rows."""
         return self.connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]] | Iterator[Sequence[Any]]) -> None:
@@ -142,28 +143,28 @@ class Store:
         return found
 
     def value(self, sql: str, *values: Any) -> Any:
-        """The first column of the first row; None without one."""
+        """Return the first column of the first row; None without a row."""
         found = self.connection.execute(sql, values).fetchone()
         return None if found is None else next(iter(found.values()))
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert one row; its id."""
+        """Insert a row; return its id."""
         names = ", ".join(values)
         marks = ", ".join("?" * len(values))
         done = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
         return done.lastrowid or 0
 
-    def recall(self, name: str) -> str | None:
-        """A remembered text of the service as a whole (webhook configuration, clock ...)."""
+    def get_meta(self, name: str) -> str | None:
+        """Return a value that belongs to the service as a whole, such as the webhook configuration."""
         found: str | None = self.value("SELECT value FROM meta WHERE name = ?", name)
         return found
 
-    def remember(self, name: str, value: str) -> None:
+    def set_meta(self, name: str, value: str) -> None:
         self.run("INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
 
 
 class Transaction:
-    """The running transaction; set ``keep`` to False and it leaves no trace."""
+    """The current transaction; set ``keep`` to False to roll it back."""
 
     keep = True
 

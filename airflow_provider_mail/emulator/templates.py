@@ -11,7 +11,7 @@ from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 
-LONGEST_NAME = 250
+MAX_NAME_LENGTH = 250
 
 
 def find(context: Context, name: str) -> Row | None:
@@ -43,10 +43,10 @@ def get(context: Context, body: Body) -> dict[str, Any]:
         *context.page(body),
     )
     total = context.store.value(f"SELECT count(*) FROM templates WHERE {where}", name, name)
-    return {"templateList": [_shown(row) for row in rows], "totalRecords": total}
+    return {"templateList": [_to_json(row) for row in rows], "totalRecords": total}
 
 
-def _shown(row: Row) -> dict[str, Any]:
+def _to_json(row: Row) -> dict[str, Any]:
     return {
         "templateName": row["name"],
         "templateContent": row["content"],
@@ -64,7 +64,7 @@ def _is_name(value: Any, settings: EmulatorSettings) -> str | None:
     if not isinstance(value, str):
         return "must be a string"
     length = len(value.encode()) if settings.template_name_unit == "bytes" else len(value)
-    return f"exceeds {LONGEST_NAME} {settings.template_name_unit}" if length > LONGEST_NAME else None
+    return f"exceeds {MAX_NAME_LENGTH} {settings.template_name_unit}" if length > MAX_NAME_LENGTH else None
 
 
 OPERATIONS = (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_mail.emulator import senders, templates
-from airflow_provider_mail.emulator.campaign_life import settle_reactions
+from airflow_provider_mail.emulator.campaign_life import apply_reactions
 from airflow_provider_mail.emulator.clock import parse_iso
 from airflow_provider_mail.emulator.deliveries import Message, Recipient, send
 from airflow_provider_mail.emulator.fields import (
@@ -31,8 +31,8 @@ from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 
 def sends_customised(context: Context, body: Body) -> None:
-    """Check what the fields alone cannot tell, then send."""
-    settle_reactions(context)
+    """Check conditions across fields, then send."""
+    apply_reactions(context)
     obstacle = senders.state(context, body["senderMail"], senders.TRANSACTIONAL)
     if obstacle == "unknown" or (obstacle and context.settings.transactional_needs_verified):
         raise ServiceError(403, f"senderMail {body['senderMail']} is not a sender of the account")
@@ -69,7 +69,7 @@ def _batch(context: Context, body: Body) -> list[Message]:
 
 
 def _message(context: Context, own: Body, shared: Body, people: Body, *, missing_template: int) -> Message:
-    """What a version says in the end: its own values override the shared ones, a template outranks content."""
+    """Merge a version: its own values override the shared ones, and a template overrides content."""
     source = own if own.get("templateName") or own.get("content") else shared
     content, template_subject = source.get("content"), None
     if name := source.get("templateName"):
@@ -107,7 +107,7 @@ def _check_credits(context: Context, needed: int) -> None:
 
 
 def form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
-    """The fields of the form that a body has: the batch form is the one with ``messageVersions``."""
+    """Return the fields of the form of a body; the batch form has ``messageVersions``."""
     if "messageVersions" not in body:
         return (*SINGLE, Field("templateName", is_text)) if settings.single_form_template else SINGLE
     email = is_email if settings.batch_email_check else is_text

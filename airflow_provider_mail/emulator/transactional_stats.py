@@ -12,7 +12,7 @@ from airflow_provider_mail.emulator.fields import Body, window
 from airflow_provider_mail.emulator.operations import Context, Operation
 
 _DAY = 86_400_000
-#: Per counter: which deliveries it counts, and when what it counts happened.
+#: Per counter: the condition on deliveries, and the column with the time.
 COUNTERS = (
     ("sentCount", "dropped IS NULL", "send_at"),
     ("openCount", "true", "opened_at"),

@@ -1,4 +1,4 @@
-"""Pushing events to callback URLs: one queue and one push at a time for each URL, with retries."""
+"""Push events to callback URLs, with retries; each URL has a queue and one push at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import h11
 
 from airflow_provider_mail.emulator import codec
-from airflow_provider_mail.emulator.events import Event, Outgoing
+from airflow_provider_mail.emulator.events import DueEvents, Event
 
 if TYPE_CHECKING:
     from airflow_provider_mail.emulator.service import Service
@@ -22,20 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Push:
-    """One attempt to hand events to a callback URL."""
+    """An attempt to push events to a callback URL."""
 
     url: str
     events: int
     #: 1 is the first attempt.
     attempt: int
-    #: HTTP status of the answer; None when there was none.
+    #: HTTP status of the response; None without one.
     status: int | None
     error: str | None
     seconds: float
 
 
-class Pusher:
-    """Looks for due events and pushes them, until cancelled."""
+class WebhookSender:
+    """Pushes due events until cancelled.
+
+    :param service: the service whose events are pushed.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -43,7 +46,7 @@ class Pusher:
         self._workers: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self.pushes: deque[Push] = deque(maxlen=10_000)
-        #: Completed looks for due events, and pushes not yet finished: how to tell that all is quiet.
+        #: Completed checks for due events, and unfinished pushes: none is left when both stand still.
         self.looks = 0
         self.unfinished = 0
 
@@ -65,21 +68,21 @@ class Pusher:
                         await self._wake.wait()
                 self._wake.clear()
                 try:
-                    await self._look()
+                    await self._queue_due_events()
                 except Exception:
-                    self._service.crashed("looking for events")
+                    self._service.record_crash("looking for events")
                 self.looks += 1
         finally:
             for worker in self._workers:
                 worker.cancel()
 
-    async def _look(self) -> None:
+    async def _queue_due_events(self) -> None:
         most = min(self._service.settings.webhook_max_events, 1000)
         ready: dict[str, list[Event]] = {}
         service = self._service
         with service.lock:
-            service.settle()
-            chunks = Outgoing(service.context()).chunks()
+            service.apply_due_changes()
+            chunks = DueEvents(service.context()).chunks()
         while True:
             with service.lock, service.store.transaction():
                 chunk = next(chunks, None)
@@ -127,7 +130,7 @@ class Pusher:
 
 
 async def post(url: str, body: bytes) -> int:
-    """Post a push to a callback URL over a connection of its own; the HTTP status of the answer."""
+    """Post a push to a callback URL over a new connection; return the HTTP status."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     reader, writer = await asyncio.open_connection(
@@ -149,11 +152,11 @@ async def post(url: str, body: bytes) -> int:
         for event in (head, h11.Data(body), h11.EndOfMessage()):
             writer.write(connection.send(event) or b"")
         await writer.drain()
-        while not isinstance(answer := connection.next_event(), h11.Response):
-            if answer is h11.NEED_DATA:
+        while not isinstance(response := connection.next_event(), h11.Response):
+            if response is h11.NEED_DATA:
                 connection.receive_data(await reader.read(65_536))
-            elif isinstance(answer, h11.ConnectionClosed):
-                raise ConnectionResetError("closed without an answer")
-        return answer.status_code
+            elif isinstance(response, h11.ConnectionClosed):
+                raise ConnectionResetError("closed without a response")
+        return response.status_code
     finally:
         writer.close()

@@ -21,7 +21,7 @@ from airflow_provider_mail.emulator.store import Store
 
 TOGGLES = ("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed")
 _ENABLED_AT = "webhook_enabled_at"
-_NOTHING_SAVED: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "transEvent": None,
     "transCallbackUrl": None,
     "transCallbackUrlExtra": None,
@@ -30,20 +30,20 @@ _NOTHING_SAVED: dict[str, Any] = {
 
 
 def configuration(store: Store) -> dict[str, Any]:
-    """The saved configuration; what was never saved is None."""
-    saved: dict[str, Any] = codec.decode(store.recall("webhook") or "{}")
-    return {**_NOTHING_SAVED, **saved}
+    """Return the saved configuration; fields never saved are None."""
+    saved: dict[str, Any] = codec.decode(store.get_meta("webhook") or "{}")
+    return {**_DEFAULTS, **saved}
 
 
 def enabled_at(context: Context) -> int:
-    """When pushing was last enabled; what happened before, while it was paused, is never pushed."""
-    return int(context.store.recall(_ENABLED_AT) or 0)
+    """Return when pushing was last enabled; earlier events are never pushed."""
+    return int(context.store.get_meta(_ENABLED_AT) or 0)
 
 
-def enabled_no_later_than(context: Context) -> None:
-    """Keep the moment of enabling out of the future, for a clock that was moved back."""
+def cap_enabled_at(context: Context) -> None:
+    """Move the time of enabling back to the present, after the clock was moved back."""
     if enabled_at(context) > context.now:
-        context.store.remember(_ENABLED_AT, str(context.now))
+        context.store.set_meta(_ENABLED_AT, str(context.now))
 
 
 def get(context: Context, body: Body) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def save(context: Context, body: Body) -> None:
         given = {name: value for name, value in body["transEvent"].items() if value is not None}
         current["transEvent"] = {**dict.fromkeys(TOGGLES, False), **(current["transEvent"] or {}), **given}
     if body["transEnable"] and not current["transEnable"]:
-        context.store.remember(_ENABLED_AT, str(context.now))
+        context.store.set_meta(_ENABLED_AT, str(context.now))
     for name in ("transCallbackUrl", "transEnable"):
         if body[name] is not None:
             current[name] = body[name]
@@ -65,7 +65,7 @@ def save(context: Context, body: Body) -> None:
         kept = [] if replace else current["transCallbackUrlExtra"] or []
         by_sender = {item["sender"]: item.get("url") for item in (*kept, *body["transCallbackUrlExtra"])}
         current["transCallbackUrlExtra"] = [{"sender": sender, "url": url} for sender, url in by_sender.items() if url]
-    context.store.remember("webhook", codec.encode(current).decode())
+    context.store.set_meta("webhook", codec.encode(current).decode())
 
 
 def _is_override(value: Any, settings: EmulatorSettings) -> str | None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorClient, EmulatorSettings
-from airflow_provider_mail.emulator.control_api import ClockControl, Controls, FaultControl, JournalControl
+from airflow_provider_mail.emulator.control_api import ClockControl, ControlApi, FaultControl, JournalControl
 from airflow_provider_mail.emulator.rpc import Group
 from tests.emulator.conftest import Api
 
@@ -123,7 +123,7 @@ class TestBothWays:
 def test_every_control_function_is_reachable_over_http(emulator: Emulator) -> None:
     """None has a result that JSON cannot carry, and none is missing from the table."""
     groups: list[tuple[str, type[Group]]] = [
-        ("", Controls), ("clock/", ClockControl), ("faults/", FaultControl), ("journal/", JournalControl),
+        ("", ControlApi), ("clock/", ClockControl), ("faults/", FaultControl), ("journal/", JournalControl),
     ]  # fmt: skip
     names = [
         f"{prefix}{name}"

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.emulator import EmulatorSettings
 from airflow_provider_mail.emulator.recipient_behaviour import (
-    chances,
     count_at,
-    horizon_ms,
-    moment_at,
-    prospect,
+    end_ms,
+    expected_reactions,
+    random_values,
     share_at,
+    time_of_reaction,
 )
 
 settings = st.builds(
@@ -34,15 +34,15 @@ def test_counts_never_shrink_and_end_complete(settings: EmulatorSettings, moment
     counts = [count_at(final, moment, settings) for moment in moments]
     assert counts == sorted(counts)
     assert count_at(final, 0, settings) == 0
-    assert count_at(final, horizon_ms(settings), settings) == final
+    assert count_at(final, end_ms(settings), settings) == final
     assert 0 <= share_at(moments[0], settings) <= 1
 
 
 @given(settings, st.integers(1, 10_000), st.data())
 def test_an_event_happens_when_its_count_comes(settings: EmulatorSettings, final: int, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, final - 1))
-    moment = moment_at(place, final, settings)
-    assert 0 < moment <= horizon_ms(settings)
+    moment = time_of_reaction(place, final, settings)
+    assert 0 < moment <= end_ms(settings)
     # A millisecond of leave for rounding.
     assert count_at(final, moment + 1, settings) >= place + 1
     assert count_at(final, moment - 2, settings) <= place
@@ -50,8 +50,8 @@ def test_an_event_happens_when_its_count_comes(settings: EmulatorSettings, final
 
 @given(settings, st.integers(0, 100_000), st.booleans())
 def test_prospects_add_up(settings: EmulatorSettings, sent: int, clickable: bool) -> None:
-    expected = prospect(sent, settings, "name", clickable=clickable)
-    assert expected == prospect(sent, settings, "name", clickable=clickable)
+    expected = expected_reactions(sent, settings, "name", clickable=clickable)
+    assert expected == expected_reactions(sent, settings, "name", clickable=clickable)
     assert 0 <= expected.bounced <= sent
     assert 0 <= expected.opens <= sent - expected.bounced
     for part in (expected.clicks, expected.unsubscribes, expected.spam):
@@ -61,6 +61,6 @@ def test_prospects_add_up(settings: EmulatorSettings, sent: int, clickable: bool
 
 @given(st.integers(), st.text())
 def test_chances_are_numbers_from_0_to_1(seed: int, about: str) -> None:
-    drawn = chances(EmulatorSettings(seed=seed), about)
+    drawn = random_values(EmulatorSettings(seed=seed), about)
     assert len(drawn) == 8
     assert all(0 <= chance < 1 for chance in drawn)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator.events import Outgoing
+from airflow_provider_mail.emulator.events import DueEvents
 from tests.emulator.conftest import Api
 from tests.emulator.listener import Listener
 from tests.emulator.test_transactional import BATCH, SEND, SINGLE, version
@@ -309,12 +309,12 @@ class TestCampaignEvents:
         api.campaign("m")
         service = emulator.service
         with service.lock, service.store.transaction():
-            service.store.remember("webhook", service.store.recall("webhook").replace("false", "true"))
-            early = Outgoing(service.context()).chunks()
+            service.store.set_meta("webhook", service.store.get_meta("webhook").replace("false", "true"))
+            early = DueEvents(service.context()).chunks()
             emulator.clock.advance(5)
-            late = Outgoing(service.context()).chunks()
+            late = DueEvents(service.context()).chunks()
             events = [event["EventCode"] for look in (early, late) for chunk in look for _, event in chunk]
-            service.store.remember("webhook", "{}")
+            service.store.set_meta("webhook", "{}")
         assert events.count("Delivered") + events.count("Bounced") == 10
 
     def test_repeated_opens_come_an_hour_later(self, api: Api, listener: Listener) -> None:
