@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
+
+from airflow_provider_mail._task.redacted_field import unwrap
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,9 +32,6 @@ Templated: TypeAlias = T | str | XComArg
 ``sender_mail: Templated[str]`` accepts text and XComArgs and rejects a number; ``send_date: Templated[datetime]`` also
 accepts a template. What is in a list or dictionary may be an XComArg too: ``Templated[Sequence[Templated[str]]]``.
 """
-
-OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
-"""What to do when there is nothing to import or to send."""
 
 RECONNECT_SECONDS = 60.0
 """While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
@@ -72,28 +72,31 @@ class MailTaskMixin:
         """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
 
         :param arguments: ``locals()`` of ``__init__``.
-        :raises ValueError: naming a flag that is neither true nor false.
+        :raises ValueError: naming an argument that is declared as ``bool`` or ``Literal`` and has no such value.
         """
-        types = arguments["__class__"].__init__.__annotations__
+        types: dict[str, str] = arguments["__class__"].__init__.__annotations__
         given = {name: value for name, value in arguments.items() if name not in ("self", "kwargs", "__class__")}
-        check_flags(**{name: value for name, value in given.items() if types[name] == "bool"})
         for name, value in given.items():
+            if types[name] == "bool":
+                check_flags(**{name: value})
+            elif types[name].startswith("Literal[") and types[name].endswith("]"):
+                choices = ast.literal_eval(f"({types[name][8:-1]},)")
+                if value not in choices:
+                    raise ValueError(f"{name}: {value!r} is none of {', '.join(choices)}")
             setattr(self, name, value)
         self._arguments = tuple(given)
 
-    def fields(self, model: type[Part], context: Context) -> dict[str, Any]:
+    def request_fields(self, model: type[Part], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
 
         :param model: the request's class.
         :param context: of the task.
         """
-        from airflow_provider_mail._task.redacted_field import unwrap
-
         names = [name for name in self._arguments if name in model.model_fields]
         values = {name: unwrap(self, getattr(self, name), context) for name in names}
         return {name: None if value is False else value for name, value in values.items()}
 
-    def build(self, model: type[P], context: Context, **given: Any) -> P:
+    def build_request(self, model: type[P], context: Context, **given: Any) -> P:
         """The request that the arguments make.
 
         :param model: its class.
@@ -105,7 +108,7 @@ class MailTaskMixin:
 
         if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
             raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
-        return model(**self.fields(model, context) | given)
+        return model(**self.request_fields(model, context) | given)
 
     @cached_property
     def hook(self) -> MailHook:
@@ -178,18 +181,6 @@ def template_advice(field: str, error: Exception) -> str:
                 f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
             )
     return ""
-
-
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Reject a value that is not among the choices when the DAG is parsed.
-
-    :param name: of the argument.
-    :param value: its value.
-    :param choices: a ``Literal`` type.
-    :raises ValueError: naming the argument.
-    """
-    if value not in get_args(choices):
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
 
 
 def check_flags(**given: object) -> None:

@@ -33,7 +33,7 @@ class CancelOnKillMixin:
         """Note it."""
         self._killed = self.cancel_on_kill
 
-    def rest(self, seconds: float) -> None:
+    def sleep_interruptibly(self, seconds: float) -> None:
         """Sleep until it is over or the task is killed; a signal alone does not wake a sleeper."""
         end = time.monotonic() + seconds
         while not self._killed and (left := end - time.monotonic()) > 0:

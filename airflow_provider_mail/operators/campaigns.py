@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from airflow_provider_mail._task.arguments import Templated, check_flags, check_number
+from airflow_provider_mail._task.arguments import Templated, check_number
 from airflow_provider_mail._task.cancel_on_kill import CancelOnKillMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
@@ -21,48 +22,103 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
     from airflow_provider_mail.api.flows.create_campaign import OnIncomplete
 
-ON_INCOMPLETE = ("cancel", "keep", "fail")
-
 
 class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
-    """Creates a campaign to contact lists, exactly once however often the task is tried.
+    """Create a campaign to contact lists, exactly once however often the task is tried.
 
-    ``mailName`` is unique within a team and known before the first request. Every try looks for it first: a campaign
-    of that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
+    ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first: a campaign of
+    that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
     that went out before this DAG run began (``adopt_older``); only when there is none is one created. So clearing the
     task does not send again: sending again takes a new name.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
-    ``sandbox`` and, after having waited, ``mail_stats``. Where the connection has a ``campaign_url``, the task links to
-    its campaign.
-
-    The campaign's own arguments are those of
-    :class:`~airflow_provider_mail.operators._campaign.BaseCampaignOperator`.
+    ``sandbox`` and, after a wait, ``mail_stats``. When the connection has a ``campaign_url``, the task links to its
+    campaign.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
 
-    :param on_incomplete: what to do when the service answers with code 500 and keeps the campaign (adding the
-        attachment or the service's check failed): ``fail`` (default) says what is left behind, ``cancel`` cancels it
-        and fails, ``keep`` goes on with it and succeeds if it goes out (needs ``wait_for_completion`` or
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param mail_name: the name of the campaign, 200 bytes at most, unique within the team. Default: made of dag id, task
+        id, run id and map index. (templated)
+    :param sender_mail: a verified sender of the account. (templated)
+    :param sender_name: the display name of the sender. Default: ``sender_mail``. (templated)
+    :param subject: the subject. It may hold tags; since Airflow renders the field, write them as
+        ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
+        would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
+    :param only_save: save a draft and send nothing. Default: false.
+    :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
+        template such as ``"{{ params.lists }}"`` may render to a list. (templated)
+    :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
+    :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param language_code: the language of system modules such as the unsubscribe link. Default: the service's.
+        (templated)
+    :param market_name: the activity that the campaign belongs to; created when missing. Default: none. (templated)
+    :param subscript_name: the subscription type, which must exist. Default: none. (templated)
+    :param project_code: the project, created when missing. Default: none. (templated)
+    :param editor_type: the service's editor: ``CLASSIC`` or ``DRAG``. Default: the service's. (templated)
+    :param sandbox_mode: let the service check the request and create nothing. Default: false.
+    :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
+        ``["content"]`` where the service rewrites it. Default: none.
+    :param adopt_older: adopt an equal campaign of that name also when it went out before this DAG run began. Default:
+        false, the task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
+        at once. Default: false.
+    :param on_incomplete: what to do when the service responds with code 500 and keeps the campaign (adding the
+        attachment or the service's check failed): ``fail`` (default) says what is left behind, ``cancel`` cancels the
+        campaign and fails, ``keep`` continues with it and succeeds if it goes out (needs ``wait_for_completion`` or
         ``only_save``).
-    :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2).
+    :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2). Default: false. The arguments
+        below are used only while waiting.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
     :param poke_interval: seconds from one poll to the next. Default: 60.
-    :param poll_error_timeout: seconds for which polls may fail in a row before the wait is given up and the task is
-        retried according to its ``retries``. Default: 600.
-    :param timeout: seconds to wait for completion after creation or, when it is later, after ``send_date``.
+    :param poll_error_timeout: seconds for which polls may fail in a row before the wait ends and the task is retried
+        according to its ``retries``. Default: 600.
+    :param timeout: seconds to wait for completion, counted from the creation or, when that is later, from
+        ``send_date``. Default: 86,400, a day.
     :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
-        failed or successful; not when it is cleared, tried again, or goes on elsewhere. While the task is deferred this
-        needs Airflow 3.3.
+        failed or successful; not when it is cleared, retried or moved to another process. While the task is deferred
+        this needs Airflow 3.3. Default: false.
     """
 
     operator_extra_links = (MailCampaignLink(),)
 
+    on_incomplete: OnIncomplete
+    wait_for_completion: bool
+    deferrable: bool
+    poke_interval: float
+    poll_error_timeout: float
+    timeout: float
+
     def __init__(
         self,
         *,
-        on_incomplete: OnIncomplete = "fail",
+        mail_conn_id: Templated[str] = "mail_default",
+        mail_name: Templated[str] | None = None,
+        sender_mail: Templated[str],
+        sender_name: Templated[str] | None = None,
+        subject: Templated[str] | None = None,
+        content: Templated[str] | None = None,
+        send_date: Templated[datetime] | None = None,
+        only_save: bool = False,
+        send_list_names: Templated[Sequence[Templated[str]]] | None = None,
+        repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
+        reply_to: Templated[str] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        language_code: Templated[str] | None = None,
+        market_name: Templated[str] | None = None,
+        subscript_name: Templated[str] | None = None,
+        project_code: Templated[str] | None = None,
+        editor_type: Templated[Literal["CLASSIC", "DRAG"]] | None = None,
+        sandbox_mode: bool = False,
+        ignore_differences: Collection[str] = (),
+        adopt_older: bool = False,
+        allow_past_send_date: bool = False,
+        on_incomplete: Literal["cancel", "keep", "fail"] = "fail",
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float = 60.0,
@@ -72,26 +128,17 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(wait_for_completion=wait_for_completion, deferrable=deferrable, cancel_on_kill=cancel_on_kill)
+        self.set_arguments(locals())
         check_number("poke_interval", poke_interval, above=True)
         check_number("poll_error_timeout", poll_error_timeout)
         check_number("timeout", timeout)
-        if on_incomplete not in ON_INCOMPLETE:
-            raise ValueError(f"on_incomplete: {on_incomplete!r} is none of {', '.join(ON_INCOMPLETE)}")
-        if on_incomplete == "keep" and not (wait_for_completion or self.only_save):
+        if on_incomplete == "keep" and not (wait_for_completion or only_save):
             raise ValueError(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
                 "an incomplete campaign goes out"
             )
         if cancel_on_kill and not wait_for_completion:
             raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
-        self.on_incomplete = on_incomplete
-        self.wait_for_completion = wait_for_completion
-        self.deferrable = deferrable
-        self.poke_interval = poke_interval
-        self.poll_error_timeout = poll_error_timeout
-        self.timeout = timeout
-        self.cancel_on_kill = cancel_on_kill
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait, if that is wanted."""
@@ -100,7 +147,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             creation = self._create(request, sandbox, context)
         if creation.incomplete:
-            self.log.warning("Campaign %r is incomplete and gone on with (guid %s).", creation.mail_name, creation.guid)
+            self.log.warning("Continuing with incomplete campaign %r (guid %s).", creation.mail_name, creation.guid)
         elif creation.adopted:
             self.log.info("Campaign %r exists and is equal: adopted (guid %s).", creation.mail_name, creation.guid)
         elif sandbox:
@@ -212,7 +259,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
                 raise AirflowException(f"the wait timed out: {decision.message}")
             # A worker slot is held anyway: only failed polls are repeated more slowly.
             pause = decision.pause if isinstance(result, MailError) else 0.0
-            self.rest(min(max(self.poke_interval, pause), left))
+            self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
@@ -281,7 +328,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
-        return end_campaign(self.build(CancelCampaign, context), missing_ok=self.ignore_if_missing)
+        return end_campaign(self.build_request(CancelCampaign, context), missing_ok=self.ignore_if_missing)
 
 
 class MailDeleteCampaignOperator(BaseDeleteOperator):
@@ -317,4 +364,4 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     def deletion(self, context: Context) -> DeleteCampaign:
         from airflow_provider_mail.api.campaigns import DeleteCampaign
 
-        return self.build(DeleteCampaign, context)
+        return self.build_request(DeleteCampaign, context)

@@ -154,7 +154,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api.contacts import UpsertContact
 
         with self.mail_errors():
-            fields = self.fields(UpsertContact, context) | {"email": unwrap(self, self.contact_email, context)}
+            fields = self.request_fields(UpsertContact, context) | {"email": unwrap(self, self.contact_email, context)}
             # A template of a missing value renders as empty text.
             self.hook.send(UpsertContact(**{name: value or None for name, value in fields.items()}))
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -202,7 +202,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     def deletion(self, context: Context) -> DeleteContact:
         from airflow_provider_mail.api.contacts import DeleteContact
 
-        return self.build(DeleteContact, context, email=unwrap(self, self.contact_email, context))
+        return self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete the contact, and verify that the service no longer knows it."""

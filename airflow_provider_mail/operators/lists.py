@@ -48,7 +48,7 @@ class MailCreateListOperator(BaseCreateOperator):
     def creation(self, context: Context) -> AddList:
         from airflow_provider_mail.api.lists import AddList
 
-        return self.build(AddList, context)
+        return self.build_request(AddList, context)
 
 
 class MailDeleteListOperator(BaseDeleteOperator):
@@ -84,4 +84,4 @@ class MailDeleteListOperator(BaseDeleteOperator):
     def deletion(self, context: Context) -> DeleteList:
         from airflow_provider_mail.api.lists import DeleteList
 
-        return self.build(DeleteList, context)
+        return self.build_request(DeleteList, context)

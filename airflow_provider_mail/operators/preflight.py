@@ -1,12 +1,13 @@
-"""A look at a campaign before it is sent."""
+"""Checks of a campaign before it is created."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail._task.arguments import check_number
+from airflow_provider_mail._task.arguments import Templated, check_number
 from airflow_provider_mail._task.redacted_field import unwrap
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -17,84 +18,119 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
 
 FAIL_ON = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
-"""At which levels the task fails."""
+"""The levels at which the task fails."""
 
 
 class MailPreflightOperator(BaseCampaignOperator):
-    """Finds out what is wrong with a campaign before anybody is mailed: reads, and lets the service check.
+    """Check a campaign before it is created: with read-only requests and the service's own check. Nothing changes.
 
     Takes the arguments with which
     :class:`~airflow_provider_mail.operators.campaigns.MailCreateCampaignOperator` will create it; give both the same
-    ``mail_name``, or that one's name is not checked. What cannot be a campaign at all fails the task as it would there.
+    ``mail_name``, or that name is not checked. Arguments that are invalid there fail the task here as well.
 
     Returns ``mail_name``, ``errors``, ``warnings``, ``recipients`` (contacts in the target lists; null where the
     service does not say), ``findings`` (each with ``check``, ``level`` and ``text``) and ``table``, the findings as a
-    Markdown table for a person who decides. Addresses are cut down to their domains.
-
-    The campaign's own arguments are those of
-    :class:`~airflow_provider_mail.operators._campaign.BaseCampaignOperator`.
+    Markdown table for a person who decides. Addresses are reduced to their domains.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/preflight.md``.
 
-    :param max_recipients: more contacts in the target lists than this are an error.
-    :param max_growth: more than so many times what the last campaign was sent to are an error, for instance ``1.5``.
-    :param compare_with: part of the names of the campaigns of which the last one counts, for ``max_growth``.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param mail_name: the name of the campaign, 200 bytes at most, unique within the team. Default: made of dag id, task
+        id, run id and map index. (templated)
+    :param sender_mail: a verified sender of the account. (templated)
+    :param sender_name: the display name of the sender. Default: ``sender_mail``. (templated)
+    :param subject: the subject. It may hold tags; since Airflow renders the field, write them as
+        ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
+        would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
+    :param only_save: save a draft and send nothing. Default: false.
+    :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
+        template such as ``"{{ params.lists }}"`` may render to a list. (templated)
+    :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
+    :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param language_code: the language of system modules such as the unsubscribe link. Default: the service's.
+        (templated)
+    :param market_name: the activity that the campaign belongs to; created when missing. Default: none. (templated)
+    :param subscript_name: the subscription type, which must exist. Default: none. (templated)
+    :param project_code: the project, created when missing. Default: none. (templated)
+    :param editor_type: the service's editor: ``CLASSIC`` or ``DRAG``. Default: the service's. (templated)
+    :param sandbox_mode: let the service check the request and create nothing. Default: false.
+    :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
+        ``["content"]`` where the service rewrites it. Default: none.
+    :param adopt_older: adopt an equal campaign of that name also when it went out before this DAG run began. Default:
+        false, the task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
+        at once. Default: false.
+    :param max_recipients: the largest number of contacts in the target lists that is no error. Default: not checked.
+        (templated)
+    :param max_growth: the largest ratio of these contacts to the recipients of the last campaign that is no error, such
+        as ``1.5``; needs ``compare_with``. Default: not checked. (templated)
+    :param compare_with: part of the names of the campaigns of which the last one is used for ``max_growth``. Default:
+        none. (templated)
     :param known_tags: the tags that the service can fill in, or a mapping with these as keys; others are an error.
-        Default: tags are not checked.
-    :param unsubscribe_pattern: regular expression that the content must match, else it is an error. ``None``: not
-        checked.
-    :param max_content_bytes: a larger content is a warning.
-    :param max_attachment_bytes: a larger file is a warning.
-    :param fail_on: fail the task when there is an ``error`` (default), already when there is a ``warning``, or
-        ``never``: then whoever comes next decides.
+        Default: not checked. (templated)
+    :param unsubscribe_pattern: a regular expression; content that does not match it is an error. ``None``: not checked.
+        Default: ``(?i)unsubscri``. (templated)
+    :param max_content_bytes: content of more bytes is a warning. Default: 100,000.
+    :param max_attachment_bytes: an attachment of more bytes is a warning. Default: 10,000,000.
+    :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``:
+        then a later task decides.
     """
 
-    template_fields: Sequence[str] = (
-        *BaseCampaignOperator.template_fields,
-        "max_recipients",
-        "max_growth",
-        "compare_with",
-        "known_tags",
-        "unsubscribe_pattern",
-    )
+    fail_on: str
 
     def __init__(
         self,
         *,
-        max_recipients: int | str | None = None,
-        max_growth: float | str | None = None,
-        compare_with: str | None = None,
-        known_tags: Collection[str] | None = None,
-        unsubscribe_pattern: str | None = "(?i)unsubscri",
+        mail_conn_id: Templated[str] = "mail_default",
+        mail_name: Templated[str] | None = None,
+        sender_mail: Templated[str],
+        sender_name: Templated[str] | None = None,
+        subject: Templated[str] | None = None,
+        content: Templated[str] | None = None,
+        send_date: Templated[datetime] | None = None,
+        only_save: bool = False,
+        send_list_names: Templated[Sequence[Templated[str]]] | None = None,
+        repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
+        reply_to: Templated[str] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        language_code: Templated[str] | None = None,
+        market_name: Templated[str] | None = None,
+        subscript_name: Templated[str] | None = None,
+        project_code: Templated[str] | None = None,
+        editor_type: Templated[Literal["CLASSIC", "DRAG"]] | None = None,
+        sandbox_mode: bool = False,
+        ignore_differences: Collection[str] = (),
+        adopt_older: bool = False,
+        allow_past_send_date: bool = False,
+        max_recipients: Templated[int] | None = None,
+        max_growth: Templated[float] | None = None,
+        compare_with: Templated[str] | None = None,
+        known_tags: Templated[Collection[Templated[str]]] | None = None,
+        unsubscribe_pattern: Templated[str] | None = "(?i)unsubscri",
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
         fail_on: Literal["error", "warning", "never"] = "error",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.set_arguments(locals())
         check_number("max_content_bytes", max_content_bytes, least=1, whole=True)
         check_number("max_attachment_bytes", max_attachment_bytes, least=1, whole=True)
-        if fail_on not in FAIL_ON:
-            raise ValueError(f"fail_on: {fail_on!r} is none of {', '.join(FAIL_ON)}")
-        self.max_recipients = max_recipients
-        self.max_growth = max_growth
-        self.compare_with = compare_with
-        self.known_tags = known_tags
-        self.unsubscribe_pattern = unsubscribe_pattern
-        self.max_content_bytes = max_content_bytes
-        self.max_attachment_bytes = max_attachment_bytes
-        self.fail_on = fail_on
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look at everything; then judge."""
+        """Run all checks; fail the task according to ``fail_on``."""
         from airflow_provider_mail._task.exceptions import without_addresses
         from airflow_provider_mail.api.flows.preflight import preflight
 
         with self.mail_errors():
             request = self.request(context)
             rules = self._rules(context)
-            looking = preflight(
+            checks = preflight(
                 request,
                 rules,
                 ignore=self.ignore_differences,
@@ -102,7 +138,7 @@ class MailPreflightOperator(BaseCampaignOperator):
                 not_older_than=self.not_older_than(context),
                 clock=self.hook.get_conn().service_clock,
             )
-            report: Report = self.hook.run(looking)
+            report: Report = self.hook.run(checks)
         sender = [request.sender_mail]
         findings = [asdict(each) | {"text": without_addresses(each.text, sender)} for each in report.findings]
         table = without_addresses(report.table(), sender)
@@ -128,20 +164,18 @@ class MailPreflightOperator(BaseCampaignOperator):
     def _rules(self, context: Context) -> PreflightRules:
         from airflow_provider_mail.api.flows.preflight import PreflightRules
 
-        return PreflightRules(
-            max_recipients=_number("max_recipients", unwrap(self, self.max_recipients, context), int),
-            max_growth=_number("max_growth", unwrap(self, self.max_growth, context), float),
-            compare_with=unwrap(self, self.compare_with, context),
-            known_tags=unwrap(self, self.known_tags, context),
-            unsubscribe_pattern=unwrap(self, self.unsubscribe_pattern, context),
-            max_content_bytes=self.max_content_bytes,
-            max_attachment_bytes=self.max_attachment_bytes,
-        )
+        rules = {field.name: unwrap(self, getattr(self, field.name), context) for field in fields(PreflightRules)}
+        rules["max_recipients"] = _number("max_recipients", rules["max_recipients"], int)
+        rules["max_growth"] = _number("max_growth", rules["max_growth"], float)
+        return PreflightRules(**rules)
 
 
 def _number(name: str, value: Any, kind: type[int] | type[float]) -> Any:
-    """The number that a template has become text of.
+    """Convert an argument that a template may have turned into text to a number.
 
+    :param name: of the argument.
+    :param value: its rendered value; ``None`` stays.
+    :param kind: ``int`` or ``float``.
     :raises MailValidationError: naming the argument.
     """
     from airflow_provider_mail.api.errors import MailValidationError

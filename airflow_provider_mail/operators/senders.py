@@ -50,7 +50,7 @@ class MailAddSenderOperator(BaseCreateOperator):
     def creation(self, context: Context) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
 
-        return self.build(AddSender, context, sender_type=str(self.sender_type))
+        return self.build_request(AddSender, context, sender_type=str(self.sender_type))
 
 
 class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
@@ -92,7 +92,7 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api.senders import VerifySender
 
         with self.mail_errors():
-            answer = self.hook.send(self.build(VerifySender, context))
+            answer = self.hook.send(self.build_request(VerifySender, context))
         checks: dict[str, bool] = answer.model_dump(exclude={"code", "message"})
         bad = [name.removeprefix("good_").upper() for name, good in checks.items() if name != "valid" and not good]
         if answer.valid and not bad:
@@ -141,4 +141,4 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     def deletion(self, context: Context) -> DeleteSender:
         from airflow_provider_mail.api.senders import DeleteSender
 
-        return self.build(DeleteSender, context)
+        return self.build_request(DeleteSender, context)

@@ -62,12 +62,12 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     def creation(self, context: Context) -> AddTemplate:
         from airflow_provider_mail.api.templates import AddTemplate
 
-        return self.build(AddTemplate, context)
+        return self.build_request(AddTemplate, context)
 
     def replacement(self, context: Context) -> DeleteTemplate | None:
         from airflow_provider_mail.api.templates import DeleteTemplate
 
-        return self.build(DeleteTemplate, context) if self.replace else None
+        return self.build_request(DeleteTemplate, context) if self.replace else None
 
 
 class MailDeleteTemplateOperator(BaseDeleteOperator):
@@ -106,4 +106,4 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
     def deletion(self, context: Context) -> DeleteTemplate:
         from airflow_provider_mail.api.templates import DeleteTemplate
 
-        return self.build(DeleteTemplate, context)
+        return self.build_request(DeleteTemplate, context)

@@ -159,13 +159,13 @@ def test_the_link_is_there_while_the_task_waits(
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     seen = []
 
-    def rest(operator: MailCreateCampaignOperator, seconds: float) -> None:
+    def sleep_interruptibly(operator: MailCreateCampaignOperator, seconds: float) -> None:
         with create_session() as session:
             seen.extend(session.query(XComModel.value).filter(XComModel.key == LINK_KEY, XComModel.value != "").all())
         original(operator, seconds)
 
-    original = MailCreateCampaignOperator.rest
-    monkeypatch.setattr(MailCreateCampaignOperator, "rest", rest)
+    original = MailCreateCampaignOperator.sleep_interruptibly
+    monkeypatch.setattr(MailCreateCampaignOperator, "sleep_interruptibly", sleep_interruptibly)
     linked(mail_name="while waiting", wait_for_completion=True, deferrable=False, poke_interval=0.3)
 
     assert f"{PAGE}/while%20waiting" in str(seen)

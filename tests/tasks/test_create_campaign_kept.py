@@ -90,7 +90,7 @@ def test_gone_on_with_and_gone_out(run: Run, emulator: Emulator, deferrable: boo
     done = run(lambda: create(on_incomplete="keep", wait_for_completion=True, deferrable=deferrable, send_date=None))
 
     assert done.state == "success", done.log
-    assert "Campaign 'spring' is incomplete and gone on with" in done.log
+    assert "Continuing with incomplete campaign 'spring'" in done.log
     assert (done.returned["incomplete"], done.returned["adopted"]) == (True, True)
     assert done.returned["mail_stats"]["sent_count"] == 10
     assert done.result.xcom(TASK, "incomplete") is True

@@ -159,7 +159,9 @@ Html = Annotated[str, AfterValidator(_no_file_name)]
 Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 """Values for tags. JSON has no NaN and no infinity: they would arrive as nothing."""
 
-MailName = Annotated[str, StringConstraints(min_length=1), _max_bytes(200)]
+MAX_MAIL_NAME_BYTES = 200
+
+MailName = Annotated[str, StringConstraints(min_length=1), _max_bytes(MAX_MAIL_NAME_BYTES)]
 """A campaign's name: 200 bytes, unique within the team."""
 
 NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN)]
