@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from airflow.sdk import XComArg
 
@@ -32,6 +31,9 @@ Templated: TypeAlias = T | str | XComArg
 ``sender_mail: Templated[str]`` accepts text and XComArgs and rejects a number; ``send_date: Templated[datetime]`` also
 accepts a template. What is in a list or dictionary may be an XComArg too: ``Templated[Sequence[Templated[str]]]``.
 """
+
+OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
+"""What to do when there is nothing to import or to send."""
 
 RECONNECT_SECONDS = 60.0
 """While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
@@ -72,17 +74,12 @@ class MailTaskMixin:
         """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
 
         :param arguments: ``locals()`` of ``__init__``.
-        :raises ValueError: naming an argument that is declared as ``bool`` or ``Literal`` and has no such value.
+        :raises ValueError: naming an argument of type ``bool`` that is neither true nor false.
         """
-        types: dict[str, str] = arguments["__class__"].__init__.__annotations__
+        types = arguments["__class__"].__init__.__annotations__
         given = {name: value for name, value in arguments.items() if name not in ("self", "kwargs", "__class__")}
+        check_flags(**{name: value for name, value in given.items() if types[name] == "bool"})
         for name, value in given.items():
-            if types[name] == "bool":
-                check_flags(**{name: value})
-            elif types[name].startswith("Literal[") and types[name].endswith("]"):
-                choices = ast.literal_eval(f"({types[name][8:-1]},)")
-                if value not in choices:
-                    raise ValueError(f"{name}: {value!r} is none of {', '.join(choices)}")
             setattr(self, name, value)
         self._arguments = tuple(given)
 
@@ -181,6 +178,18 @@ def template_advice(field: str, error: Exception) -> str:
                 f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
             )
     return ""
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Reject a value that is not among the choices when the DAG is parsed.
+
+    :param name: of the argument.
+    :param value: its value.
+    :param choices: a ``Literal`` type.
+    :raises ValueError: naming the argument.
+    """
+    if value not in get_args(choices):
+        raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
 
 
 def check_flags(**given: object) -> None:

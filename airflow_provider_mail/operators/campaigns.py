@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_number
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
 from airflow_provider_mail._task.cancel_on_kill import CancelOnKillMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
-    from airflow_provider_mail.api.flows.create_campaign import OnIncomplete
+
+OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
+"""What to do with a campaign that the service keeps although its creation failed."""
 
 
 class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
@@ -118,7 +120,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         ignore_differences: Collection[str] = (),
         adopt_older: bool = False,
         allow_past_send_date: bool = False,
-        on_incomplete: Literal["cancel", "keep", "fail"] = "fail",
+        on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float = 60.0,
@@ -129,6 +131,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
+        check_choice("on_incomplete", on_incomplete, OnIncomplete)
         check_number("poke_interval", poke_interval, above=True)
         check_number("poll_error_timeout", poll_error_timeout)
         check_number("timeout", timeout)

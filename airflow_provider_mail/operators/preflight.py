@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_number
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
 from airflow_provider_mail._task.redacted_field import unwrap
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
 
-FAIL_ON = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
+FailOn: TypeAlias = Literal["error", "warning", "never"]
+
+FAIL_ON: dict[FailOn, tuple[str, ...]] = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
 """The levels at which the task fails."""
 
 
@@ -81,7 +83,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         then a later task decides.
     """
 
-    fail_on: str
+    fail_on: FailOn
 
     def __init__(
         self,
@@ -114,11 +116,12 @@ class MailPreflightOperator(BaseCampaignOperator):
         unsubscribe_pattern: Templated[str] | None = "(?i)unsubscri",
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
-        fail_on: Literal["error", "warning", "never"] = "error",
+        fail_on: FailOn = "error",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
+        check_choice("fail_on", fail_on, FailOn)
         check_number("max_content_bytes", max_content_bytes, least=1, whole=True)
         check_number("max_attachment_bytes", max_attachment_bytes, least=1, whole=True)
 
