@@ -1,4 +1,4 @@
-"""What a task remembers of its attempts to create a campaign."""
+"""The stored state of a task's attempts to create a campaign."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_provider_mail._task.state import TaskState, task_state
-from airflow_provider_mail.api.flows.create_campaign import CreationState
+from airflow_provider_mail.api.flows.create_once import CreationState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -15,62 +15,63 @@ TASK_STATE_KEY = "airflow_provider_mail.campaign"
 
 VERSION = 2
 
-NO_MEMORY = (
-    "This Airflow has no task state store (3.3 has), so another try cannot know that what it finds may be incomplete"
+NOT_STORED = (
+    "This Airflow has no task state store (3.3 has), so the next try cannot know that the campaign may be incomplete"
 )
 
 log = logging.getLogger(__name__)
 
 
 class StoredCreationState(CreationState):
-    """In the task's ledger, so that a try that follows a crash knows what the earlier ones have done.
+    """The state in the task state store, so that a try after a crash knows the attempts of the earlier ones.
 
-    It must not take an incomplete campaign for a whole one, and may take for its own what an earlier try has created.
-    Written before each attempt. A failure to write does not keep this try from going on; only a later one may be
-    misled, and the log says so.
+    The next try must not treat an incomplete campaign as complete, and may adopt what an earlier try has created. The
+    state is written before each attempt. A failure to write does not stop this try; the log says what the next one
+    cannot know.
 
-    :param mail_name: the campaign's; what is remembered of another name does not count.
+    :param task_state: where it is stored.
+    :param mail_name: the campaign's name; the state of another campaign is ignored.
     """
 
-    def __init__(self, ledger: TaskState, mail_name: str) -> None:
-        self._ledger = ledger
+    def __init__(self, task_state: TaskState, mail_name: str) -> None:
+        self._task_state = task_state
         self._mail_name = mail_name
-        self.incomplete, self.attempted_at = _read(ledger.read(), mail_name)
+        self.incomplete, self.attempted_at = _read(task_state.read(), mail_name)
 
     @property
     def durable(self) -> bool:
-        """Whether a later try will know."""
-        return self._ledger.durable
+        """Whether the next try finds the state."""
+        return self._task_state.durable
 
-    def attempt(self) -> None:
-        """Write down that the campaign may exist from now on."""
-        super().attempt()
+    def mark_attempted(self) -> None:
+        """Store that the campaign may exist from now on."""
+        super().mark_attempted()
         self._write("not know that this one may have created campaign %r")
 
-    def withdraw(self) -> None:
-        """Write down that it does not, by this task."""
-        super().withdraw()
+    def clear_attempt(self) -> None:
+        """Store that this task has not created it."""
+        super().clear_attempt()
         self._write("take campaign %r for its own, if there is one")
 
-    def remember(self) -> None:
-        """Write down that it may be incomplete."""
+    def mark_incomplete(self) -> None:
+        """Store that it may be incomplete."""
         if self.incomplete:
             return
-        super().remember()
+        super().mark_incomplete()
         if not self.durable:
-            log.warning("Creating campaign %r was answered with code 500. %s.", self._mail_name, NO_MEMORY)
-        self._write("take campaign %r for whole")
+            log.warning("Creating campaign %r was answered with code 500. %s.", self._mail_name, NOT_STORED)
+        self._write("take campaign %r for complete")
 
-    def forget(self) -> None:
-        """Write down that it is whole, if something else is written there."""
+    def mark_complete(self) -> None:
+        """Store that it is complete, unless that is stored already."""
         if self.incomplete:
-            super().forget()
+            super().mark_complete()
             self._write("take campaign %r for incomplete")
 
     def _write(self, otherwise: str) -> None:
-        """Replace the record.
+        """Write the record.
 
-        :param otherwise: what a later try will do if that does not work.
+        :param otherwise: what the next try will do if this fails.
         """
         if not self.durable:
             return
@@ -83,22 +84,26 @@ class StoredCreationState(CreationState):
             "attempted_at": self.attempted_at,
         }
         try:
-            self._ledger.write(record)
+            self._task_state.write(record)
         except AirflowRuntimeError as error:
             log.error(
-                f"The task state could not be written (%s): a later try will {otherwise}.", error, self._mail_name
+                f"The task state could not be written (%s): the next try will {otherwise}.", error, self._mail_name
             )
 
 
-def task_memory(context: Context, mail_name: str) -> StoredCreationState:
-    """The memory of a task instance."""
+def creation_state(context: Context, mail_name: str) -> StoredCreationState:
+    """Return the creation state of a task instance.
+
+    :param context: the task's context.
+    :param mail_name: the campaign's name.
+    """
     return StoredCreationState(task_state(context, TASK_STATE_KEY), mail_name)
 
 
 def _read(record: object, mail_name: str) -> tuple[bool, float | None]:
-    """Whether the campaign of that name may be incomplete, and when its creation was last attempted.
+    """Parse the stored record: whether the campaign may be incomplete, and when its creation was last attempted.
 
-    A record that is not understood may mean that any is incomplete.
+    An unknown record may mean that the campaign is incomplete.
     """
     if record is None:
         return False, None

@@ -188,17 +188,18 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.creation_state import NO_MEMORY, StoredCreationState, task_memory
+        from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState, creation_state
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.create_campaign import CreationState, create_campaign
+        from airflow_provider_mail.api.flows.create_campaign import create_campaign
+        from airflow_provider_mail.api.flows.create_once import CreationState
 
-        # In the sandbox nothing is created, so there is nothing to remember.
-        memory = CreationState() if sandbox else task_memory(context, request.mail_name)
+        # In the sandbox nothing is created, so there is no state to store.
+        state = CreationState() if sandbox else creation_state(context, request.mail_name)
         creating = create_campaign(
             request,
             ignore=self.ignore_differences,
             on_incomplete=self.on_incomplete,
-            memory=memory,
+            state=state,
             clock=self.hook.get_conn().service_clock,
             allow_past_send_date=self.allow_past_send_date,
             not_older_than=self.not_older_than(context),
@@ -206,11 +207,11 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         try:
             return self.hook.run(self.unless_killed(creating, request.mail_name, context))
         except MailError as error:
-            forgetful = isinstance(memory, StoredCreationState) and not memory.durable
-            if forgetful and memory.incomplete and error.temporary and error.operation != request.path:
+            not_stored = isinstance(state, StoredCreationState) and not state.durable
+            if not_stored and state.incomplete and error.temporary and error.operation != request.path:
                 raise AirflowFailException(
                     f"creating campaign {request.mail_name!r} was answered with code 500, and then it could not be "
-                    f"looked for: {error}. It may have been kept incomplete: look at the service. {NO_MEMORY}"
+                    f"looked for: {error}. It may have been kept incomplete: look at the service. {NOT_STORED}"
                 ) from error
             raise
 

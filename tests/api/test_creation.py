@@ -38,7 +38,8 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older
-from airflow_provider_mail.api.flows.create_campaign import CreationState, create_campaign
+from airflow_provider_mail.api.flows.create_campaign import create_campaign
+from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, QUICK, Driver, Rehearsal, driver
@@ -230,7 +231,7 @@ def test_an_older_campaign_is_not_adopted(
     if state in ("scheduled", "failed"):
         assert create(client, request, clock=clock, not_older_than=week_1).adopted
     else:
-        with pytest.raises(MailConflictError, match=r"is not of this run.*set adopt_older=True") as raised:
+        with pytest.raises(MailConflictError, match=r"is older than this run.*set adopt_older=True") as raised:
             create(client, request, clock=clock, not_older_than=week_1)
         assert not raised.value.temporary
         assert create(client, request, clock=clock).adopted
@@ -243,11 +244,11 @@ def test_what_an_own_attempt_made_is_adopted_however_old_it_seems(service: Emula
     """A task that is cleared later, or a service whose clock is behind and that does not say so."""
     service.settings.date_header = False
     service.clock.advance(-86_400)
-    memory = CreationState()
+    state = CreationState()
     began = datetime.now(UTC)
-    create(client, memory=memory, not_older_than=began)
-    assert create(client, memory=memory, not_older_than=began).adopted
-    with pytest.raises(MailConflictError, match="is not of this run"):
+    create(client, state=state, not_older_than=began)
+    assert create(client, state=state, not_older_than=began).adopted
+    with pytest.raises(MailConflictError, match="is older than this run"):
         create(client, not_older_than=began)
 
 
@@ -265,7 +266,7 @@ def test_a_name_that_was_taken_meanwhile_by_an_older_campaign(service: Emulator,
     client.send(REQUEST)
     service.clock.advance(86_400)
     clock = client.client.service_clock
-    with pytest.raises(MailConflictError, match="is not of this run"):
+    with pytest.raises(MailConflictError, match="is older than this run"):
         create(client, clock=clock, not_older_than=datetime.now(UTC))
     assert there(service) == 1
 
@@ -436,28 +437,28 @@ def test_a_name_that_is_taken_after_an_own_lost_answer_is_tried_again(
     """The campaign shows later than this try is patient, and another attempt is refused because of its name."""
     service.settings.visible_after_seconds = 600
     service.faults.add("close_after", SENDS)
-    memory = CreationState()
+    state = CreationState()
     if earlier:
-        memory.attempt()
+        state.mark_attempted()
         with pytest.raises(MailError):
             client.send(REQUEST)
-    with pytest.raises(MailPendingCampaignError, match=r"exists.* The next try looks for it again") as raised:
-        create(client, memory=memory)
+    with pytest.raises(MailPendingCampaignError, match=r"exists.* The next try looks it up again") as raised:
+        create(client, state=state)
     assert (raised.value.temporary, raised.value.may_have_taken_effect) == (True, True)
     service.clock.advance(600)
-    assert create(client, memory=memory).adopted
+    assert create(client, state=state).adopted
     assert (there(service), service.journal.count(SENDS)) == (1, 2)
 
 
 def test_what_was_refused_is_no_attempt(service: Emulator, client: Driver) -> None:
     """A refusal that nothing leads up to is final, also when the task is tried again."""
-    memory = CreationState()
+    state = CreationState()
     for _ in range(2):
         with pytest.raises(MailRejectedError, match="nobody"):
-            create(client, REQUEST.model_copy(update={"send_list_names": ["nobody"]}), memory=memory)
-        assert memory.attempted_at is None
-    create(client, memory=memory)
-    assert memory.attempted_at is not None
+            create(client, REQUEST.model_copy(update={"send_list_names": ["nobody"]}), state=state)
+        assert state.attempted_at is None
+    create(client, state=state)
+    assert state.attempted_at is not None
 
 
 @pytest.mark.parametrize("state", ["scheduled", "cancelled"])
@@ -660,10 +661,10 @@ def test_a_new_campaign_that_shows_as_a_draft_at_first(lost: bool, drafts: int) 
         return step.response(mail_list=next(looks, []))
 
     rehearsal = Rehearsal(play)
-    memory = CreationState()
+    state = CreationState()
     if not lost:
-        memory.attempt()  # by a try before this one
-    steps = create_campaign(wanted(), memory=memory, patience=30.0)
+        state.mark_attempted()  # by a try before this one
+    steps = create_campaign(wanted(), state=state, patience=30.0)
     if drafts == 7:
         with pytest.raises(MailPendingCampaignError, match=r"is not scheduled\. It is new"):
             rehearsal.run(steps)

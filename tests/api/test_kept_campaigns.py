@@ -29,7 +29,8 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.flows.adopt_campaign import Creation
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign, is_scheduled
-from airflow_provider_mail.api.flows.create_campaign import CreationState, create_campaign
+from airflow_provider_mail.api.flows.create_campaign import create_campaign
+from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver, Rehearsal
@@ -74,9 +75,9 @@ def shown(status: int, send_time: datetime = IN_AN_HOUR) -> Campaign:
 
 
 def remembering() -> CreationState:
-    memory = CreationState()
-    memory.remember()
-    return memory
+    state = CreationState()
+    state.mark_incomplete()
+    return state
 
 
 # What the user chose.
@@ -90,7 +91,7 @@ def test_cancelled(fault: str, service: Emulator, client: Driver) -> None:
     assert held(service)["cancelled"]
     text = str(raised.value)
     assert "the service kept the campaign 'spring'" in text
-    assert "It was cancelled: it does not go out. Delete it (its name may still be taken)" in text
+    assert "It was cancelled: it is not sent. Delete it (its name may still be taken)" in text
     assert (raised.value.code, raised.value.temporary) == (500, False)
 
 
@@ -142,7 +143,7 @@ def test_kept_and_gone_on_with(scheduled: Any, service: Emulator, client: Driver
 def test_a_draft_is_not_gone_on_with(service: Emulator, client: Driver) -> None:
     service.settings.kept_task_state = "draft"
     service.faults.add("task_check_failed", SENDS)
-    with pytest.raises(MailIncompleteCampaignError, match="It is a draft and does not go out"):
+    with pytest.raises(MailIncompleteCampaignError, match="It is a draft and will not be sent"):
         create(client, REQUEST.model_copy(update={"send_date": None}), on_incomplete="keep")
     saved = REQUEST.model_copy(update={"only_save": True, "mail_name": "saved", "send_date": None})
     service.faults.add("task_check_failed", SENDS)
@@ -152,7 +153,7 @@ def test_a_draft_is_not_gone_on_with(service: Emulator, client: Driver) -> None:
 def test_a_draft_with_its_send_time_ahead_is_not_gone_on_with_either(service: Emulator, client: Driver) -> None:
     service.settings.kept_task_state = "draft"
     service.faults.add("task_check_failed", SENDS)
-    with pytest.raises(MailIncompleteCampaignError, match="It is a draft and does not go out"):
+    with pytest.raises(MailIncompleteCampaignError, match="It is a draft and will not be sent"):
         create(client, on_incomplete="keep")
 
 
@@ -160,7 +161,7 @@ def test_what_another_made_meanwhile_is_not_gone_on_with(service: Emulator, clie
     """Somebody else's of that name, seen after our own creation failed."""
     service.add_campaign(NAME, state="scheduled")
     with pytest.raises(MailConflictError, match="differs in"):
-        create(client, on_incomplete="keep", memory=remembering())
+        create(client, on_incomplete="keep", state=remembering())
 
 
 @pytest.mark.parametrize(
@@ -173,16 +174,16 @@ def test_left_and_named(attachment: Any, words: str, service: Emulator, client: 
     service.faults.add("task_check_failed", SENDS)
     with pytest.raises(MailIncompleteCampaignError) as raised:
         create(client, REQUEST.model_copy(update={"attachment": attachment}))
-    assert f"(that is: {words}). It goes out at {IN_AN_HOUR:%Y-%m-%dT%H:%M:%SZ}: cancel" in str(raised.value)
+    assert f"(that is: {words}). It is sent at {IN_AN_HOUR:%Y-%m-%dT%H:%M:%SZ}: cancel" in str(raised.value)
     assert service.journal.count(CANCEL) == 0
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_code_500_that_created_nothing_is_tried_again(choice: Any, service: Emulator, client: Driver) -> None:
-    memory = CreationState()
+    state = CreationState()
     service.faults.add("code_before", SENDS)
-    creation = create(client, on_incomplete=choice, memory=memory)
-    assert (creation.adopted, creation.incomplete, memory.incomplete) == (False, False, False)
+    creation = create(client, on_incomplete=choice, state=state)
+    assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
     assert service.journal.count(CANCEL) == 0
 
 
@@ -192,10 +193,10 @@ def test_an_http_error_without_a_code_is_a_lost_answer(
     choice: Any, status: int, service: Emulator, client: Driver
 ) -> None:
     """Only the document's code 500 says that the campaign was kept; a proxy's 500 says nothing."""
-    memory = CreationState()
+    state = CreationState()
     service.faults.add("http_error_after", SENDS, status=status)
-    creation = create(client, on_incomplete=choice, memory=memory)
-    assert (creation.adopted, creation.incomplete, memory.incomplete) == (True, False, False)
+    creation = create(client, on_incomplete=choice, state=state)
+    assert (creation.adopted, creation.incomplete, state.incomplete) == (True, False, False)
     assert held(service)["guid"] == creation.guid
     assert service.journal.count(SENDS) == 1
     assert not any(entry["operation"] == CANCEL for entry in service.journal.processed())
@@ -207,8 +208,11 @@ def test_an_http_error_without_a_code_is_a_lost_answer(
     [
         ("draft", "Cancel or delete it at the service, fix the cause, and run again"),
         ("scheduled", None),
-        ("sending", "It is being sent: running again, under another mail_name or after deleting it, mails everybody"),
-        ("done", "It has gone out: running again, under another mail_name or after deleting it, mails everybody"),
+        (
+            "sending",
+            "It is being sent: running again, under another mail_name or after deleting it, mails every recipient",
+        ),
+        ("done", "It was sent: running again, under another mail_name or after deleting it, mails every recipient"),
         ("failed", "Cancel or delete it at the service, fix the cause, and run again"),
     ],
 )
@@ -219,9 +223,9 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     service.settings.sending_seconds = 1000
     service.faults.add("attachment_failed", SENDS)
     service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
-    memory = CreationState()
+    attempts = CreationState()
     with pytest.raises(MailError):
-        create(client, memory=memory)
+        create(client, state=attempts)
     service.faults.clear()
     if state == "sending":
         service.clock.advance(3601)  # its send time has come
@@ -230,10 +234,10 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     elif state != "scheduled":
         service.set_campaign_state(NAME, state)
     with pytest.raises(MailIncompleteCampaignError) as raised:
-        create(client, memory=memory, clock=client.client.service_clock)
+        create(client, state=attempts, clock=client.client.service_clock)
     text = str(raised.value)
     if advice is None and scheduled_status == 1:
-        assert "cancel or delete it at the service before that time, fix the cause, and run again. Once it" in text
+        assert "cancel or delete it at the service before that time, fix the cause, and run again. After it" in text
     else:
         assert (advice or "Cancel or delete it") in text
     assert ("run again" in text) == (state not in ("sending", "done"))
@@ -247,13 +251,13 @@ def test_it_is_remembered_before_anything_else_is_done(service: Emulator, client
     asked: list[dict[str, int]] = []
 
     class Noting(CreationState):
-        def remember(self) -> None:
+        def mark_incomplete(self) -> None:
             asked.append(service.journal.counts())
-            super().remember()
+            super().mark_incomplete()
 
     service.faults.add("attachment_failed", SENDS)
     with pytest.raises(MailIncompleteCampaignError):
-        create(client, memory=Noting())
+        create(client, state=Noting())
     assert asked == [{GET: 1, SENDS: 1}]
 
 
@@ -263,10 +267,10 @@ def test_who_remembers_does_not_take_it_for_whole(choice: Any, service: Emulator
     with pytest.raises(MailIncompleteCampaignError):
         create(client)
     if choice == "keep":
-        assert create(client, on_incomplete=choice, memory=remembering()).incomplete
+        assert create(client, on_incomplete=choice, state=remembering()).incomplete
     else:
         with pytest.raises(MailIncompleteCampaignError, match="an earlier try was answered with code 500"):
-            create(client, on_incomplete=choice, memory=remembering())
+            create(client, on_incomplete=choice, state=remembering())
     assert held(service)["cancelled"] == (choice == "cancel")
     assert service.journal.count(SENDS) == 1
 
@@ -274,20 +278,20 @@ def test_who_remembers_does_not_take_it_for_whole(choice: Any, service: Emulator
 def test_who_remembers_looks_patiently_and_creates_when_it_is_gone(service: Emulator, client: Driver) -> None:
     service.settings.visible_after_looks = 2
     service.faults.add("attachment_failed", SENDS, count=1)
-    memory = CreationState()
+    state = CreationState()
     with pytest.raises(MailIncompleteCampaignError):
-        create(client, memory=memory)
+        create(client, state=state)
     service.set_campaign_state(NAME, "removed")
-    creation = create(client, memory=memory)
-    assert (creation.adopted, creation.incomplete, memory.incomplete) == (False, False, False)
-    assert create(client, memory=memory).adopted
+    creation = create(client, state=state)
+    assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
+    assert create(client, state=state).adopted
 
 
 def test_who_remembers_waits_for_it_to_show() -> None:
     looks = iter([[], [], [shown(1)]])
     rehearsal = Rehearsal(lambda step: step.response(mail_list=next(looks)))
     with pytest.raises(MailIncompleteCampaignError):
-        rehearsal.run(create_campaign(REQUEST, memory=remembering(), patience=30.0))
+        rehearsal.run(create_campaign(REQUEST, state=remembering(), patience=30.0))
     assert [step.path for step in rehearsal.asked] == [GET] * 3
     assert rehearsal.pauses == [1.0, 2.0]
 
@@ -302,21 +306,21 @@ def test_a_cancelled_one_is_not_adopted(
     service.settings.state_after_cancel = after
     service.settings.scheduled_status = scheduled
     service.faults.add("attachment_failed", SENDS)
-    memory = CreationState()
+    state = CreationState()
     with pytest.raises(MailIncompleteCampaignError, match="It was cancelled"):
-        create(client, on_incomplete="cancel", memory=memory)
-    memory = memory if remembers else CreationState()
+        create(client, on_incomplete="cancel", state=state)
+    state = state if remembers else CreationState()
     if after == "removed":
-        assert not create(client, on_incomplete="cancel", memory=memory).adopted
+        assert not create(client, on_incomplete="cancel", state=state).adopted
         assert [each["removed"] for each in service.campaigns(NAME)] == [True, False]
     elif after == "failed" and not remembers:
         # It is adopted as one that failed; the task that finds it says so and fails.
-        creation = create(client, on_incomplete="cancel", memory=memory)
+        creation = create(client, on_incomplete="cancel", state=state)
         assert creation.found is not None
         assert creation.found.mail_status == MailStatus.FAILED
     else:
         with pytest.raises(MailIncompleteCampaignError if remembers else MailConflictError):
-            create(client, on_incomplete="cancel", memory=memory)
+            create(client, on_incomplete="cancel", state=state)
         assert service.journal.count(SENDS) == 1
 
 
@@ -378,7 +382,7 @@ def test_its_send_time_comes_while_we_ask(later: int | None, before: int) -> Non
 def test_cancelling_what_is_not_there(service: Emulator, client: Driver) -> None:
     cancellation = client.run(cancel_campaign("nobody"))
     assert not cancellation.done
-    assert "there is none of that name" in cancellation.text
+    assert "there is no campaign of that name" in cancellation.text
 
 
 def test_cancelling_with_a_refused_key(service: Emulator, connect: Callable[..., Driver]) -> None:
@@ -459,11 +463,11 @@ def test_any_faults_and_deaths_in_any_order(
         params = {"retry_after": 0} if fault == "too_many_requests" else {}
         service.faults.add(fault, operation, skip=skip, count=count, **params)
     request = REQUEST.model_copy(update={"mail_name": f"campaign {next(NUMBERS)}"})
-    memory = CreationState()
+    state = CreationState()
     for attempt in range(8):
         if attempt == 7:
             service.faults.clear()
-        flow = create_campaign(request, on_incomplete=choice, memory=memory, patience=0.0)
+        flow = create_campaign(request, on_incomplete=choice, state=state, patience=0.0)
         try:
             creation = client.run(until_it_dies(flow, deaths[attempt] if attempt < len(deaths) else 1000))
         except (MailError, Died):

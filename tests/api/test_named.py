@@ -61,7 +61,7 @@ LOST = [kind.name for kind in FAULT_KINDS.values() if kind.outcome == "lost" and
 
 
 def run_create(client: Driver, request: Any, **options: Any) -> bool:
-    return client.run(create(request, **{"pause": 0.01, **options}))
+    return client.run(create(request, **{"patience": 0.03, **options}))
 
 
 @kinds
@@ -81,7 +81,7 @@ def test_deleted_once(kind: Kind, emulator: Emulator, client: Driver) -> None:
     assert client.run(delete(kind.remove)) is False
     assert emulator.journal.count(kind.remove.path) == 1
     assert kind.held(emulator) == []
-    with pytest.raises(MailMissingError, match="nothing of that name"):
+    with pytest.raises(MailMissingError, match="no resource of that name"):
         client.run(delete(kind.remove, missing_ok=False))
 
 

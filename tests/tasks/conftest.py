@@ -19,7 +19,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
-from airflow_provider_mail.api.flows import polling
+from airflow_provider_mail.api.flows import ensure, polling
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
@@ -48,9 +48,10 @@ def _mail_default(connect: Connect) -> None:
 @pytest.fixture(autouse=True)
 def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new campaign is looked for as often as ever, within less time; a draft is believed sooner."""
-    defaults = create_campaign.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "patience", 1.0)
+    for flow in (create_campaign, ensure.create):
+        defaults = flow.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, "patience", 1.0)
     monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 

@@ -93,7 +93,7 @@ def test_who_ends_the_task_cancels_its_campaign(run: Run, emulator: Emulator, st
 
     (campaign,) = emulator.campaigns()
     assert campaign["cancelled"]
-    assert "the task was ended while it ran: campaign 'spring' was cancelled: it does not go out" in done.log
+    assert "the task was ended while it ran: campaign 'spring' was cancelled: it is not sent" in done.log
     assert emulator.journal.count(CANCELS) == 1
     assert time.monotonic() - began < 30  # and not the minute to the next look
 
@@ -150,7 +150,7 @@ def test_killed_before_it_creates_anything(run: Run, emulator: Emulator) -> None
 
     assert emulator.journal.count(SENDS) == 0
     assert emulator.campaigns() == []
-    assert "there is none of that name" in done.log
+    assert "there is no campaign of that name" in done.log
 
 
 def test_killed_while_it_creates(run: Run, emulator: Emulator) -> None:

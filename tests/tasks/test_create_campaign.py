@@ -252,7 +252,7 @@ def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator
     done = run(lambda: create(mail_name="weekly", retries=2))
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "a campaign named 'weekly' exists and is equal, but is not of this run" in done.log
+    assert "a campaign named 'weekly' exists and is equal, but is older than this run" in done.log
     assert 'such as mail_name="news {{ ds }}", or leave mail_name out' in done.log
     assert "set adopt_older=True" in done.log
     assert run(lambda: create(mail_name="weekly", adopt_older=True)).returned["adopted"] is True

@@ -65,7 +65,7 @@ def test_cancelled(run: Run, emulator: Emulator, deferrable: bool) -> None:
     done = run(lambda: create(on_incomplete="cancel", wait_for_completion=True, deferrable=deferrable))
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "It was cancelled: it does not go out." in done.log
+    assert "It was cancelled: it is not sent." in done.log
     (campaign,) = emulator.campaigns()
     assert campaign["cancelled"]
     assert done.returned is None
@@ -108,7 +108,7 @@ def test_gone_on_with_and_not_gone_out(run: Run, emulator: Emulator, kept: Any, 
     done = run(lambda: create(on_incomplete="keep", wait_for_completion=True, deferrable=deferrable, send_date=None))
 
     assert (done.state, done.tries) == ("failed", 1)
-    words = "It is a draft and does not go out" if kept == "draft" else "reports that sending failed"
+    words = "It is a draft and will not be sent" if kept == "draft" else "reports that sending failed"
     assert words in done.log
 
 
@@ -259,7 +259,7 @@ def test_a_store_that_cannot_be_written_keeps_nothing_from_being_done(
     done = run(lambda: create(on_incomplete=choice, pre_execute=break_store))
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "a later try will take campaign 'spring' for whole" in caplog.text
+    assert "the next try will take campaign 'spring' for complete" in caplog.text
     assert "the service kept the campaign 'spring'" in done.log
     assert emulator.campaigns()[0]["cancelled"] == (choice == "cancel")
 

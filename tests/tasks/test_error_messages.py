@@ -285,7 +285,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         lambda stage: [setattr(stage.emulator.settings, "email_credits", 0), batch()],
     ),
     "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject...": existing,
-    "mail_name: a campaign named '...' exists and is equal, but is not of this run, which began at ...": older,
+    "mail_name: a campaign named '...' exists and is equal, but is older than this run, which began at ...": older,
     "campaign '...' is a draft (mailStatus -1)...": drafted,
     "poke_interval: must be a number, more than 0, not ...": lambda stage: campaign(poke_interval=0),
     "ignore_differences: there is no field contents": lambda stage: campaign(ignore_differences=["contents"]),

@@ -100,7 +100,7 @@ def test_a_list(run: Run, emulator: Emulator) -> None:
     assert run(delete).returned == {"list_name": "friends 2", "deleted": False, "sandbox": False}
     done = run(lambda: delete(ignore_if_missing=False, retries=2))
     assert (done.state, done.tries) == ("failed", 1)
-    assert "nothing of that name" in done.log
+    assert "no resource of that name" in done.log
     assert emulator.journal.count("lists/delete") == 1
 
 

@@ -1,4 +1,4 @@
-"""Whether an existing campaign can be taken for the requested one: equal in content, and really going out."""
+"""Adopt an existing campaign for the requested one: whether it is equal, and whether it is or will be sent."""
 
 from __future__ import annotations
 
@@ -12,36 +12,18 @@ from airflow_provider_mail.api._core.requests import Flow, Pause
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign
 from airflow_provider_mail.api.errors import MailConflictError
 from airflow_provider_mail.api.flows.cancel_campaign import is_scheduled
-
-PATIENCE = 30.0
-"""Seconds: how long a new campaign may take to appear, or to become more than a draft, while a task waits for it."""
-
-NEW_SECONDS = 15 * 60.0
-"""Seconds: for so long after its creation, what a campaign shows is not final. The document does not say what a new one
-shows."""
-
-_BACK_OFF = (1, 2, 4, 8, 8, 7)
-_BRIEFLY = 3
-
-
-def pauses(patience: float, *, brief: bool = False) -> list[float]:
-    """Seconds from one lookup to the next, with back-off.
-
-    :param patience: seconds of all pauses together.
-    :param brief: only the first few, about a quarter of the time: for what is not likely to change.
-    """
-    unit = patience / sum(_BACK_OFF)
-    return [unit * share for share in (_BACK_OFF[:_BRIEFLY] if brief else _BACK_OFF)]
+from airflow_provider_mail.api.flows.create_once import NEW_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """How a campaign came to be there.
+    """A campaign that was created or adopted.
 
-    :param id: the service's number; known only to the try that got the answer.
-    :param guid: the service's unique identifier.
-    :param adopted: whether it was there already, equal to what was asked for.
-    :param incomplete: whether it was kept by the service although creating it failed, so its attachment may be missing.
+    :param mail_name: its name.
+    :param id: its number at the service; known only to the try that received the response.
+    :param guid: its unique identifier at the service.
+    :param adopted: whether it existed already, equal to the request.
+    :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
     :param found: the campaign as it was found, when it was adopted.
     """
 
@@ -54,17 +36,22 @@ class Creation:
 
 
 def latest(clock: ServiceClock) -> datetime:
-    """The latest time that it can be at the service: its clock is known to the second."""
+    """Return the latest time that it can be at the service: its clock is known to the second.
+
+    :param clock: the service's clock.
+    """
     return clock.now() + timedelta(seconds=RESOLUTION)
 
 
 def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
-    """Whether a campaign has gone out, or begun to, before a moment; also when its send time does not prove otherwise.
+    """Return whether a campaign was sent before a moment, or may have been.
 
-    The document shows no time of creation. A draft, one that failed, or one that waits for its send time has mailed
+    The document shows no time of creation. A draft, a failed campaign and one whose send time is ahead were sent to
     nobody.
 
+    :param found: the campaign.
     :param moment: in local time.
+    :param clock: the service's clock.
     """
     if found.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or found.send_time_is_ahead(latest(clock)):
         return False
@@ -73,20 +60,24 @@ def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
 
 
 def is_new(found: Campaign, clock: ServiceClock) -> bool:
-    """Whether its send time has come only a moment ago, so that what it shows may not be final."""
+    """Return whether the send time passed so recently that what the campaign shows may not be final.
+
+    :param found: the campaign.
+    :param clock: the service's clock.
+    """
     sent = found.send_by_date_time
     return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)
 
 
-def goes_out(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
-    """Find out whether a campaign goes out or is over: the campaign as last seen, and whether that is so.
+def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
+    """Find out whether a campaign is scheduled, is being sent, or is over; return it as last seen, and the answer.
 
-    Not shown in the document: the status of a campaign that is new, scheduled or cancelled. So one whose send time is
-    ahead goes out only if the service says that it is scheduled, whatever status it shows; and one that shows as a
-    draft may turn into more.
+    The document does not show the status of a campaign that is new, scheduled or cancelled. So a send time ahead counts
+    only if the service confirms that the campaign is scheduled, whatever its status; and a draft may change.
 
     :param found: the campaign.
-    :param waits: seconds between the lookups, until it is known.
+    :param clock: the service's clock.
+    :param waits: seconds to pause between the lookups, until it is confirmed.
     """
     for seconds in (*waits, None):
         ahead = found.send_time_is_ahead(latest(clock))
@@ -105,9 +96,11 @@ def goes_out(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Fl
 def adopt(
     request: CreateCampaign, found: Campaign, ignore: Collection[str] = (), now: datetime | None = None
 ) -> Creation:
-    """Take an existing campaign for the one that was asked for.
+    """Adopt an existing campaign for the requested one.
 
-    :param ignore: request fields that need not agree.
+    :param request: the requested campaign.
+    :param found: the existing campaign.
+    :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
     :raises MailConflictError: naming the fields that differ.
     """
@@ -122,11 +115,13 @@ def adopt(
 
 
 def differences(request: CreateCampaign, found: Campaign, now: datetime | None = None) -> list[str]:
-    """The request's fields in which a campaign is another one than was asked for.
+    """Return the fields of the request in which an existing campaign differs.
 
-    Fields that were not asked for or that the service did not return, and the attachment, which it never returns, are
-    not compared.
+    Fields that the request leaves out, fields that the service did not return, and the attachment, which it never
+    returns, are not compared.
 
+    :param request: the requested campaign.
+    :param found: the existing campaign.
     :param now: the service's time. Default: the local time.
     """
     different = []
@@ -134,7 +129,7 @@ def differences(request: CreateCampaign, found: Campaign, now: datetime | None =
         value = getattr(request, ours)
         if value is None or theirs not in found.model_fields_set:
             continue
-        # Nothing, whether it is written as null, as an empty text or as an empty list, is the same nothing.
+        # null, an empty text and an empty list are equal.
         if form(value or ()) != form(getattr(found, theirs) or ()):
             different.append(ours)
     ahead = found.send_time_is_ahead(now)
@@ -145,7 +140,7 @@ def differences(request: CreateCampaign, found: Campaign, now: datetime | None =
     return different
 
 
-def _same(value: object) -> object:
+def _identity(value: object) -> object:
     return value
 
 
@@ -154,27 +149,27 @@ def _address(value: Any) -> object:
 
 
 _COMPARED: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "subject": ("subject", _same),
-    "content": ("mail_content", _same),
+    "subject": ("subject", _identity),
+    "content": ("mail_content", _identity),
     "sender_mail": ("sender_mail", _address),
-    "sender_name": ("sender_name", _same),
+    "sender_name": ("sender_name", _identity),
     "reply_to": ("reply_to", _address),
     "send_list_names": ("rcpt_list_names", frozenset),
     "repel_list_names": ("repel_list_names", frozenset),
-    "language_code": ("language_code", _same),
-    "market_name": ("market_name", _same),
-    "subscript_name": ("subscript_name", _same),
-    "project_code": ("project_code", _same),
+    "language_code": ("language_code", _identity),
+    "market_name": ("market_name", _identity),
+    "subscript_name": ("subscript_name", _identity),
+    "project_code": ("project_code", _identity),
 }
-"""What is compared: the request's field, the campaign's, and the form in which they must agree."""
+"""The field of the request, that of the campaign, and the form in which they are compared."""
 
 COMPARED = frozenset({*_COMPARED, "send_date", "only_save"})
-"""The fields in which a campaign can differ from what was asked for, and that ``ignore`` may name."""
+"""The fields that are compared, and that ``ignore`` may name."""
 
 
 def _sends_at_another_time(request: CreateCampaign, found: Campaign, ahead: bool) -> bool:
     if request.send_date is None or found.send_by_date_time is None:
         return False
-    # What has gone out shows its actual send time, a little after the one that was asked for.
-    off = found.send_by_date_time - request.send_date
-    return abs(off) >= timedelta(seconds=1) if ahead else off <= -timedelta(seconds=1)
+    # A sent campaign shows its actual send time, a little after the requested one.
+    delay = found.send_by_date_time - request.send_date
+    return abs(delay) >= timedelta(seconds=1) if ahead else delay <= -timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""Cancelling a campaign, and asking whether there is anything to cancel (document, "Campaign send tasks")."""
+"""Cancel a campaign, or find out whether it could be cancelled (document, "Campaign send tasks")."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from airflow_provider_mail.api.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """What came of cancelling a campaign.
+    """The result of cancelling a campaign.
 
-    :param done: whether the service has cancelled it; if not, it may go out.
-    :param text: the same for a person, to be read behind the campaign's name.
+    :param done: whether the service has cancelled it; if not, it may be sent.
+    :param text: a predicate for the campaign in a log line or message, such as "was cancelled".
     :param found: the campaign as the service shows it after it rejected the cancellation.
     """
 
@@ -29,20 +29,26 @@ class Cancellation:
 
 
 def cancel_campaign(mail_name: str) -> Flow[Cancellation]:
-    """Cancel a campaign if it still waits for its send time; what goes wrong is a result too."""
+    """Cancel a campaign whose send time is ahead.
+
+    Service errors are returned as ``Cancellation(done=False)``, never raised.
+
+    :param mail_name: the campaign's name.
+    """
     try:
         yield CancelCampaign(mail_name=mail_name)
     except MailError as error:
-        found, shown = yield from _shown(mail_name, error)
-        return Cancellation(False, f"could not be cancelled: {error}{shown}", found)
-    return Cancellation(True, "was cancelled: it does not go out")
+        found, status = yield from _status_after(error, mail_name)
+        return Cancellation(False, f"could not be cancelled: {error}{status}", found)
+    return Cancellation(True, "was cancelled: it is not sent")
 
 
 def end_campaign(request: CancelCampaign, *, missing_ok: bool = True) -> Flow[bool]:
-    """Cancel a campaign that waits for its send time; whether there was anything to cancel.
+    """Cancel a campaign whose send time is ahead; return whether there was anything to cancel.
 
-    :param missing_ok: let what is not there be cancelled already.
-    :raises MailMissingError: there is none of that name, and ``missing_ok`` is false.
+    :param request: the cancellation.
+    :param missing_ok: succeed when there is no campaign of that name.
+    :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
     :raises MailConflictError: its send time has passed.
     """
     found: Campaign | None = yield from find_campaign(request.mail_name)
@@ -54,23 +60,25 @@ def end_campaign(request: CancelCampaign, *, missing_ok: bool = True) -> Flow[bo
         return False
     try:
         yield request
-    except MailRejectedError as refusal:
+    except MailRejectedError as rejection:
         found = yield from find_campaign(request.mail_name)
         if found is None or found.mail_status == MailStatus.DRAFT:
-            return False  # cancelled already: what that looks like is not shown, but a draft goes nowhere
+            return False  # cancelled already: the document does not show what that looks like, but a draft is not sent
         raise MailConflictError(
             f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it shows mailStatus {found.mail_status}: "
-            f"{refusal}",
+            f"{rejection}",
             operation=request.path,
         ) from None
     return True
 
 
 def is_scheduled(mail_name: str) -> Flow[bool]:
-    """Whether the service would cancel it, that is, whether it waits for its send time.
+    """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
 
-    What status a scheduled campaign has is not shown in the document, nor what cancelling makes of it: either may look
-    like a draft. Sandbox mode tells them apart and changes nothing.
+    The document shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
+    draft. A cancellation in sandbox mode distinguishes them and changes nothing.
+
+    :param mail_name: the campaign's name.
     """
     try:
         yield CancelCampaign(mail_name=mail_name, sandbox_mode=True)
@@ -79,7 +87,7 @@ def is_scheduled(mail_name: str) -> Flow[bool]:
     return True
 
 
-def _shown(mail_name: str, error: MailError) -> Flow[tuple[Campaign | None, str]]:
+def _status_after(error: MailError, mail_name: str) -> Flow[tuple[Campaign | None, str]]:
     if not isinstance(error, MailRejectedError):
         return None, ""
     try:
@@ -87,5 +95,5 @@ def _shown(mail_name: str, error: MailError) -> Flow[tuple[Campaign | None, str]
     except MailError:
         return None, ""
     if found is None:
-        return None, "; there is none of that name"
+        return None, "; there is no campaign of that name"
     return found, f"; it shows mailStatus {found.mail_status}"
