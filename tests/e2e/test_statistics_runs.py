@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
-DAY = datetime.timedelta(days=1)
+DAY, SECOND = datetime.timedelta(days=1), datetime.timedelta(seconds=1)
 BACKFILL_DAYS = int(os.environ.get("MAIL_BACKFILL_DAYS", "12"))
 AT_ONCE = 8
 EUROPE_CHANGES, AMERICA_CHANGES = datetime.date(2024, 3, 31), datetime.date(2024, 11, 3)
@@ -125,6 +125,18 @@ def campaigns_in_service(emulator: EmulatorProcess, first: datetime.date, last: 
         for campaign in emulator.campaigns()
         if first <= datetime.datetime.fromisoformat(campaign["sendDate"]).astimezone(datetime.UTC).date() <= last
     }
+
+
+def freeze_where_no_count_grows(emulator: EmulatorProcess, first: datetime.date, last: datetime.date) -> None:
+    """Stop the service's clock where one second more changes no campaign's counts."""
+    moment, counts = datetime.datetime.now(datetime.UTC), None
+    while True:
+        emulator.clock.freeze(moment)
+        then, counts = counts, campaigns_in_service(emulator, first, last)
+        if counts == then:
+            emulator.clock.freeze(moment - SECOND)
+            return
+        moment += SECOND
 
 
 def without_time(rows: Mapping[str, Row]) -> dict[str, Row]:
@@ -236,9 +248,9 @@ def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
     airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
 ) -> None:
     dag_id, tables = "mail_daily_statistics", ("mail_campaign_stats", "mail_transactional_stats")
-    emulator.clock.freeze(datetime.datetime.now(datetime.UTC))
     today = emulator.clock.now().date()
     fill(emulator, "daily", today - 5 * DAY, today - DAY)
+    freeze_where_no_count_grows(emulator, today - 5 * DAY, today)
 
     def table_rows() -> list[dict[str, Row]]:
         return [stored(warehouse, table) for table in tables]

@@ -308,7 +308,7 @@ def test_a_task_that_is_ended_by_its_time_out_goes_on(
 ) -> None:
     people(crm)
     emulator.faults.clear()
-    emulator.faults.add("delay", IMPORTS, skip=6, seconds=5)
+    emulator.faults.add("delay", IMPORTS, skip=6, seconds=4)
 
     done = run(lambda: imported(execution_timeout=datetime.timedelta(seconds=3)))
 

@@ -320,7 +320,7 @@ def test_other_messages_than_those_of_an_earlier_try_are_refused(
 
     done = run(
         lambda: batch(
-            messages=changing, on_ambiguous=choice, execution_timeout=datetime.timedelta(seconds=2), **AT_ONCE
+            messages=changing, on_ambiguous=choice, execution_timeout=datetime.timedelta(seconds=3), **AT_ONCE
         )
     )
 

@@ -18,6 +18,7 @@ from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.table import BIGINT, Column, Table, text
 from tests.support.mariadb import CLIENT, CLIENTS
+from tests.support.processes import wait_until
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
@@ -158,7 +159,14 @@ def test_reading_breaks_off_without_reading_the_rest(mysql: Warehouse) -> None:
     before = threading.active_count()
     with stream_rows(mysql.hook, "SELECT seq, repeat('x', 1000) FROM seq_1_to_2000000", size=10) as (_, batches):
         next(batches)
-    assert not mysql.query(
-        "SELECT 1 FROM information_schema.processlist WHERE db = database() AND info LIKE 'SELECT seq, repeat%'"
+    # The server ends the query when it next writes to the closed connection.
+    wait_until(
+        lambda: (
+            not mysql.query(
+                "SELECT 1 FROM information_schema.processlist WHERE db = database() AND info LIKE 'SELECT seq, repeat%'"
+            )
+        ),
+        what="the end of the query",
+        timeout=10,
     )
     assert threading.active_count() == before
