@@ -1,4 +1,4 @@
-WITH looks AS (
+WITH observed AS (
     SELECT
         mail_conn_id,
         mail_name,
@@ -23,14 +23,14 @@ SELECT
     new_clicks,
     new_bounces,
     new_unsubscribes
-FROM looks
+FROM observed
 WHERE day_after IS NULL
     AND (new_opens <> 0 OR new_clicks <> 0 OR new_bounces <> 0 OR new_unsubscribes <> 0)
     AND NOT EXISTS (
         SELECT 1
         FROM mail_campaign_stats AS stats
-        WHERE stats.mail_conn_id = looks.mail_conn_id
-            AND stats.mail_name = looks.mail_name
+        WHERE stats.mail_conn_id = observed.mail_conn_id
+            AND stats.mail_name = observed.mail_name
             AND stats.gone_at IS NOT NULL
     )
 ORDER BY last_day, new_opens DESC, mail_conn_id, mail_name
