@@ -43,6 +43,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings_that_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([\w./-]*\.md)?#([^)\s]+)\)", page.read_text())
+    assert [
+        (file, anchor) for file, anchor in links if anchor not in anchors(page.parent / file if file else page)
+    ] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in index] == ["index.md"]
