@@ -1,8 +1,8 @@
-"""Puts the marked parts of the example DAGs, and files of SQL, into the pages that show them: ``python docs/embed.py``.
+"""Write marked parts of the example DAGs, and SQL files, into the pages: ``python docs/embed.py``.
 
-A page says ``<!-- example: mail_campaign.py howto_create_campaign -->`` and the block of code below it is what stands
-between ``# [START ...]`` and ``# [END ...]`` of that name; below ``<!-- sql: freshness.sql -->`` stands that file of
-``docs/sql``. A test runs :func:`embedded` and compares.
+The code block below ``<!-- example: mail_campaign.py howto_create_campaign -->`` is the part of that example DAG between
+``# [START ...]`` and ``# [END ...]`` of that name. The block below ``<!-- sql: freshness.sql -->`` is that file of
+``docs/sql``. A test compares them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SQL_PLACE = re.compile(r"<!-- sql: (\S+) -->\n```sql\n.*?```\n", re.DOTALL)
 
 
 def marked(file: str, name: str) -> str:
-    """The part of an example DAG between its markers."""
+    """Return the part of an example DAG between the markers of this name."""
     source = (ROOT / "example_dags" / file).read_text()
     found = re.search(rf"^ *# \[START {name}\]\n(.*?)^ *# \[END {name}\]$", source, re.DOTALL | re.MULTILINE)
     if found is None:
@@ -26,7 +26,7 @@ def marked(file: str, name: str) -> str:
 
 
 def embedded(page: str) -> str:
-    """The page with every example and every file as it is now."""
+    """Return the page with the current examples and SQL files."""
     page = _PLACE.sub(
         lambda place: f"<!-- example: {place[1]} {place[2]} -->\n```python\n{marked(place[1], place[2])}```\n", page
     )

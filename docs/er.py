@@ -1,7 +1,6 @@
-"""Puts the picture of the declared tables into the page that asks them: ``python docs/er.py``.
+"""Write the entity-relationship diagram of the tables into ``questions.md``: ``python docs/er.py``.
 
-Below ``<!-- er -->`` stands what :func:`diagram` makes of the declarations, for Mermaid, which GitHub draws. A test
-compares.
+The Mermaid block below ``<!-- er -->`` is the output of :func:`diagram`. A test compares them.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ PAGE = Path(__file__).resolve().parent / "questions.md"
 
 @dataclass(frozen=True)
 class Relation:
-    """How rows of two tables find each other.
+    """A join of two tables.
 
-    :param how_many: in Mermaid's signs, of `one` for a row of `other` and the other way round.
-    :param columns: that both have and must be equal.
+    :param one: name of the first table.
+    :param how_many: cardinality in Mermaid's notation.
+    :param other: name of the second table.
+    :param columns: columns of both tables that are equal in matching rows.
     """
 
     one: str
@@ -39,7 +40,7 @@ _PLACE = re.compile(r"<!-- er -->\n(?:```mermaid\n.*?```\n)?", re.DOTALL)
 
 
 def diagram() -> str:
-    """All tables with the types of their columns, and what joins them."""
+    """Return all tables with their column types, and the relations, as a Mermaid diagram."""
     entities = (f"    {name} {{\n{_attributes(table)}    }}\n" for name, table in TABLES.items())
     relations = (
         f'    {relation.one} {relation.how_many} {relation.other} : "{", ".join(relation.columns)}"\n'
@@ -56,7 +57,7 @@ def _attributes(table: Table) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with the picture as it is declared now."""
+    """Return the page with the current diagram."""
     return _PLACE.sub(f"<!-- er -->\n```mermaid\n{diagram()}```\n", page)
 
 

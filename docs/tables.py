@@ -1,6 +1,6 @@
-"""Puts the columns of the declared tables into the page that explains them: ``python docs/tables.py``.
+"""Write the columns of the tables into ``warehouse.md``: ``python docs/tables.py``.
 
-Below ``<!-- table: mail_contacts -->`` stands what :func:`columns` makes of that table. A test compares.
+The table below ``<!-- table: mail_contacts -->`` is the output of :func:`columns`. A test compares them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TABLES: Mapping[str, Table] = {
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }
-"""By the name that stands in the page."""
+"""The tables, by their name in the page."""
 
 _PLACE = re.compile(r"<!-- table: (\w+) -->\n(?:\|.*\n)*")
 
 
 def columns(table: Table) -> str:
-    """Columns, types and meanings, as a table of Markdown; columns of the key are bold."""
+    """Return the columns, their types and meanings as a Markdown table; key columns are bold."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in table.columns:
         name = f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
@@ -42,7 +42,7 @@ def columns(table: Table) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with every table as it is declared now."""
+    """Return the page with the current columns of every table."""
     return _PLACE.sub(lambda place: f"<!-- table: {place[1]} -->\n{columns(TABLES[place[1]])}", page)
 
 
