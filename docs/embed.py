@@ -1,8 +1,8 @@
 """Write marked parts of the example DAGs, and SQL files, into the pages: ``python docs/embed.py``.
 
-The code block below ``<!-- example: mail_campaign.py howto_create_campaign -->`` is the part of that example DAG between
-``# [START ...]`` and ``# [END ...]`` of that name. The block below ``<!-- sql: freshness.sql -->`` is that file of
-``docs/sql``. A test compares them.
+The code block below ``<!-- example: mail_campaign.py howto_create_campaign -->`` is the part of that example DAG
+between ``# [START ...]`` and ``# [END ...]`` of that name. The block below ``<!-- sql: freshness.sql -->`` is that
+file of ``docs/sql``. A test compares them.
 """
 
 from __future__ import annotations
