@@ -45,7 +45,7 @@ AIMS = {
     ("SQLite", "again", "http_hook"): ">= 10",
 }
 """As fast as this variant so many times; of dlt at least 4 and of the limit at least 0.7, everywhere."""
-MOST_MEMORY = "<= 25"
+MOST_MEMORY = "<= 60"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import httpx
 
 from airflow_provider_mail.api._core import interrupt
 from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner, Steps, transport_error
-from airflow_provider_mail.api._core.list_file import ListFile
 from airflow_provider_mail.api._core.log_redaction import redact_http_logs
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
@@ -71,13 +70,12 @@ class MailClient(_Client[httpx.Client]):
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, http_client)
 
-    def send(self, request: MailRequest[R], into: ListFile | None = None) -> R:
+    def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation.
 
-        :param into: keeps a long answer, instead of memory; the response comes without the list that it takes out.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
-        response: R = self._drive(self._exchange.send(request, into))
+        response: R = self._drive(self._exchange.send(request))
         return response
 
     def run(self, flow: Flow[T]) -> T:
@@ -129,7 +127,7 @@ class MailClient(_Client[httpx.Client]):
                 ) as response,
             ):
                 transmission.check_response(response.status_code)
-                collector = BodyReader(call.operation, self.config, response.status_code, response.headers, call.into)
+                collector = BodyReader(call.operation, self.config, response.status_code, response.headers)
                 for piece in response.iter_raw():
                     collector.feed(piece)
                 return collector.answer()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.observation import Observation
     from airflow_provider_mail.warehouse.coverage import Coverage
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
@@ -166,45 +164,29 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         """Load the history, then the latest state."""
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
-        from airflow_provider_mail.api.flows.stored_statistics import StatsInDoubt, StoredStats
-
-        fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
-        request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
-        client = self.hook.get_conn()
-        observation = Observation(client, self.sql_hook)
-        with closing(StoredStats(client, request)) as stats:
-            covers = self._covers(start_day, end_day, observation.at)
-            with suppress(StatsInDoubt):
-                return self._load(stats, observation, covers), {}
-            stats.make_whole()
-            return self._load(stats, observation, covers), {}
-
-    def _load(self, stats: Iterable[Iterable[Any]], observation: Observation, covers: Coverage | None) -> LoadResult:
+        from airflow_provider_mail.api.flows.statistics import campaign_stats
         from airflow_provider_mail.warehouse.load import MarkGone
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
 
+        fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
+        request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
+        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        records = self.hook.run(campaign_stats(request, compact=True))
         conn_id, team, asked_at = self.mail_conn_id, self.hook.team_name, observation.at
-        none = True
 
         def rows() -> Iterator[tuple[Any, ...]]:
-            nonlocal none
-            for records in stats:
-                for record in records:
-                    none = False
-                    yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=asked_at)
+            for record in records:
+                yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=asked_at)
 
         if snapshots_table := self.table_names().get("snapshots_table"):
             # The history first: a latest state can be asked for again tomorrow, today's cannot.
             self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
-        mark_gone = MarkGone(asked_at, lambda: [] if none else [covers.whole]) if covers else None
-        return self.unstorable.load(
-            self.declared_table(),
-            self.table,
-            rows(),
-            covers=covers,
-            mark_gone=mark_gone,
-            now=observation.now(),
+        covers = self._covers(start_day, end_day, asked_at)
+        mark_gone = MarkGone(asked_at, lambda: [covers.whole] if records else []) if covers else None
+        loaded = self.unstorable.load(
+            self.declared_table(), self.table, rows(), covers=covers, mark_gone=mark_gone, now=observation.now()
         )
+        return loaded, {}
 
     def _covers(self, start_day: date, end_day: date, asked_at: datetime) -> Coverage | None:
         day = timedelta(days=1)

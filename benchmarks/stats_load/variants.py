@@ -35,7 +35,7 @@ WIRE_COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce
 # What the operator imports when it runs: here before the clock starts, as for the others.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
-    "airflow_provider_mail.api.flows.stored_statistics",
+    "airflow_provider_mail.api.flows.statistics",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.load",

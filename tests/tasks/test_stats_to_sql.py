@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core import list_file
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
@@ -475,18 +474,10 @@ def test_two_connections_share_a_table(
     ]
 
 
-# --- too many for memory ---
+# --- answers that are short ---
 
 
-@pytest.fixture
-def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are read out of a file, about two records at a time."""
-    monkeypatch.setattr(list_file, "SMALL", 300)
-    monkeypatch.setattr(list_file, "PIECE", 500)
-
-
-@pytest.mark.usefixtures("in_pieces")
-def test_a_long_answer_is_loaded_out_of_a_file(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+def test_one_answer_fills_both_tables(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     done = run(campaigns(DAY, after(9), snapshots=True))
 
     assert counts(done) == (30, 0, 0)
@@ -495,8 +486,7 @@ def test_a_long_answer_is_loaded_out_of_a_file(run: Run, march: Emulator, any_wa
     assert requests(march) == 1
 
 
-@pytest.mark.usefixtures("in_pieces")
-def test_a_long_answer_that_is_short_is_made_whole(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+def test_a_short_answer_is_made_whole_for_both_tables(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     march.faults.add("short_stats", CAMPAIGNS, count=3, missing=2)
 
     done = run(campaigns(DAY, after(9), snapshots=True))
@@ -507,8 +497,7 @@ def test_a_long_answer_that_is_short_is_made_whole(run: Run, march: Emulator, an
     assert requests(march) == 7
 
 
-@pytest.mark.usefixtures("in_pieces")
-def test_a_long_answer_that_stays_short_is_not_loaded(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
+def test_a_short_answer_fills_neither_table(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:
     run(campaigns(after(5)))
     rows = stored(any_warehouse)
     march.faults.add("short_stats", CAMPAIGNS, count=None, missing=1)

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,10 +19,9 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
 from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.list_file import ListFile
 from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.requests import Effect, Flow, MailRequest, MailResponse, Pause
-from airflow_provider_mail.api._core.responses import judge
+from airflow_provider_mail.api._core.responses import MEMORY_RATIO, judge
 from airflow_provider_mail.api._core.retry import Throttle
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
@@ -60,7 +59,6 @@ class Call:
     headers: Mapping[str, str] = field(repr=False)
     content: bytes | None = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
-    into: ListFile | None = field(default=None, repr=False)
     reads: bool = True
 
 
@@ -115,14 +113,13 @@ class Exchange:
         self._clock = clock
         self._draw = draw
 
-    def send(self, request: MailRequest[R], into: ListFile | None = None) -> Steps[R]:
+    def send(self, request: MailRequest[R]) -> Steps[R]:
         """The steps of sending a request until there is a response or a final error.
 
-        :param into: what keeps the answer's body; the response comes without the list that it takes out.
         :raises MailError: the final one; see :mod:`~airflow_provider_mail.api.errors`.
         """
         request = self._for_sandbox(request)
-        call = replace(self._call(request), into=into, reads=request.effect is Effect.READ)
+        call = self._call(request)
         hidden = (*self.config.credentials().values(), *_secrets(request))
         yield from self._turn()
         started = self._clock()
@@ -131,7 +128,7 @@ class Exchange:
             sent = time.time()
             try:
                 answer = yield call
-                response = judge(request, answer, hidden)
+                response = judge(request, answer, hidden, MEMORY_RATIO * self.config.max_answer_bytes)
                 # A failure may be a proxy's response, which carries the proxy's time.
                 self.service_clock.observe(answer.headers, sent, time.time())
                 return response
@@ -215,12 +212,13 @@ class Exchange:
 
     def _call(self, request: MailRequest[Any]) -> Call:
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+        reads = request.effect is Effect.READ
         if request.authenticated:
             headers |= self.config.credentials()
         if request.method == "GET":
-            return Call(request.path, "GET", request.path, headers, None, request.query())
+            return Call(request.path, "GET", request.path, headers, None, request.query(), reads)
         headers["Content-Type"] = "application/json"
-        return Call(request.path, "POST", request.path, headers, request.payload(), None)
+        return Call(request.path, "POST", request.path, headers, request.payload(), None, reads)
 
     def _is_gone(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
         """Whether a deletion that was refused after a lost answer had in fact been carried out the first time."""

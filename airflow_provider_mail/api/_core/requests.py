@@ -144,6 +144,10 @@ class MailRequest(Part, Generic[R_co]):
         """The same fields as query parameters, for the two operations that are ``GET``."""
         return cast(dict[str, str], self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
+    def decode(self, body: bytes | bytearray) -> R_co | None:
+        """Decode a successful response directly into its type; ``None`` leaves it to :meth:`read`."""
+        return None
+
     def read(self, answer: Mapping[str, Any]) -> R_co:
         """The typed response.
 

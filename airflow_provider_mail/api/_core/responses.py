@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Collection, Mapping
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from airflow_provider_mail.api._core.list_file import ListFile
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
 from airflow_provider_mail.api._core.retry import retry_after_seconds
 from airflow_provider_mail.api.config import ClientConfig
@@ -34,10 +34,10 @@ class Answer:
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
+    body: bytes | bytearray = field(repr=False)
 
 
-def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ()) -> R:
+def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = (), max_memory: float = math.inf) -> R:
     """The response in an answer.
 
     The body's ``code`` counts where there is one, the HTTP status otherwise (document, "Conventions", 3); the HTTP
@@ -45,9 +45,18 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
     proxy may put it in place of any response, so it does not say what became of the request.
 
     :param hidden: secrets that the service's words must not show, should it repeat what it was sent.
+    :param max_memory: bytes that the decoded body may take.
     :raises MailError: whatever the answer says that is not success.
     """
     operation, status = request.path, answer.status
+    if 200 <= status < 300 and (response := request.decode(answer.body)) is not None:
+        return response
+    if takes_more_memory(answer.body, max_memory):
+        raise MailAnswerError(
+            f"{operation}: the answer holds so many values that they would take more than {max_memory} bytes of "
+            "memory: ask for less at once",
+            operation=operation,
+        )
     body = _json_object(answer.body)
     code = _code(body)
     message = _message(body, hidden, request)
@@ -103,7 +112,7 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = ())
     raise MailServerError(f"{where}: the service failed{said}", retry_after=asked, **details)
 
 
-def _json_object(body: bytes) -> dict[str, Any] | None:
+def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
@@ -162,7 +171,7 @@ _PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOT
 """So many texts with what stands before them: some megabytes of memory to take them out, at the speed of ``re``."""
 
 
-def takes_more_memory(body: bytes, most: int) -> bool:
+def takes_more_memory(body: bytes | bytearray, most: float) -> bool:
     """Whether the values of a JSON text may take more memory than allowed.
 
     They can take thirty times the text's size, and that a thousand times what was received: ``{},{},{}``.
@@ -179,7 +188,7 @@ def takes_more_memory(body: bytes, most: int) -> bool:
     return needed + _memory(body[end:]) > most
 
 
-def _memory(body: bytes) -> int:
+def _memory(body: bytes | bytearray) -> int:
     return sum(body.count(mark) * size for mark, size in _MEMORY)
 
 
@@ -190,28 +199,17 @@ class BodyReader:
     JSON, so the status decides.
 
     :param headers: the answer's.
-    :param into: what keeps the body, instead of memory; of the answer only the rest of it is a part then.
     """
 
-    def __init__(
-        self,
-        operation: str,
-        config: ClientConfig,
-        status: int,
-        headers: Mapping[str, str],
-        into: ListFile | None = None,
-    ) -> None:
+    def __init__(self, operation: str, config: ClientConfig, status: int, headers: Mapping[str, str]) -> None:
         self._operation = operation
         self._most = config.max_answer_bytes
         self._status = status
         self._headers = headers
         packed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
         self._unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if packed else None
-        self._pieces: list[bytes] = []
-        self._into = into
-        if into:
-            into.restart()
-        self._received = self._size = 0
+        self._body = bytearray()
+        self._received = 0
 
     def feed(self, piece: bytes) -> None:
         """Keep a piece.
@@ -220,36 +218,21 @@ class BodyReader:
         """
         self._received += len(piece)
         unpacked = self._unpack(piece)
-        self._size += len(unpacked)
-        if max(self._received, self._size) > self._most:
+        if max(self._received, len(self._body) + len(unpacked)) > self._most:
             raise MailAnswerError(
                 f"{self._operation}: the answer is larger than {self._most} bytes", operation=self._operation
             )
-        if self._into:
-            self._into.write(unpacked)
-        else:
-            self._pieces.append(unpacked)
+        self._body += unpacked
 
     def _unpack(self, piece: bytes) -> bytes:
         if self._unpacker is None:
             return piece
         try:
-            return self._unpacker.decompress(piece, self._most - self._size + 1)
+            return self._unpacker.decompress(piece, self._most - len(self._body) + 1)
         except zlib.error:
             self._unpacker = None
             return piece
 
     def answer(self) -> Answer:
-        """The whole answer.
-
-        :raises MailAnswerError: when decoding it would take too much memory.
-        """
-        body = self._into.rest() if self._into else b"".join(self._pieces)
-        most = MEMORY_RATIO * self._most
-        if takes_more_memory(body, most):
-            raise MailAnswerError(
-                f"{self._operation}: the answer holds so many values that they would take more than {most} bytes of "
-                "memory: ask for less at once",
-                operation=self._operation,
-            )
-        return Answer(self._status, self._headers, body)
+        """The whole answer."""
+        return Answer(self._status, self._headers, self._body)

@@ -16,7 +16,6 @@ from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAS
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.campaigns import CampaignStats
-    from airflow_provider_mail.api.flows.stored_statistics import PlainStats
     from airflow_provider_mail.api.transactional import TransactionalStats
 
 CAMPAIGN_STATS = Table(
@@ -82,7 +81,7 @@ def percent(count: int, sent: int) -> float:
 
 
 def campaign_stats_row(
-    stats: CampaignStats | PlainStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
+    stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
     """A row of `CAMPAIGN_STATS`; `observed_at` is when the service was asked, with a zone."""
     sent = stats.sent_count

@@ -1,4 +1,4 @@
-"""Statistics out of a file are those that the whole answer in memory gives, or end in the same error."""
+"""Compact statistics are those that the model reads, or end in the same error."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core import list_file
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.flows.stored_statistics import PlainStats, StatsInDoubt, StoredStats
 from tests.api.driving import QUICK
-from tests.api.test_list_file import SPELLINGS, TEXTS, VALUES
 from tests.api.wire import Wire, http
 
 DAY = date(2026, 1, 2)
@@ -40,13 +37,6 @@ def client(wire: Wire) -> Iterator[MailClient]:
         yield client
 
 
-@pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is small."""
-    monkeypatch.setattr(list_file, "SMALL", 100)
-    monkeypatch.setattr(list_file, "PIECE", 300)
-
-
 def record(name: str, **values: Any) -> dict[str, Any]:
     return {"mailName": name, "mailSendDate": NOON, **dict.fromkeys(COUNTS, 3), **values}
 
@@ -55,22 +45,28 @@ def answer(records: Any, **fields: Any) -> bytes:
     return json.dumps({"code": 200, "message": "", "mailStatsList": records, **fields}).encode()
 
 
-def in_full(records: list[CampaignStats] | list[PlainStats]) -> list[tuple[Any, ...]]:
+def in_full(records: list[CampaignStats]) -> list[tuple[Any, ...]]:
     return [tuple(getattr(record, name) for name in CampaignStats.model_fields) for record in records]
 
 
-def stored(client: MailClient) -> tuple[list[tuple[Any, ...]], bool]:
-    """All records, and whether there was a doubt."""
-    stats = StoredStats(client, REQUEST)
-    try:
-        try:
-            return [row for records in stats for row in in_full(records)], False
-        except StatsInDoubt:
-            stats.make_whole()
-        return [row for records in stats for row in in_full(records)], True
-    finally:
-        stats.close()
+def compact(client: MailClient) -> list[CampaignStats]:
+    return client.run(campaign_stats(REQUEST, compact=True))
 
+
+# What looks like the end of something, in texts and in names of fields.
+TEXTS = st.text(st.sampled_from('{}[],:"\\ \n}{]né春\U0001f4e7ab') | st.characters(codec="utf-8"), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.just("mailStatsList"), inner, max_size=3),
+    max_leaves=8,
+)
+SPELLINGS = st.fixed_dictionaries(
+    {
+        "ensure_ascii": st.booleans(),
+        "indent": st.none() | st.integers(0, 2),
+        "separators": st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :\t"), ("\n,\r", ":")]),
+    }
+)
 
 COUNT = st.integers(0, 10**6)
 ODD_COUNT = st.sampled_from([-1, 2**53 + 1, 2**63, 10**30, "12", " 7 ", "x", 12.0, 1e3, 1.5, True, None, [], "", 1e300])
@@ -101,13 +97,12 @@ def records_of_a_service(draw: Any) -> dict[str, Any]:
     | st.lists(records_of_a_service(), max_size=8),
     st.integers(-1, 2) | st.none(),
     SPELLINGS,
-    st.integers(1, 600),
     st.booleans(),
     st.none() | st.integers(0, 2000),
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_service_says(
-    client: MailClient, wire: Wire, records: Any, more: int | None, spelling: Any, piece: int, first: bool, cut: Any
+    client: MailClient, wire: Wire, records: Any, more: int | None, spelling: Any, first: bool, cut: Any
 ) -> None:
     total = {} if more is None else {"totalRecords": len(records) + more}
     fields = {"mailStatsList": records, **total} if first else {**total, "mailStatsList": records}
@@ -120,46 +115,26 @@ def test_whatever_a_service_says(
             return type(error), str(error)
 
     expected = outcome(lambda: in_full(client.run(campaign_stats(REQUEST))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(list_file, "SMALL", 60)
-        patch.setattr(list_file, "PIECE", piece)
-        got = outcome(lambda: stored(client)[0])
-    assert got == expected
+    assert outcome(lambda: in_full(compact(client))) == expected
 
 
-@pytest.mark.usefixtures("pieces")
-def test_what_is_as_documented_leaves_no_doubt(client: MailClient, wire: Wire) -> None:
+def test_records_of_the_documented_form_are_compact(client: MailClient, wire: Wire) -> None:
     names = ["},{", '"}],"totalRecords":0}', "Frühling 春", *map(str, range(50))]
-    asked = len(wire.requests)
     wire.answer = http(answer([record(name) for name in names], totalRecords=len(names)))
-    rows, doubt = stored(client)
-    assert [row[0] for row in rows] == names
-    assert {row[1] for row in rows} == {datetime(2026, 1, 2, 12, tzinfo=UTC)}
-    assert not doubt
-    assert len(wire.requests) == asked + 1
+    records = compact(client)
+    assert [record.mail_name for record in records] == names
+    assert {record.mail_send_date for record in records} == {datetime(2026, 1, 2, 12, tzinfo=UTC)}
+    assert not any(isinstance(record, CampaignStats) for record in records)
 
 
-@pytest.mark.usefixtures("pieces")
-def test_values_that_only_the_model_reads_leave_none_either(client: MailClient, wire: Wire) -> None:
-    odd: dict[str, Any] = {"sentCount": "12", "openCount": 3.0, "mailSendDate": None}
+def test_values_that_only_the_model_reads(client: MailClient, wire: Wire) -> None:
+    odd: dict[str, Any] = {"sentCount": "12", "openCount": 3.0, "mailSendDate": ""}
     wire.answer = http(answer([record(str(number), **odd) for number in range(50)], totalRecords=50))
-    rows, doubt = stored(client)
-    assert rows[0][:4] == ("0", None, 12, 3)
-    assert len(rows) == 50
-    assert not doubt
+    records = compact(client)
+    assert in_full(records)[0][:4] == ("0", None, 12, 3)
+    assert len(records) == 50
 
 
-@pytest.mark.usefixtures("pieces")
-def test_it_can_be_gone_through_twice(client: MailClient, wire: Wire) -> None:
-    wire.answer = http(answer([record(str(number)) for number in range(50)]))
-    stats = StoredStats(client, REQUEST)
-    first, second = ([row for records in stats for row in in_full(records)] for _ in range(2))
-    assert len(first) == 50
-    assert first == second
-    stats.close()
-
-
-@pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize(
     ("records", "fields"),
     [
@@ -173,21 +148,19 @@ def test_a_short_answer_is_not_asked_for_again_whole(client: MailClient, wire: W
     asked = len(wire.requests)
     wire.answer = http(answer(records, **fields))
     with pytest.raises(MailIncompleteError, match="records came, the service says there are 2"):
-        stored(client)
+        compact(client)
     paths = [request.split()[1] for request in wire.requests[asked:]]
     assert paths[:2] == [b"/v5/campaign/mail/stats/get", b"/v5/campaign/mail/get"]
 
 
-@pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize(
     ("change", "error", "times"),
     [
         (lambda body: body[:-30], MailAnswerError, 3),
         (lambda body: body.replace(b'"code": 200', b'"code": 401'), MailAuthError, 1),
-        # Only in the list, so it is found when that is gone through, and asked for once more with all repetitions.
-        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "12'), MailAnswerError, 4),
-        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": 12'), MailAnswerError, 4),
-        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "\xff"'), MailAnswerError, 4),
+        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "12'), MailAnswerError, 3),
+        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": 12'), MailAnswerError, 3),
+        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "\xff"'), MailAnswerError, 3),
     ],
     ids=["cut", "key", "quote", "type", "utf-8"],
 )
@@ -197,13 +170,12 @@ def test_what_is_wrong_is_repeated_and_refused_as_ever(
     asked = len(wire.requests)
     wire.answer = http(change(answer([record(str(number)) for number in range(50)], totalRecords=50)))
     with pytest.raises(error):
-        stored(client)
+        compact(client)
     assert len(wire.requests) - asked == times
 
 
-@pytest.mark.usefixtures("pieces")
 def test_an_answer_that_is_too_large(wire: Wire) -> None:
     config = ClientConfig(base_url=wire.base_url, api_key="key", retry=QUICK, max_answer_bytes=2000)
     wire.answer = http(answer([record(str(number)) for number in range(50)]))
     with MailClient(config) as client, pytest.raises(MailAnswerError, match="larger than 2000 bytes"):
-        stored(client)
+        compact(client)
