@@ -65,7 +65,7 @@ class SqlTable:
 
     def place(self) -> Place:
         """As the database's own provider names it; databases without such a custom by their connection's address."""
-        from airflow_provider_mail.warehouse.dialects.base import database
+        from airflow_provider_mail.warehouse.connection import database
         from airflow_provider_mail.warehouse.table import TableName
 
         kind = database(self.hook)

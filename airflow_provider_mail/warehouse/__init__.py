@@ -1,4 +1,6 @@
-"""The database side of the house: tables declared once, loads that can be repeated, reading in constant memory.
+"""The database side: declared tables, repeatable loads, and reading in constant memory.
 
-Imported behind the operators when a task runs, never when a DAG file is parsed.
+The layers, from top to bottom: ``load``, ``read``, ``files`` and ``read_files``; ``dialects``; ``request``; ``tables``;
+``coverage``, ``connection``, ``rows``, ``table`` and ``errors``. Operators import them when a task runs, never when a
+DAG file is parsed.
 """

@@ -1,8 +1,8 @@
-"""What a load knows whole, so that rows that did not change need not be written again.
+"""Coverage of a load: for which parts of a table it has every row, so that unchanged rows are not written again.
 
-A row says when the service was first seen to say so (`observed_at`). That a later load found it unchanged is written
-down once for a whole part of the table, in `mail_loads` beside it: a day of statistics, a list of contacts. Both
-together tell an observation that arrives late from news.
+A row has the time at which its content was first observed (``observed_at``). That a later load found it unchanged is
+recorded once for a whole part of the table, in ``mail_loads`` in the same schema: a day of statistics, a list of
+contacts. Together, they tell a late load of old data from new data.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_mail.warehouse.table import DATE, TIMESTAMP, Column, Part, Table, TableName, text
+from airflow_provider_mail.warehouse.table import DATE, TIMESTAMP, Column, NamePart, Table, TableName, text
 
-_LONGEST_PART = 250
+_MAX_PART_CHARACTERS = 250
 
 LOADS = Table(
     comment="When each part of the tables beside this one was last read whole from the mail service",
@@ -25,7 +25,7 @@ LOADS = Table(
         Column("mail_conn_id", text(250), "Airflow connection of the account that was read"),
         Column(
             "part",
-            text(_LONGEST_PART),
+            text(_MAX_PART_CHARACTERS),
             "What of the table: a day (YYYY-MM-DD), or a list, behind its team and a slash where there is one",
         ),
         Column("observed_at", TIMESTAMP, "When the service was last asked for it", observed=True),
@@ -36,7 +36,7 @@ LOADS_NAME = "mail_loads"
 
 @dataclass(frozen=True)
 class Between:
-    """Values from `low` to `high`, both inclusive."""
+    """Values from ``low`` to ``high``, both inclusive."""
 
     low: Any
     high: Any
@@ -44,14 +44,14 @@ class Between:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Parts of a table of which a load brings every row that the service has, as it was at one time.
+    """The parts of a table for which a load has every row of the service, as of one time.
 
-    Rows of the load that are in no part may come too.
+    The load may also have rows outside of all parts.
 
-    :param mail_conn_id: the account that was read.
-    :param observed_at: when reading began, with a zone; the rows say the same.
-    :param parts: by the name that `mail_loads` has for it, which rows it is: by column a value or `Between`.
-    :param whole: which rows all parts together are.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param observed_at: the time at which reading began, with a zone; the rows have the same.
+    :param parts: the rows of each part, as conditions (by column, a value or `Between`), by its name in ``mail_loads``.
+    :param whole: the condition for the rows of all parts.
     """
 
     mail_conn_id: str
@@ -70,10 +70,14 @@ class Coverage:
         observed_at: datetime.datetime,
         only: Collection[datetime.date] | None = None,
     ) -> Coverage:
-        """Days in UTC of one account, `first` to `last`; there are none when `last` lies before `first`.
+        """Cover days in UTC of one account; none when ``last`` lies before ``first``.
 
-        :param column: says which day a row belongs to: a date or a timestamp.
-        :param only: those of them that are parts; of the others no rows come. `None`: all.
+        :param column: the date or timestamp that decides to which day a row belongs.
+        :param first: the first day.
+        :param last: the last day, included.
+        :param mail_conn_id: the Airflow connection of the account.
+        :param observed_at: the time at which reading began, with a zone.
+        :param only: the days that are covered; the load has no rows of the others. Default: all.
         """
         account = {"mail_conn_id": mail_conn_id}
         count = (last - first).days + 1
@@ -87,28 +91,31 @@ class Coverage:
 
     @classmethod
     def one(cls, part: str, where: Mapping[str, Any], *, mail_conn_id: str, observed_at: datetime.datetime) -> Coverage:
-        """One part: the rows `where` columns have these values, among them `mail_conn_id`.
+        """Cover one part.
 
-        :param part: its name; of a long one the beginning is kept.
+        :param part: its name; a long one is cut and gets a digest.
+        :param where: the values that its rows have, by column, among them ``mail_conn_id``.
+        :param mail_conn_id: the Airflow connection of the account.
+        :param observed_at: the time at which reading began, with a zone.
         """
-        if len(part) > _LONGEST_PART:
+        if len(part) > _MAX_PART_CHARACTERS:
             digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
-            part = f"{part[: _LONGEST_PART - 17]} {digest}"
+            part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
-        """Rows of `LOADS`, for a load of the table `name`."""
+        """Rows of `LOADS` for a load of the table ``name``."""
         for part in self.parts:
             yield table_name(name), self.mail_conn_id, part, self.observed_at
 
 
 @dataclass(frozen=True)
 class MarkGone:
-    """Rows that the service does not have any more: those in a window that a load does not bring.
+    """Rows that the service does not have any more: those in a window that a load does not have.
 
-    :param observed_at: when reading began, with a zone; only what was observed before can be gone.
-    :param windows: called when all rows have been read: the windows that they are the whole of, by column a value,
-        ``None`` or `Between`. No window: nothing is marked.
+    :param observed_at: the time at which reading began, with a zone; only rows that were observed earlier can be gone.
+    :param windows: called when all rows have been read; returns the windows for which they are complete, as conditions
+        (by column, a value, ``None`` or `Between`). Without a window, no row is marked.
     """
 
     observed_at: datetime.datetime
@@ -116,14 +123,14 @@ class MarkGone:
 
 
 def table_name(name: TableName) -> str:
-    """What `mail_loads` calls a table."""
+    """The name of a table in ``mail_loads``."""
     last = name.parts[-1]
     return last.text if last.quoted else last.text.lower()
 
 
 def loads_beside(name: TableName) -> TableName:
-    """The `mail_loads` in the schema of a table."""
-    return TableName((*name.parts[:-1], Part(LOADS_NAME, False)))
+    """The name of ``mail_loads`` in the schema of a table."""
+    return TableName((*name.parts[:-1], NamePart(LOADS_NAME, False)))
 
 
 def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:

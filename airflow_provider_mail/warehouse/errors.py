@@ -1,45 +1,36 @@
-"""What went wrong in a database, in words that hold no row values.
+"""Errors of reading and loading tables, with messages that hold no row values.
 
-Drivers quote the offending value, whole rows or all parameters in their messages, and those end up in task logs. So a
-driver's exception is never chained to ours, and its words are repeated only where they can speak of names alone.
+Database drivers quote the offending value, whole rows or all parameters in their messages, and those messages end up in
+task logs. A driver's exception is therefore never chained to one of these errors, and its message is repeated only
+where it can name nothing but tables, columns, roles and limits.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from airflow_provider_mail.api.errors import PicklableError
 
-# Classes of SQLSTATE whose messages name tables, columns, roles and limits, or quote the statement, into which nothing
-# of ours puts a value. Not among them: 22 (data), 23 (constraints) and P0 (raised by triggers), which quote rows.
-_SPEAKING_STATES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58")
-_COPY_PLACE = re.compile(r", line (\d+)(?:, column (\w+))?")
+# Classes of SQLSTATE whose messages name tables, columns, roles and limits, or quote the statement, which holds no
+# values. Not among them: 22 (data), 23 (constraints) and P0 (raised by triggers), which quote rows.
+_SAFE_SQLSTATES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58")
+_COPY_POSITION = re.compile(r", line (\d+)(?:, column (\w+))?")
 
-_SQLITE_SPEAKING = re.compile(
+_SQLITE_SAFE_MESSAGES = re.compile(
     r"no such |near \"|ambiguous column|unrecognized token|incomplete input|unknown database|table \S+ |view \S+ |"
     r"ON CONFLICT clause|duplicate column|cannot (modify|add|start)|too many|index \S+ "
 )
-_SQLITE_SPEAKING_CODES = (
-    "SQLITE_BUSY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_CONSTRAINT_CHECK",
-    "SQLITE_CONSTRAINT_DATATYPE",
-    "SQLITE_CONSTRAINT_FOREIGNKEY",
-    "SQLITE_CONSTRAINT_NOTNULL",
-    "SQLITE_CONSTRAINT_PRIMARYKEY",
-    "SQLITE_CONSTRAINT_UNIQUE",
-    "SQLITE_CORRUPT",
-    "SQLITE_FULL",
-    "SQLITE_IOERR",
-    "SQLITE_LOCKED",
-    "SQLITE_NOTADB",
-    "SQLITE_READONLY",
+_SQLITE_SAFE_CODES = re.compile(
+    r"SQLITE_(BUSY|CANTOPEN|CONSTRAINT_(CHECK|DATATYPE|FOREIGNKEY|NOTNULL|PRIMARYKEY|UNIQUE)|CORRUPT|FULL|IOERR|LOCKED|"
+    r"NOTADB|READONLY)"
 )
 
-# Of DuckDB's kinds of errors those that speak of names, files and the statement.
-_DUCKDB_SPEAKING = (
+# DuckDB's error types whose messages hold names, files and the statement.
+_DUCKDB_SAFE = (
     "Binder",
     "Catalog",
     "Connection",
@@ -51,72 +42,43 @@ _DUCKDB_SPEAKING = (
     "Parser",
     "Permission",
 )
-_DUCKDB_SPEAKING_UP_TO_QUOTES = ("Constraint", "TransactionContext")  # then comes the key
+_DUCKDB_SAFE_UP_TO_QUOTES = ("Constraint", "TransactionContext")  # the key follows in quotes
 
-# Of MySQL's and MariaDB's errors those that speak of names, privileges, limits and the server.
-_MYSQL_SPEAKING = frozenset(
-    (
-        1020,
-        1021,
-        1030,
-        1040,
-        1044,
-        1045,
-        1046,
-        1048,
-        1049,
-        1050,
-        1054,
-        1060,
-        1071,
-        1109,
-        1114,
-        1118,
-        1142,
-        1143,
-        1146,
-        1153,
-        1205,
-        1206,
-        1213,
-        1226,
-        1227,
-        1267,
-        1273,
-        1290,
-        1317,
-        1364,
-        1370,
-        1451,
-        1452,
-        1792,
-        1836,
-        1927,
-        1969,
-        2002,
-        2003,
-        2006,
-        2013,
-        2055,
-        3024,
-        3819,
-        4025,
-    )
+# Errors of the MySQL server whose messages hold names, privileges and limits, by the drivers' constants.
+_MYSQL_SAFE = (
+    "ACCESS_DENIED_ERROR BAD_DB_ERROR BAD_FIELD_ERROR BAD_NULL_ERROR CANT_AGGREGATE_2COLLATIONS "
+    "CANT_EXECUTE_IN_READ_ONLY_TRANSACTION CHECKREAD COLUMNACCESS_DENIED_ERROR CON_COUNT_ERROR DBACCESS_DENIED_ERROR "
+    "DUP_FIELDNAME GET_ERRNO LOCK_DEADLOCK LOCK_TABLE_FULL LOCK_WAIT_TIMEOUT NET_PACKET_TOO_LARGE NO_DB_ERROR "
+    "NO_DEFAULT_FOR_FIELD NO_REFERENCED_ROW_2 NO_SUCH_TABLE OPTION_PREVENTS_STATEMENT PROCACCESS_DENIED_ERROR "
+    "QUERY_INTERRUPTED READ_ONLY_MODE RECORD_FILE_FULL ROW_IS_REFERENCED_2 SPECIFIC_ACCESS_DENIED_ERROR "
+    "TABLEACCESS_DENIED_ERROR TABLE_EXISTS_ERROR TOO_BIG_ROWSIZE TOO_LONG_KEY UNKNOWN_COLLATION UNKNOWN_TABLE "
+    "USER_LIMIT_REACHED"
 )
-_MYSQL_STATEMENT = frozenset((1064, 1065, 1149, 1242))  # these quote it
-_MYSQL_PLACE = re.compile(r"for column (?:[`'].{1,200}[`']\.)?[`']?(\w+)[`']? at row (\d+)$")
+# Not named by both drivers: disk full; MariaDB's connection killed, statement timeout and failed constraint; MySQL 8's
+# query timeout and violated check constraint.
+_MYSQL_SAFE_NUMBERS = frozenset((1021, 1927, 1969, 4025, 3024, 3819))
+_MYSQL_CLIENT_ERRORS = range(2000, 3000)  # the connection's; no row is involved
+_MYSQL_QUOTES_STATEMENT = "PARSE_ERROR EMPTY_QUERY SYNTAX_ERROR SUBQUERY_NO_1_ROW"
+MYSQL_CONFLICTS = (1205, 1213, 1020)
+"""Lock wait timeout (on SQL Server: deadlock), deadlock, and MariaDB's "record has changed since last read"."""
+_MYSQL_POSITION = re.compile(r"for column (?:[`'].{1,200}[`']\.)?[`']?(\w+)[`']? at row (\d+)$")
 _MYSQL_KEY = re.compile(r"for key '([^']+)'$")
+
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'?|"[^"]*"?|`[^`]*`?)""")
+_WORD = re.compile(r"[^\s<>\"'(),;:=]+")
+_MAX_MESSAGE_CHARACTERS = 300
 
 
 class WarehouseError(PicklableError):
-    """A table could not be read or loaded; nothing of the load is in the database. Holds no row values."""
+    """A table could not be read or loaded; nothing of the load was committed. Holds no row values."""
 
 
 class FallError(WarehouseError):
-    """A load would have left far fewer rows than there were; nothing of it is in the database.
+    """A load would have left far fewer rows than before; nothing of it was committed.
 
-    :param before: rows that were there.
-    :param after: rows that would have been left.
+    :param text: the message.
+    :param before: number of rows before the load.
+    :param after: number of rows that the load would have left.
     """
 
     def __init__(self, text: str, *, before: int, after: int) -> None:
@@ -126,11 +88,12 @@ class FallError(WarehouseError):
 
 
 class UnstorableError(WarehouseError):
-    """A row holds what the database cannot keep, or what cannot be true.
+    """A row holds a value that the database cannot store, or that cannot be true.
 
-    :param row: its number in what was read, from 1.
-    :param column: of the table.
-    :param reason: without the value.
+    :param message: the message.
+    :param row: number of the row in the source, from 1.
+    :param column: name of the column.
+    :param reason: what is wrong, without the value.
     """
 
     def __init__(self, message: str, *, row: int = 0, column: str = "", reason: str = "") -> None:
@@ -141,109 +104,125 @@ class UnstorableError(WarehouseError):
 
     @classmethod
     def of(cls, row: int, column: str, reason: str) -> UnstorableError:
-        """The error that says so."""
+        """Build the error with its message."""
         return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
 
 
-def words(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
-    """Say what a driver's exception says, without the values of rows and parameters.
+def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
+    """Describe a driver's exception without values of rows or parameters.
 
-    :param parameters: of the statement, positional or by name; words of a driver that contain one of them are left out.
-    :param quotes_rows: whether the statement carried rows; what an unknown driver says of such a one is left out whole.
+    :param error: the driver's exception.
+    :param parameters: parameters of the statement, positional or by name. A message that contains one of them is left
+        out.
+    :param quotes_rows: whether the statement carried rows. If so, the message of an unknown driver is left out.
+    :return: the exception's type, followed by its message where that is safe.
     """
-    kinds = [base.__name__ for base in type(error).__mro__]
+    types = [base.__name__ for base in type(error).__mro__]
     driver = type(error).__module__.partition(".")[0]
     if driver in ("MySQLdb", "mysql"):
-        said = _mysql(error, quotes_rows)
+        message = _mysql(error, driver, quotes_rows)
     elif driver in ("duckdb", "_duckdb"):
-        said = _duckdb(error)
+        message = _duckdb(error)
     elif state := getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
-        said = _postgres(error, state)
+        message = _postgres(error, state)
     elif hasattr(error, "sqlite_errorname"):
-        said = _sqlite(error)
-    elif not quotes_rows and ("ProgrammingError" in kinds or "OperationalError" in kinds):
-        said = _first_line(error)  # PEP 249's errors about statements and the server, not about data
-    elif hasattr(error, "diag") and "OperationalError" in kinds:
-        said = _first_line(error)  # Postgres is gone
+        message = _sqlite(error)
+    elif not quotes_rows and ("ProgrammingError" in types or "OperationalError" in types):
+        message = _first_line(error)  # PEP 249's errors about statements and the server, not about data
+    elif hasattr(error, "diag") and "OperationalError" in types:
+        message = _first_line(error)  # the connection to Postgres is lost
     else:
-        said = ""
-    if any(value in said for value in _texts(parameters)):
-        said = ""
-    return ": ".join(filter(None, [type(error).__name__, said]))
-
-
-_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'?|"[^"]*"?|`[^`]*`?)""")
-_WORD = re.compile(r"[^\s<>\"'(),;:=]+")
-_MOST_CHARACTERS = 300
+        message = ""
+    if any(value in message for value in _texts(parameters)):
+        message = ""
+    return ": ".join(filter(None, [type(error).__name__, message]))
 
 
 def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
-    """The same for a driver that we do not know: its words, without what may be a value.
+    """Describe the exception of an unknown driver, with everything replaced that may be a value.
 
-    :param values: of the rows that the statement carried.
-    :param names: of tables and columns, which may stay in quotes.
+    :param error: the driver's exception.
+    :param values: values of the rows that the statement carried.
+    :param names: names of tables and columns, which stay even in quotes.
+    :return: the exception's type and its redacted message, at most 300 characters of it.
     """
-    said = words(error)
-    if said != type(error).__name__:
-        return said
+    known = safe_message(error)
+    if known != type(error).__name__:
+        return known
     message, allowed = _first_line(error), {name.lower() for name in names}
     for text in sorted(set(_texts(values)), key=len, reverse=True):
         message = message.replace(text, "***")
     message = _WORD.sub(lambda word: "***" if "@" in word[0][1:-1] else word[0], message)
     message = _QUOTED.sub(lambda found: found[0] if found[0][1:-1].lower() in allowed else "***", message)
-    return ": ".join(filter(None, [said, message[:_MOST_CHARACTERS]]))
+    return ": ".join(filter(None, [known, message[:_MAX_MESSAGE_CHARACTERS]]))
 
 
 def connect_error_message(error: BaseException) -> str:
-    """Say why there is no connection: no row has been seen yet, so the driver's own words will do."""
+    """Describe an exception that was raised before any row was read: the driver's message is safe."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Return the SQLSTATE of a driver's exception, where it has one."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+def mysql_number(error: BaseException) -> int | None:
+    """Return the error number of MySQL or MariaDB, with either driver."""
+    number = getattr(error, "errno", None) or next(iter(error.args), None)
+    return number if isinstance(number, int) else None
 
 
 def _postgres(error: Any, state: str) -> str:
     if not hasattr(error, "diag"):  # another database with such an attribute
         return f"({state})"
-    if state.startswith(_SPEAKING_STATES):
+    if state.startswith(_SAFE_SQLSTATES):
         return f"{error.diag.message_primary} ({state})"
-    place = _COPY_PLACE.search(error.diag.context or "")
-    row, copied = place.groups() if place else (None, None)
+    position = _COPY_POSITION.search(error.diag.context or "")
+    row, copied = position.groups() if position else (None, None)
     parts = {"row": row, "column": error.diag.column_name or copied, "constraint": error.diag.constraint_name}
     return ", ".join(f"{what} {name}" for what, name in parts.items() if name) + f" ({state})"
 
 
 def _sqlite(error: Any) -> str:
-    name, said = str(error.sqlite_errorname), str(error)
-    if name.startswith(_SQLITE_SPEAKING_CODES) or _SQLITE_SPEAKING.match(said):
-        return said
-    return name
+    code, message = str(error.sqlite_errorname), str(error)
+    return message if _SQLITE_SAFE_CODES.match(code) or _SQLITE_SAFE_MESSAGES.match(message) else code
 
 
 def _duckdb(error: BaseException) -> str:
-    said = _first_line(error)
-    kind = said.partition(" Error: ")[0]
-    if kind in _DUCKDB_SPEAKING_UP_TO_QUOTES:
-        return said.partition('"')[0].strip()
-    return said if kind in _DUCKDB_SPEAKING else ""
+    message = _first_line(error)
+    kind = message.partition(" Error: ")[0]
+    if kind in _DUCKDB_SAFE_UP_TO_QUOTES:
+        return message.partition('"')[0].strip()
+    return message if kind in _DUCKDB_SAFE else ""
 
 
-def mysql_number(error: BaseException) -> int | None:
-    """The number that MySQL or MariaDB gave an error, with both drivers."""
-    number = getattr(error, "errno", None) or next(iter(error.args), None)
-    return number if isinstance(number, int) else None
-
-
-def _mysql(error: BaseException, quotes_rows: bool) -> str:
+def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
     number = mysql_number(error)
-    said = str(getattr(error, "msg", None) or error.args[-1]) if error.args else ""
-    if number in _MYSQL_SPEAKING or (number in _MYSQL_STATEMENT and not quotes_rows):
-        return f"{said.splitlines()[0]} ({number})"
-    if place := _MYSQL_PLACE.search(said):
-        return f"column {place[1]} ({number})"
-    key = _MYSQL_KEY.search(said)
+    message = str(getattr(error, "msg", None) or error.args[-1]) if error.args else ""
+    if (
+        number in _MYSQL_CLIENT_ERRORS
+        or number in _MYSQL_SAFE_NUMBERS
+        or number in _mysql_numbers(driver, _MYSQL_SAFE)
+        or (not quotes_rows and number in _mysql_numbers(driver, _MYSQL_QUOTES_STATEMENT))
+    ):
+        return f"{message.partition(chr(10))[0].strip()} ({number})"
+    if position := _MYSQL_POSITION.search(message):
+        return f"column {position[1]} ({number})"
+    key = _MYSQL_KEY.search(message)
     return f"{f'key {key[1]} ' if key else ''}({number})" if number else ""
 
 
+@cache
+def _mysql_numbers(driver: str, names: str) -> frozenset[int]:
+    """The error numbers of these names, from the constants of the driver that raised the error."""
+    module, prefix = ("MySQLdb.constants.ER", "") if driver == "MySQLdb" else ("mysql.connector.errorcode", "ER_")
+    constants = import_module(module)
+    return frozenset(vars(constants)[prefix + name] for name in names.split() if prefix + name in vars(constants))
+
+
 def _first_line(error: BaseException) -> str:
-    # The rest is detail: SQLAlchemy's "[parameters: ...]", Postgres' DETAIL with the row.
+    # The other lines hold details: SQLAlchemy's "[parameters: ...]", Postgres' DETAIL with the row.
     return next(iter(str(error).strip().splitlines()), "").strip()
 
 

@@ -1,4 +1,4 @@
-"""Rows of a declared table as a file that lakes and warehouses read: Parquet or JSON Lines."""
+"""Writes rows of a declared table as a file: Parquet or JSON Lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Rows = Iterable[Sequence[Any]]
 
 
 def check_format(file_format: str) -> None:
-    """Refuse a format that cannot be written, before anything is asked for.
+    """Check that a format is known and its package installed.
 
-    :raises WarehouseError: naming what to install.
+    :param file_format: ``parquet`` or ``jsonl``.
+    :raises WarehouseError: naming the package to install.
     """
     if file_format not in FORMATS:
         raise WarehouseError(f"file_format: {file_format!r} is none of {', '.join(FORMATS)}")
@@ -36,7 +37,7 @@ def check_format(file_format: str) -> None:
 
 
 def json_lines(table: Table, rows: Rows) -> bytes:
-    """One JSON object a row. Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC to the microsecond; UTF-8."""
+    """Encode one JSON object per row, in UTF-8. Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds."""
     encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc}))
     lines = (
         json.dumps(
@@ -48,7 +49,7 @@ def json_lines(table: Table, rows: Rows) -> bytes:
 
 
 def parquet(table: Table, rows: Rows) -> bytes:
-    """A Parquet file with the table's columns; times are microseconds in UTC."""
+    """Encode a Parquet file with the table's columns; times are microseconds in UTC."""
     import pyarrow
     import pyarrow.parquet
 
@@ -61,7 +62,7 @@ def parquet(table: Table, rows: Rows) -> bytes:
 
 
 FORMATS: Mapping[str, Callable[[Table, Rows], bytes]] = {"parquet": parquet, "jsonl": json_lines}
-"""By name, which is the file's extension too, what makes a file of rows."""
+"""Encodes rows to a file, by the name of the format, which is the extension of the file, too."""
 
 
 def _schema(table: Table) -> pyarrow.Schema:

@@ -1,4 +1,4 @@
-"""Reading the rows of a user's statement, however many they are, in constant memory."""
+"""Reads the result of a user's statement in constant memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.dialects.base import connected, database
+from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.dialects.mysql import plain_cursors, with_utf8
 from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
-from airflow_provider_mail.warehouse.errors import WarehouseError, words
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -23,14 +23,18 @@ Row = tuple[Any, ...]
 def stream_rows(
     hook: DbApiHook, sql: str, parameters: Parameters | None = None, size: int = 5000
 ) -> Iterator[tuple[tuple[str, ...], Iterator[list[Row]]]]:
-    """Run one SELECT on a connection of its own; the column names, and the rows in lists of at most `size`.
+    """Run one SELECT on a connection of its own, and stream its rows.
 
-    Postgres and MySQL keep the rows on the server until they are asked for, SQLite and DuckDB find them step by step;
-    what other drivers do is up to them. On these four nothing can be written. Everything is closed on leaving the
-    `with`, also when not all rows were taken. Use it in one thread: SQLite insists.
+    Postgres and MySQL keep the rows on the server until they are fetched, SQLite and DuckDB compute them step by step;
+    other drivers decide themselves. On these four the statement cannot write. Everything is closed on exit, even when
+    not all rows were read. Use it in one thread, as SQLite demands.
 
-    :param parameters: of the statement, in the driver's style; never logged.
-    :raises WarehouseError: when the statement fails, on entering or later; names `sql` and the connection.
+    :param hook: the hook of the database.
+    :param sql: the statement.
+    :param parameters: its parameters, in the driver's style; never logged. Default: none.
+    :param size: the largest number of rows in a list.
+    :return: a context manager with the names of the columns, and the rows in lists.
+    :raises WarehouseError: when the statement fails, on entering or later; names ``sql`` and the connection.
     """
     if size < 1:
         raise ValueError("`size` must be at least 1")
@@ -39,24 +43,24 @@ def stream_rows(
         try:
             return action()
         except Exception as error:
-            said = words(error, parameters, quotes_rows=False)
+            message = safe_message(error, parameters, quotes_rows=False)
             trace = error.__traceback__
-        # Outside of `except`, so that the driver's exception, which may hold values, does not hang on to it.
-        raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {said}").with_traceback(trace)
+        # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
+        raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
     with connected(hook) as connection:
         cursor = run(lambda: _cursor(hook, connection))
         try:
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
-            # psycopg2 describes the columns of a server-side cursor only after a first look at the rows.
+            # psycopg2 describes the columns of a server-side cursor only after the first fetch.
             first = run(lambda: cursor.fetchmany(size))
             if cursor.description is None:
-                raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: it has no result; a SELECT?")
+                raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: it has no result; is it a SELECT?")
 
             def batches() -> Iterator[list[Row]]:
                 batch = first
                 while batch:
-                    # Most drivers give tuples: a million of them are not made anew.
+                    # Most drivers return tuples, which need no copy.
                     yield list(batch) if type(batch[0]) is tuple else [tuple(row) for row in batch]
                     batch = run(lambda: cursor.fetchmany(size))
 
@@ -64,8 +68,8 @@ def stream_rows(
         finally:
             with suppress(Exception):
                 if database(hook) in ("mysql", "mariadb"):
-                    connection.close()  # closing a cursor would read all the rows that nobody took
-                # SQLite keeps its locks as long as there is an open cursor, whatever becomes of the connection.
+                    connection.close()  # closing the cursor would read all remaining rows
+                # SQLite holds its locks as long as a cursor is open, even on a closed connection.
                 cursor.close()
 
 
@@ -101,6 +105,6 @@ def _server_cursor(hook: DbApiHook, connection: Any) -> Any:
     rows_as_tuples(connection)
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
-        # All rows will be read, so the plan that is quickest to the first one is not wanted.
+        # All rows will be read: plan for the last row, not for the first one.
         cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
     return connection.cursor(name="airflow_provider_mail")

@@ -1,4 +1,4 @@
-"""Reading the rows of a file of contacts, however many they are, in constant memory: CSV, JSON Lines, Parquet."""
+"""Reads the rows of a file in constant memory: CSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.rows import batched
 
 Row = tuple[Any, ...]
 Batches = Iterator[list[Row]]
@@ -27,8 +28,8 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 FORMATS = ("csv", "jsonl", "parquet")
 
 MAX_ROW = 1_000_000
-"""Characters in one row of CSV, bytes in one line of JSON Lines. A longer one is another kind of file, and would be
-read as a whole.
+"""Limit for characters in a row of CSV and bytes in a line of JSON Lines. A longer one is a sign of a file of another
+kind, which would be read into memory as a whole.
 """
 
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
@@ -37,9 +38,9 @@ _DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
 class FileRows(NamedTuple):
     """The rows of a file.
 
-    :param columns: their names, by position.
+    :param columns: names of the columns, by position.
     :param batches: the rows, in lists.
-    :param total: how many there are, if the file says so.
+    :param total: number of rows; ``None`` unless the file states it.
     """
 
     columns: Sequence[str]
@@ -52,12 +53,12 @@ class FileForm:
     """How a file is read.
 
     :param file_format: ``csv``, ``jsonl`` or ``parquet``.
-    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or none.
-    :param encoding: of CSV and JSON Lines.
-    :param delimiter: of CSV.
-    :param column_names: of CSV without a line of names.
-    :param wanted: columns that are needed; ``None``: all, and then a key of JSON Lines that comes late is an error.
-    :param size: rows in one list, at most.
+    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``None``.
+    :param encoding: character encoding of CSV and JSON Lines.
+    :param delimiter: the character between the values of CSV.
+    :param column_names: names of the columns of CSV without a header.
+    :param wanted: the columns that are needed. ``None``: all; a key of JSON Lines that the first rows lack is an error.
+    :param size: the largest number of rows in a list.
     """
 
     file_format: str
@@ -70,12 +71,12 @@ class FileForm:
 
     @property
     def utf8(self) -> bool:
-        """Whether the encoding is UTF-8, whatever its spelling."""
+        """Whether the encoding is UTF-8, in any spelling."""
         return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
 
 def form_of(name: str) -> tuple[str | None, str | None, str]:
-    """Format, compression and delimiter that a file's name tells; ``contacts.tsv.gz`` is CSV with tabs, and gzip."""
+    """Infer format, compression and delimiter from a file's name; ``contacts.tsv.gz`` is CSV with tabs, and gzip."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     last = ("", *suffixes)[-2 if compression else -1]
@@ -84,10 +85,12 @@ def form_of(name: str) -> tuple[str | None, str | None, str]:
 
 @contextmanager
 def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
-    """Read a file that is open for reading bytes, once, from its beginning.
+    """Read a file once, from its beginning.
 
-    :param name: of the file, for errors.
-    :raises WarehouseError: when it is not what it should be, on entering or later; names the line, never what is in it.
+    :param file: the file, open for reading bytes.
+    :param name: its name, for errors.
+    :param form: how it is read.
+    :raises WarehouseError: when the file is invalid, on entering or later; names the line, never its content.
     """
     line = [0]
 
@@ -95,13 +98,13 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
         try:
             return action()
         except (*_DAMAGED, WarehouseError, csv.Error, msgspec.DecodeError, OSError, ValueError) as error:
-            said = _words(error, form)
-            if said is None:
+            message = _safe_message(error, form)
+            if message is None:
                 raise
             trace = error.__traceback__
-        # Outside of `except`, so that an exception that may hold values does not hang on to it.
+        # Outside of `except`, so that an exception that may hold values is not chained.
         where = f", line {line[0]}" if line[0] else ""
-        raise WarehouseError(f"{name}{where}: {said}").with_traceback(trace)
+        raise WarehouseError(f"{name}{where}: {message}").with_traceback(trace)
 
     def batches(rows: Batches) -> Batches:
         while (batch := run(lambda: next(rows, None))) is not None:
@@ -112,14 +115,14 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
         yield FileRows(columns, batches(rows), total)
 
 
-def _words(error: Exception, form: FileForm) -> str | None:
-    """What is wrong, in words without values; ``None``: it is not about what is in the file."""
+def _safe_message(error: Exception, form: FileForm) -> str | None:
+    """Describe an error without values; ``None`` when it is not about the file's content."""
     if isinstance(error, WarehouseError):
         return str(error)
     if isinstance(error, UnicodeError):
         return f"is not {form.encoding} (the encoding argument says which it is)"
     if isinstance(error, csv.Error):
-        # Its words are about the form; none of them quotes a field.
+        # Its messages never quote a field.
         return f"is no CSV with {form.delimiter!r} between the values: {error}"
     if isinstance(error, msgspec.DecodeError):
         return f"is no JSON object: {str(error).partition(' - ')[0]}"
@@ -131,12 +134,12 @@ def _words(error: Exception, form: FileForm) -> str | None:
 
 
 def _decompressed(file: IO[bytes], form: FileForm) -> Any:
-    """The file, or what is in it, to be used in a `with`."""
+    """A context manager for the decompressed file."""
     kind = form.compression
     if kind is None:
         return nullcontext(file)
     if form.file_format == "parquet":
-        raise WarehouseError("a Parquet file is compressed inside: compression must be 'none'")
+        raise WarehouseError("a Parquet file is compressed internally: compression must be 'none'")
     if kind == "zstd":
         return _zstd(file)
     opened: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
@@ -144,7 +147,7 @@ def _decompressed(file: IO[bytes], form: FileForm) -> Any:
 
 
 def _zstd(file: IO[bytes]) -> Any:
-    # Not zstandard's own reader: it takes a file that is cut short for a whole one.
+    # Not zstandard's own reader, which does not notice a truncated file.
     try:
         import pyarrow
     except ImportError as error:
@@ -153,16 +156,16 @@ def _zstd(file: IO[bytes]) -> Any:
 
 
 def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
-    # A mark at the beginning, as spreadsheets write one, belongs to no name.
+    # A byte order mark, as spreadsheets write one, is not part of a name.
     encoding = "utf-8-sig" if form.utf8 else form.encoding
-    # It must not close what somebody else has opened, also when it is thrown away.
-    text = io.TextIOWrapper(io.BufferedReader(_Borrowed(file), 1 << 20), encoding=encoding, newline="")
+    # The wrapper must not close the caller's file, not even when it is collected.
+    text = io.TextIOWrapper(io.BufferedReader(_UnownedFile(file), 1 << 20), encoding=encoding, newline="")
     row, size = 1, 0
 
     def lines() -> Iterator[str]:
         nonlocal size
         while piece := text.readline(MAX_ROW):
-            # A quoted value may go on in the next line.
+            # A quoted value may span lines.
             size += len(piece)
             if size >= MAX_ROW:
                 raise WarehouseError(
@@ -180,7 +183,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
                 line[0] = reader.line_num + 1
                 row, size = row + 1, 0
                 if values:
-                    # CSV has no other form for a value that is missing.
+                    # CSV has no other form of a missing value.
                     yield tuple(value or None for value in values)
         except UnicodeDecodeError as error:
             # Text is decoded some lines ahead.
@@ -189,20 +192,20 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
 
     found = rows()
     if form.column_names is not None:
-        return list(form.column_names), _batches(found, form.size), None
+        return list(form.column_names), batched(found, form.size), None
     header = next(found, None)
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
     if None in header:
         raise WarehouseError(f"column {header.index(None) + 1} has no name (column_names, if this line is no header)")
-    return [str(name).strip() for name in header], _batches(found, form.size), None
+    return [str(name).strip() for name in header], batched(found, form.size), None
 
 
 def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
     objects = _objects(file, form, line)
     first = list(islice(objects, form.size))
     seen = list(dict.fromkeys(chain.from_iterable(first)))
-    # All names that the first rows have, so that a wanted one that is misspelt is noticed before anything is sent.
+    # All names of the first rows, so that the caller notices a misspelt one before anything is sent.
     columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(seen) else seen
     known = set(columns)
 
@@ -214,7 +217,7 @@ def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Seque
             )
         return tuple(found.get(name) for name in columns)
 
-    return columns, _batches(map(row, chain(_drained(first), objects)), form.size), None
+    return columns, batched(map(row, chain(_drained(first), objects)), form.size), None
 
 
 def _drained(rows: list[Any]) -> Iterator[Any]:
@@ -224,7 +227,7 @@ def _drained(rows: list[Any]) -> Iterator[Any]:
 
 
 def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[str, Any]]:
-    plain = io.BufferedReader(_Borrowed(file), 1 << 20)
+    plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     utf8 = form.utf8
     while text := plain.readline(MAX_ROW):
@@ -251,20 +254,15 @@ def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence
 
     def batches() -> Batches:
         for batch in opened.iter_batches(batch_size=form.size, columns=wanted):
-            # Columns come in the file's order, whatever was asked for.
+            # Columns have the file's order, not that of `wanted`.
             columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in wanted]
             yield list(zip(*columns, strict=True))
 
     return wanted, batches(), opened.metadata.num_rows
 
 
-def _batches(rows: Iterator[Row], size: int) -> Batches:
-    while batch := list(islice(rows, size)):
-        yield batch
-
-
-class _Borrowed(io.RawIOBase):
-    """Somebody else's file, for Python's own buffers: whatever kind it is, and not theirs to close."""
+class _UnownedFile(io.RawIOBase):
+    """The caller's file for Python's buffers: of any kind, and not closed with them."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Rows on their way into a database: checked against the columns, turned into what a driver takes."""
+"""Checks rows against the declared columns and converts them to what a driver takes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.table import Column, Table
 
+T = TypeVar("T")
 Convert = Callable[[Sequence[Any]], Iterable[Any]]
 
 OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
-"""Takes a row that cannot be stored, and why."""
+"""Receives a row that cannot be stored, and the reason."""
 
 MAX_REJECTED = 1000
-"""A load that cannot store more rows than this fails."""
+"""A load fails when more rows than this cannot be stored."""
 
-_AT_ONCE = 250
+_BATCH_ROWS = 250
 
-# What Python calls the types, and which subclasses of theirs are something else.
+# By the name of a portable type, the types of Python, and their subclasses that are not accepted.
 _ACCEPTED: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "text": ((str,), ()),
     "bigint": ((int,), (bool,)),
@@ -44,7 +45,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def utc(value: datetime.datetime) -> datetime.datetime:
-    """The same point in time, in UTC and without saying so.
+    """Convert a time to UTC, without a zone.
 
     :raises ValueError: for a datetime without a zone.
     """
@@ -52,7 +53,7 @@ def utc(value: datetime.datetime) -> datetime.datetime:
 
 
 def utc_text(value: datetime.datetime) -> str:
-    """The same point in time as ``2026-03-01 12:30:00``, in UTC and without saying so.
+    """Format a time as ``2026-03-01 12:30:00``, in UTC.
 
     :raises ValueError: for a datetime without a zone.
     """
@@ -62,9 +63,9 @@ def utc_text(value: datetime.datetime) -> str:
 
 
 def aware(value: datetime.datetime) -> datetime.datetime:
-    """The datetime itself.
+    """Return the time unchanged.
 
-    :raises ValueError: when it has no zone.
+    :raises ValueError: for a datetime without a zone.
     """
     if value.tzinfo is None:
         raise ValueError("a time without a zone")
@@ -75,9 +76,9 @@ _TEXTS = {str, type(None)}
 
 
 def json_text(value: object) -> str:
-    """JSON in one spelling, so that equal values are equal texts."""
+    """Encode JSON canonically, so that equal values are equal texts."""
     if type(value) is dict and _TEXTS.issuperset(map(type, value.values())) and {str}.issuperset(map(type, value)):
-        # Properties of a contact, in a third of the time. msgspec spells a number in another way, and NaN as null.
+        # Properties of a contact, in a third of the time. msgspec writes numbers differently, and NaN as null.
         return _encode(value).decode()
     return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
@@ -91,15 +92,16 @@ def fits(column: Column, kind: type) -> bool:
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
-    """For values together what is given for one."""
+    """Turn converters of one value into converters of many."""
     return {name: partial(map, convert) for name, convert in converts.items()}
 
 
 class Encoder:
-    """Checks and converts rows, column by column: a few steps of Python for hundreds of values.
+    """Checks and converts rows column by column: a few steps of Python for hundreds of values.
 
-    :param converts: by the name of a type, what makes of values what the driver takes; absent: taken as they are.
-    :param null: what the driver takes for NULL.
+    :param table: the declared table.
+    :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
+    :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
     """
 
@@ -110,8 +112,10 @@ class Encoder:
         self._nul = nul
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Encode rows from row `number` (it counts from 1) on; one sequence of values per column.
+        """Encode rows to one sequence of values per column.
 
+        :param number: number of the first row, from 1.
+        :param rows: the rows.
         :raises UnstorableError: naming row and column, never the value.
         """
         columns = self._table.columns
@@ -148,21 +152,21 @@ class Encoder:
         return [self._null if value is None else next(rest) for value in values]
 
     def _storable(self, column: Column, given: Sequence[Any], made: Sequence[Any]) -> bool:
-        """Whether all of them are surely right; quick, since there is hardly ever anything to find."""
+        """Whether all values can be stored; a fast check, since hardly any cannot."""
         kind = column.type.name
         if kind in _RANGES:
             least, most = _RANGES[kind]
             lowest = least if column.least is None else max(least, column.least)
             return bool(lowest <= min(given) and max(given) <= most)
         if kind in ("text", "json"):
-            together = "".join(made)
-            return (together.isascii() or _encodes(together)) and (
-                self._nul or ("\x00" not in together and (kind == "text" or "\\u0000" not in together))
+            joined = "".join(made)
+            return (joined.isascii() or _encodes(joined)) and (
+                self._nul or ("\x00" not in joined and (kind == "text" or "\\u0000" not in joined))
             )
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
-        """Why a value cannot be stored."""
+        """The reason why a value cannot be stored, if there is one."""
         kind = column.type.name
         if kind in _RANGES:
             if column.least is not None and value < column.least:
@@ -181,7 +185,7 @@ def _encodes(text: str) -> bool:
 
 
 def _text_problem(value: Any, *, nul: bool) -> str | None:
-    """What is wrong with a text, or with one somewhere in a JSON value; names the field there."""
+    """The reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value."""
     if isinstance(value, str):
         if not _encodes(value):
             return "holds half a surrogate pair, which is no character"
@@ -202,20 +206,24 @@ def _text_problem(value: Any, *, nul: bool) -> str | None:
 
 
 def _converted(convert: Convert, values: Sequence[Any]) -> Sequence[Any] | None:
-    """`None` where a value cannot be converted; its error would show the value."""
+    """The converted values; ``None`` when one cannot be converted, since its error would show the value."""
     one = bool(values) and values[0] is values[-1] and len(set(map(id, values))) == 1
     with suppress(TypeError, ValueError, OverflowError):
-        # All rows of a load have a connection, and a time of observation, in common.
+        # All rows of a load have the connection and the time of observation in common.
         return [*convert(values[:1])] * len(values) if one else [*convert(values)]
     return None
 
 
 class RowsFailed(Exception):
-    """The caller's rows ended in an error, kept in `Source.error`. Drivers tell the server what they hear of it."""
+    """Reading or encoding the rows failed, with the error in `Source.error`, which drivers would send to the server."""
 
 
 class Source:
-    """The caller's rows, once; remembers how many there were and how they ended."""
+    """The caller's rows, to be read once.
+
+    :param rows: the rows.
+    :param on_unstorable: receives rows that cannot be stored. Default: the first one is an error.
+    """
 
     def __init__(self, rows: Iterable[Sequence[Any]], on_unstorable: OnUnstorable | None = None) -> None:
         self._rows = rows
@@ -225,22 +233,22 @@ class Source:
         self.error: BaseException | None = None
 
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
-        """The rows as `encoder` makes them, some hundreds at once and column by column.
+        """Encode the rows, some hundreds at a time and column by column.
 
+        :param encoder: encodes them.
         :raises RowsFailed: when getting or encoding a row failed.
         """
-        rows = iter(self._rows)
         try:
-            while some := list(islice(rows, _AT_ONCE)):
+            for batch in batched(self._rows, _BATCH_ROWS):
                 first = self.read + 1
-                self.read += len(some)
+                self.read += len(batch)
                 try:
-                    columns = encoder.columns(first, some)
+                    columns = encoder.columns(first, batch)
                 except UnstorableError:
                     if self._on_unstorable is None:
                         raise
-                    if not (kept := self._storable(encoder, first, some, self._on_unstorable)):
-                        continue  # nothing at all would be the end to some drivers
+                    if not (kept := self._storable(encoder, first, batch, self._on_unstorable)):
+                        continue  # some drivers take an empty batch for the end
                     columns = encoder.columns(first, kept)
                 yield columns
         except GeneratorExit:
@@ -252,7 +260,7 @@ class Source:
     def _storable(
         self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable
     ) -> list[Sequence[Any]]:
-        """The rows that can be stored; the others are rejected."""
+        """The rows that can be stored; the others go to ``reject``."""
         kept = []
         for number, row in enumerate(rows, first):
             try:
@@ -266,21 +274,30 @@ class Source:
         return kept
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
-        """The same row by row."""
+        """Encode the rows, row by row."""
         for columns in self.columns(encoder):
             yield from zip(*columns, strict=True)
 
 
-def chunks(rows: Iterable[tuple[Any, ...]], most_rows: int, most_characters: int) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows in lists that are limited both ways; a row that is too long by itself comes alone.
+def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Split rows into lists of at most ``size``."""
+    iterator = iter(rows)
+    while batch := list(islice(iterator, size)):
+        yield batch
 
-    :param most_characters: of texts in a list.
+
+def chunks(rows: Iterable[tuple[Any, ...]], max_rows: int, max_characters: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Split rows into lists; a row that is longer than the limit forms a list of its own.
+
+    :param rows: the rows.
+    :param max_rows: the largest number of rows in a list.
+    :param max_characters: the largest number of characters of the texts in a list.
     """
     chunk: list[tuple[Any, ...]] = []
     characters = 0
     for row in rows:
         length = sum(len(value) for value in row if type(value) is str)
-        if chunk and (len(chunk) == most_rows or characters + length > most_characters):
+        if chunk and (len(chunk) == max_rows or characters + length > max_characters):
             yield chunk
             chunk, characters = [], 0
         chunk.append(row)

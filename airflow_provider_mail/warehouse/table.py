@@ -1,4 +1,4 @@
-"""Tables declared once, as data: what every database of a user is asked to hold."""
+"""Tables declared as data, from which every dialect makes its DDL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 
 @dataclass(frozen=True)
 class Type:
-    """A type that every database has under some name.
+    """A portable type.
 
-    :param length: of text, in characters; for databases that cannot index text without one.
+    :param name: its name here; every dialect maps it to a type of its own.
+    :param length: length of text in characters, for databases that cannot index text without a limit.
     """
 
     name: str
@@ -27,13 +28,13 @@ DOUBLE = Type("double")
 BOOLEAN = Type("boolean")
 DATE = Type("date")
 TIMESTAMP = Type("timestamp")
-"""A point in time. Rows give aware datetimes; a database without such a type holds UTC."""
+"""A point in time. Values are datetimes with a zone; a database without such a type stores UTC."""
 JSON = Type("json")
-"""Anything that JSON can say. Rows give the Python value, not its text."""
+"""A JSON value. Values are Python objects, not JSON text."""
 
 
 def text(length: int) -> Type:
-    """Text of at most `length` characters, as a key must be; databases that need no limit set none."""
+    """Text of at most ``length`` characters, as a key must be; databases that need no limit set none."""
     return Type("text", length)
 
 
@@ -41,12 +42,15 @@ def text(length: int) -> Type:
 class Column:
     """One column.
 
-    :param comment: what it means, with the unit; kept in the database where that has comments.
-    :param observed: the column says when the service was asked. A newer observation replaces an older one, never the
-        other way round, and a row in which nothing else is new does not count as changed.
+    :param name: a plain lower-case name.
+    :param type: its portable type.
+    :param comment: its meaning, with the unit; stored in databases that have comments.
+    :param nullable: whether it may be null.
+    :param observed: the column holds the time at which the service was asked. A later observation replaces an earlier
+        one, never the other way round, and a row in which nothing else differs does not count as changed.
+    :param gone: the column holds the time since which the service does not have the row any more. Loads set and clear
+        it; loaded rows have none.
     :param least: the smallest number that can be true, such as 0 for a count.
-    :param gone: the column says since when the service does not have the row any more. Loads set and clear it; the rows
-        that they bring have none.
     """
 
     name: str
@@ -64,16 +68,18 @@ class Column:
         if "*/" in self.comment:
             raise ValueError(f"the comment of column {self.name} must not contain '*/'")
         if self.observed and (self.type != TIMESTAMP or self.nullable):
-            raise ValueError(f"column {self.name} says when something was observed: a timestamp that is not nullable")
+            raise ValueError(f"column {self.name} is a time of observation: a timestamp that is not nullable")
         if self.gone and (self.type != TIMESTAMP or not self.nullable):
-            raise ValueError(f"column {self.name} says since when a row is gone: a timestamp that may be null")
+            raise ValueError(f"column {self.name} is the time since which a row is gone: a timestamp that may be null")
 
 
 @dataclass(frozen=True)
 class Table:
     """A table without its name, which the user chooses.
 
-    :param key: names of the columns that identify a row; not nullable, text among them with a length.
+    :param columns: the columns.
+    :param key: names of the columns that identify a row; not nullable, and with a length if they are text.
+    :param comment: what the table holds; stored in databases that have comments.
     """
 
     columns: tuple[Column, ...]
@@ -86,11 +92,9 @@ class Table:
         if not self.key or len(set(self.key)) != len(self.key):
             raise ValueError("a table needs a key of different columns")
         if sum(column.observed for column in self.columns) > 1:
-            raise ValueError("only one column can say when a row was observed")
+            raise ValueError("only one column can be the time of observation")
         if sum(column.gone for column in self.columns) > (1 if self.observed else 0):
-            raise ValueError(
-                "only one column can say since when a row is gone, beside one that says when it was observed"
-            )
+            raise ValueError("only one column can be the time since which a row is gone, and needs one of observation")
         for name in self.key:
             column = self[name]
             if column.nullable or column.observed or column.type in (TEXT, JSON):
@@ -104,64 +108,72 @@ class Table:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All columns, in the order of the values of a row."""
+        """Names of the columns, in the order of the values of a row."""
         return tuple(column.name for column in self.columns)
 
     @cached_property
     def observed(self) -> str | None:
-        """The column that says when a row was observed."""
+        """Name of the column with the time of observation."""
         return next((column.name for column in self.columns if column.observed), None)
 
     @cached_property
     def gone(self) -> str | None:
-        """The column that says since when the service does not have a row any more."""
+        """Name of the column with the time since which a row is gone."""
         return next((column.name for column in self.columns if column.gone), None)
 
     @cached_property
     def content(self) -> tuple[str, ...]:
-        """The columns in which a difference is a change: neither key nor time of observation."""
+        """Names of the columns whose difference is a change: neither key nor time of observation."""
         return tuple(name for name in self.names if name not in self.key and name != self.observed)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of a table's name; `quoted` keeps its case, otherwise the database folds it as it folds any name."""
+class NamePart:
+    """One part of a table's name.
+
+    :param text: the part, without quotes.
+    :param quoted: whether it was quoted and keeps its case; otherwise the database folds its case as usual.
+    """
 
     text: str
     quoted: bool
 
 
 # "%" would be a placeholder to some drivers; 63 bytes is where Postgres silently cuts.
-_PART = re.compile(r'"((?:[^"%\x00]|"")+)"|([^\W\d][\w$]*)')
-_MOST_BYTES = 63
+_NAME_PART = re.compile(r'"((?:[^"%\x00]|"")+)"|([^\W\d][\w$]*)')
+_MAX_PART_BYTES = 63
 
 
 @dataclass(frozen=True)
 class TableName:
-    """The table that a user named, perhaps with its schema."""
+    """The name of a table, optionally with its schema and catalog.
 
-    parts: tuple[Part, ...]
+    :param parts: the parts, the table's own name last.
+    """
+
+    parts: tuple[NamePart, ...]
 
     @classmethod
     def parse(cls, name: str) -> TableName:
-        """Read `orders`, `crm.orders`, `crm."Orders 2026"` or `catalog.crm.orders`, quoted as in standard SQL.
+        """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as in standard SQL.
 
+        :param name: the name as the user wrote it.
         :raises WarehouseError: when it is none of these, or a part is longer than 63 bytes.
         """
-        parts: list[Part] = []
+        parts: list[NamePart] = []
         position = 0
-        while match := _PART.match(name, position):
+        while match := _NAME_PART.match(name, position):
             quoted, plain = match.groups()
-            parts.append(Part(plain or quoted.replace('""', '"'), quoted is not None))
+            parts.append(NamePart(plain or quoted.replace('""', '"'), quoted is not None))
             position = match.end()
             if position == len(name) or name[position] != ".":
                 break
             position += 1
         complete = bool(parts) and position == len(name) and not name.endswith(".")
-        if not complete or len(parts) > 3 or any(len(part.text.encode()) > _MOST_BYTES for part in parts):
+        if not complete or len(parts) > 3 or any(len(part.text.encode()) > _MAX_PART_BYTES for part in parts):
             raise WarehouseError(
                 f'`table` must be a name such as orders, crm.orders or crm."Orders 2026" '
-                f"(each part at most {_MOST_BYTES} bytes, without '%'), not {name!r}"
+                f"(each part at most {_MAX_PART_BYTES} bytes, without '%'), not {name!r}"
             )
         return cls(tuple(parts))
 

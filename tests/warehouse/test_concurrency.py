@@ -152,7 +152,7 @@ def test_a_deadlock_is_tried_again(
         other.execute("UPDATE things SET size = 1 WHERE number = 1")
         other.commit()
         ours.result(30)
-    assert "another transaction got in the way (1)" in caplog.text
+    assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
     assert [row[2] for row in postgres.rows(THINGS)] == ["new", "new"]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
-from airflow_provider_mail.warehouse.dialects import base
+from airflow_provider_mail.warehouse import connection
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from tests.warehouse.conftest import Warehouse
@@ -75,7 +75,7 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     process.join(30)
 
-    monkeypatch.setitem(base.BUSY_FILE_WAITS_S, "Could not set lock on file", 0.2)
+    monkeypatch.setitem(connection.BUSY_FILE_WAITS_S, "Could not set lock on file", 0.2)
     held = FORK.Event()
     process = FORK.Process(target=hold, args=(path, held, 60))
     process.start()
@@ -97,7 +97,7 @@ def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, mo
     finished.join()
 
     file.write_bytes(b"something else")
-    monkeypatch.setitem(base.BUSY_FILE_WAITS_S, "not a valid DuckDB database file", 0.2)
+    monkeypatch.setitem(connection.BUSY_FILE_WAITS_S, "not a valid DuckDB database file", 0.2)
     with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*not a valid DuckDB database file"):
         duck.load(THINGS, [thing(THINGS, 2)])
     assert file.read_bytes() == b"something else"

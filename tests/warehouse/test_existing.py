@@ -267,6 +267,6 @@ def test_an_unknown_database_is_told_which_way_it_is_loaded(
 ) -> None:
     caplog.set_level("INFO")
     make_warehouse("sqlite").load(THINGS, [])
-    assert "no way of its own" not in caplog.text
+    assert "no own dialect" not in caplog.text
     make_warehouse("portable_sqlite").load(THINGS, [])
-    assert "Database unknown has no way of its own: things is loaded by deleting the keys and inserting" in caplog.text
+    assert "Database unknown has no own dialect: loading things by deleting and inserting rows" in caplog.text

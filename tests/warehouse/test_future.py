@@ -36,7 +36,7 @@ def test_a_row_from_the_future_fails_the_load(warehouse: Warehouse, how: str, th
     if how == "upsert" and there == 2:
         warehouse.load(MARKED, rows, now=NOON)  # which it has nothing to do with
         return
-    with pytest.raises(WarehouseError, match=r"1 rows say .* lies in the future, .*: UPDATE things SET") as caught:
+    with pytest.raises(WarehouseError, match=r"1 rows have .* lies in the future, .*: UPDATE things SET") as caught:
         warehouse.load(MARKED, rows, now=NOON, **options)
     assert [row[2] for row in warehouse.rows(MARKED)] == ["from the future"]
     fix(warehouse, caught.value)

@@ -130,7 +130,7 @@ def test_a_table_that_cannot_say_it(warehouse: Warehouse) -> None:
         warehouse.load(THINGS, [], mark_gone=MarkGone(NOON, lambda: [OF_A]))
     with pytest.raises(ValueError, match="a timestamp that may be null"):
         Column("gone_at", TIMESTAMP, "", gone=True)
-    with pytest.raises(ValueError, match="beside one that says when it was observed"):
+    with pytest.raises(ValueError, match="and needs one of observation"):
         Table((MARKED["account"], MARKED["gone_at"]), ("account",), "")
 
 

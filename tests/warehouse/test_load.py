@@ -249,7 +249,7 @@ def test_replacing_spares_what_was_observed_later(native: Warehouse) -> None:
     [
         ({}, "would replace the whole table"),
         ({"colour": "red"}, "no column colour"),
-        ({"number": "1"}, "compares column number with something that is no bigint"),
+        ({"number": "1"}, "compares column number with a value that is not bigint"),
         ({"number": None}, "compares column number"),
         ({"day": Between(datetime.date(2026, 3, 1), None)}, "compares column day"),
         ({"sold_at": datetime.datetime(2026, 3, 1)}, "without a zone"),

@@ -143,7 +143,7 @@ def test_a_deadlock_is_tried_again(mysql: Warehouse, caplog: pytest.LogCaptureFi
         cursor.execute("UPDATE things SET size = 1 WHERE account = 'a' AND number = 1")
         other.commit()
         assert ours.result(30).changed == 2
-    assert "another transaction got in the way (1)" in caplog.text
+    assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
     assert [row[2] for row in mysql.rows(PLAIN) if row[1] in (1, 60)] == ["new", "new"]
 
 

@@ -31,7 +31,9 @@ def test_a_table_that_takes_a_key_twice_is_refused(unknown: Warehouse) -> None:
         asked.append(1)
         yield thing(THINGS, 1)
 
-    with pytest.raises(WarehouseError, match=r"it takes two rows with one key \(account, number\).* would double rows"):
+    with pytest.raises(
+        WarehouseError, match=r"accepts two rows with one key \(account, number\).* would duplicate rows"
+    ):
         unknown.load(THINGS, rows())
     assert not asked
     assert unknown.query("SELECT * FROM things") == []
@@ -94,7 +96,7 @@ def test_databases_that_are_known_not_to_enforce_keys(
     sqlite = make_warehouse("portable_sqlite")
     monkeypatch.setattr(UnknownSqliteHook, "conn_type", kind)
     for refused in (lambda: check_database(sqlite.hook), lambda: sqlite.load(THINGS, [])):
-        with pytest.raises(WarehouseError, match=rf"'warehouse': {kind} does not enforce .* would double rows"):
+        with pytest.raises(WarehouseError, match=rf"'warehouse': {kind} does not enforce .* would duplicate rows"):
             refused()
 
 

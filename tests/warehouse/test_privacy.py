@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.errors import WarehouseError, words
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.table import Table, text
 from tests.warehouse.conftest import Warehouse
@@ -197,9 +197,9 @@ class DataError(Error):
 
 def test_drivers_that_nobody_has_heard_of() -> None:
     wrong = ProgrammingError("no table customers\n[parameters: ...]")
-    assert words(wrong, quotes_rows=False) == "ProgrammingError: no table customers"
-    assert words(wrong) == "ProgrammingError"
+    assert safe_message(wrong, quotes_rows=False) == "ProgrammingError: no table customers"
+    assert safe_message(wrong) == "ProgrammingError"
     quoting = ProgrammingError(f"syntax error near '{SECRET}'")
-    assert words(quoting, [SECRET], quotes_rows=False) == "ProgrammingError"
-    assert words(quoting, {"who": SECRET}, quotes_rows=False) == "ProgrammingError"
-    assert words(DataError(SECRET), quotes_rows=False) == "DataError"
+    assert safe_message(quoting, [SECRET], quotes_rows=False) == "ProgrammingError"
+    assert safe_message(quoting, {"who": SECRET}, quotes_rows=False) == "ProgrammingError"
+    assert safe_message(DataError(SECRET), quotes_rows=False) == "DataError"

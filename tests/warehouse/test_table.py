@@ -13,7 +13,7 @@ from airflow_provider_mail.warehouse.table import (
     TEXT,
     TIMESTAMP,
     Column,
-    Part,
+    NamePart,
     Table,
     TableName,
     text,
@@ -26,14 +26,17 @@ SEEN = Column("seen_at", TIMESTAMP, "", observed=True)
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("orders", [Part("orders", False)]),
-        ("crm.Orders", [Part("crm", False), Part("Orders", False)]),
-        ('crm."Orders 2026"', [Part("crm", False), Part("Orders 2026", True)]),
-        ('"a.b"."say ""hi"""', [Part("a.b", True), Part('say "hi"', True)]),
-        ("catalog.crm.übersicht$1", [Part("catalog", False), Part("crm", False), Part("übersicht$1", False)]),
+        ("orders", [NamePart("orders", False)]),
+        ("crm.Orders", [NamePart("crm", False), NamePart("Orders", False)]),
+        ('crm."Orders 2026"', [NamePart("crm", False), NamePart("Orders 2026", True)]),
+        ('"a.b"."say ""hi"""', [NamePart("a.b", True), NamePart('say "hi"', True)]),
+        (
+            "catalog.crm.übersicht$1",
+            [NamePart("catalog", False), NamePart("crm", False), NamePart("übersicht$1", False)],
+        ),
     ],
 )
-def test_names_that_users_give(name: str, parts: list[Part]) -> None:
+def test_names_that_users_give(name: str, parts: list[NamePart]) -> None:
     parsed = TableName.parse(name)
     assert list(parsed.parts) == parts
     assert TableName.parse(str(parsed)) == parsed
@@ -87,9 +90,9 @@ def test_columns_have_plain_names(name: str) -> None:
 def test_columns_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="comment of column x"):
         Column("x", TEXT, "a */ b")
-    with pytest.raises(ValueError, match="column x says when"):
+    with pytest.raises(ValueError, match="column x is a time of observation"):
         Column("x", TEXT, "", observed=True)
-    with pytest.raises(ValueError, match="column x says when"):
+    with pytest.raises(ValueError, match="column x is a time of observation"):
         Column("x", TIMESTAMP, "", observed=True, nullable=True)
 
 

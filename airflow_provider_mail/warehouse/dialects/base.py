@@ -1,4 +1,4 @@
-"""What all databases have in common, and what each must answer for itself."""
+"""The base class of all dialects: the pieces of SQL and the checks that every database needs."""
 
 from __future__ import annotations
 
@@ -7,134 +7,69 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, connect_error_message, words
-from airflow_provider_mail.warehouse.rows import Source, fits
-from airflow_provider_mail.warehouse.table import Column, Table, TableName
+from airflow_provider_mail.warehouse.coverage import Between
+from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, safe_message, sqlstate
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.rows import fits
+from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-
-BUSY_FILE_WAITS_S = {
-    "Could not set lock on file": 60.0,
-    # What a file looks like to others while DuckDB makes it, and what any other file looks like for good.
-    "not a valid DuckDB database file": 5.0,
-}
-"""How long a database in a file is waited for, by what its driver says."""
-
-_ATTEMPTS = 8
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
+_MAX_ATTEMPTS = 8
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 
 T = TypeVar("T")
-Where = Mapping[str, Any]
+Condition = tuple[str, list[Any]]
+"""A condition in SQL, with its parameters."""
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LoadResult:
-    """What a load did to the table. `None`: the database has no cheap way to say so.
-
-    :param rows: given by the caller; of rows with one key only the last counts in the other numbers.
-    :param inserted: had a key that was not there.
-    :param changed: replaced a row that said something else.
-    :param unchanged: were there already, apart from when they were observed.
-    :param outdated: were left out because the table knows something that was observed later.
-    :param deleted: of `replace_where`, not given again.
-    :param gone: of `mark_gone`, not given again and not marked before.
-    """
-
-    rows: int
-    inserted: int | None = None
-    changed: int | None = None
-    unchanged: int | None = None
-    outdated: int | None = None
-    deleted: int | None = None
-    gone: int | None = None
-
-
-FEWEST_ROWS_TO_COMPARE = 10
-"""Below so many rows a fraction says nothing; only an empty result is checked."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FallLimit:
-    """How far the number of rows in `replace_where` may fall in one load.
-
-    :param allow_empty: whether none may be left where there were some.
-    :param max_fraction: the largest part of the rows, from 0 to 1, that may be removed on balance.
-    """
-
-    allow_empty: bool
-    max_fraction: float
-
-    def exceeded(self, before: int, after: int) -> bool:
-        """Whether a load that found `before` rows may not leave `after`."""
-        if not before:
-            return False
-        if not after:
-            return not self.allow_empty
-        return before >= FEWEST_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
-
-
-@dataclass(frozen=True)
-class LoadRequest:
-    """One load: these rows into this table."""
-
-    table: Table
-    name: TableName
-    source: Source
-    replace_where: Where | None = None
-    covers: Coverage | None = None
-    mark_gone: MarkGone | None = None
-    fall_limit: FallLimit | None = None
-    expire_before: datetime.datetime | None = None
-    not_after: Callable[[], datetime.datetime] | None = None
-    """No row can have been observed later than this."""
-
-
 class Dialect(ABC):
-    """How one kind of database is loaded; made for one load."""
+    """How one kind of database is loaded; an instance serves one load."""
 
     types: ClassVar[Mapping[str, str]]
-    """By the name of a portable type, what a column is declared as."""
+    """The declared type of a column, by the name of the portable type."""
+    parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
     unix_time: ClassVar[str | None] = None
     """The expression for the seconds since 1970 by the database's clock."""
 
-    def __init__(self, hook: DbApiHook, job: LoadRequest) -> None:
+    def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
         self.hook = hook
-        self.job = job
-        self.table = job.table
-        self.target = self.qualified(job.name)
+        self.request = request
+        self.table = request.table
+        self.target = self.qualified(request.name)
 
     @abstractmethod
     def load(self, connection: Any) -> LoadResult:
-        """Load the job in one transaction of `connection`, which is committed on success."""
+        """Load the rows in one transaction of ``connection``, which is committed on success."""
 
-    @abstractmethod
     def qualified(self, name: TableName) -> str:
-        """Spell the user's table in a statement."""
+        """Spell the name of a table in a statement."""
+        return ".".join(quoted(part.text) for part in name.parts)
 
     def column(self, name: str) -> str:
-        """Spell a column in a statement; most databases need no quotes for the names that we use."""
+        """Spell a column in a statement; most databases need no quotes for our names."""
         return name
 
     def columns_list(self, names: Iterable[str], alias: str = "") -> str:
-        """Columns separated by commas."""
+        """Spell columns, separated by commas."""
         return ", ".join(f"{alias}{self.column(name)}" for name in names)
 
-    @abstractmethod
     def parameter(self, column: Column, value: Any) -> Any:
-        """Turn one value of `column` into what the driver takes."""
+        """Convert one value of ``column`` to what the driver takes."""
+        convert = self.parameters.get(column.type.name)
+        return convert(value) if convert else value
+
+    # Table definition
 
     def column_type(self, column: Column) -> str:
-        """What the column is declared as."""
+        """The type with which the column is declared."""
         return self.types[column.type.name]
 
     def definition(self, column: Column) -> str:
@@ -147,60 +82,31 @@ class Dialect(ABC):
         return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
 
     def addition(self, column: Column) -> str:
-        """ALTER TABLE with a column that came later; nullable, since the rows that are there know nothing of it."""
+        """ALTER TABLE for a column of a later version; nullable, since existing rows have no value for it."""
         return f"ALTER TABLE {self.target} ADD {self.column(column.name)} {self.column_type(column)}"
 
-    def missing(self, there: Mapping[str, str]) -> list[Column]:
+    def missing(self, existing: Iterable[str]) -> list[Column]:
         """The declared columns that the table lacks.
 
-        :param there: by lower-case name, the columns that it has.
-        :raises WarehouseError: when one of them belongs to the key and so cannot be added.
+        :param existing: lower-case names of the table's columns.
+        :raises WarehouseError: when a column of the key is missing, which cannot be added.
         """
-        columns = [column for column in self.table.columns if column.name not in there]
+        names = set(existing)
+        columns = [column for column in self.table.columns if column.name not in names]
         for column in columns:
             if column.name in self.table.key:
                 raise self.error(f"it has no column {column.name}, which is part of the key; another `table`?")
         return columns
 
-    def window(self, alias: str = "") -> tuple[str, list[Any]]:
-        """The condition of `replace_where`, with its parameters."""
-        return self.condition("replace_where", self.job.replace_where or {}, alias)
+    # Conditions
 
-    def delete_expired(self, cursor: Any) -> None:
-        """Delete what was observed before `expire_before`, apart from what `replace_where` deals with."""
-        if self.job.expire_before is None:
-            return
-        observed = self.table[str(self.table.observed)]
-        condition = f"{self.column(observed.name)} < {self.hook.placeholder}"
-        values = [self.parameter(observed, self.job.expire_before)]
-        if self.job.replace_where:
-            window, more = self.window()
-            condition, values = f"{condition} AND NOT ({window})", [*values, *more]
-        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
+    def condition(self, argument: str, where: Where, alias: str = "") -> Condition:
+        """The condition that columns have the given values.
 
-    def window_rows(self, cursor: Any) -> int:
-        """How many rows are in `replace_where`, where their number may not fall too far; else 0."""
-        if not self.job.fall_limit or not self.job.replace_where:
-            return 0
-        condition, values = self.window()
-        cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
-        return int(cursor.fetchone()[0])
-
-    def check_fall(self, cursor: Any, before: int) -> None:
-        """Compare with what is left, before it is committed.
-
-        :raises FallError: when too few rows are left.
-        """
-        if not before:
-            return
-        after = self.window_rows(cursor)
-        if self.job.fall_limit and self.job.fall_limit.exceeded(before, after):
-            raise FallError(f"{self.prefix}{before} rows would become {after}", before=before, after=after)
-
-    def condition(self, argument: str, where: Where, alias: str = "") -> tuple[str, list[Any]]:
-        """A condition, with its parameters.
-
-        :raises ValueError: naming `argument`, when a column cannot be compared with what it is to be.
+        :param argument: the argument that ``where`` comes from, for errors.
+        :param where: by column, a value, ``None`` or `Between`.
+        :param alias: prefix of the columns, such as ``t.``.
+        :raises ValueError: when a value does not have the type of its column.
         """
         parts: list[str] = []
         values: list[Any] = []
@@ -216,26 +122,68 @@ class Dialect(ABC):
                 parts.append(f"{spelled} = {mark}")
                 ends = [wanted]
             if any(end is None or not fits(column, type(end)) for end in ends):
-                raise ValueError(f"`{argument}` compares column {name} with something that is no {column.type.name}")
+                raise ValueError(f"`{argument}` compares column {name} with a value that is not {column.type.name}")
             values += [self.parameter(column, end) for end in ends]
         return " AND ".join(parts), values
 
     def check_conditions(self) -> None:
-        """Find out about a wrong condition before anything happens."""
+        """Reject an invalid condition before the load begins."""
         self.window()
-        for where in self.job.covers.parts.values() if self.job.covers else ():
+        for where in self.request.covers.parts.values() if self.request.covers else ():
             self.condition("covers", where)
 
-    def refuse_future(self, cursor: Any, source: str, condition: tuple[str, list[Any]], observed: str) -> None:
-        """Fail when rows say that they were observed later than now: no load would replace them until then.
+    def window(self, alias: str = "") -> Condition:
+        """The condition of ``replace_where``."""
+        return self.condition("replace_where", self.request.replace_where or {}, alias)
 
-        :param source: tables to select from.
-        :param condition: which rows of them, with parameters.
-        :param observed: the column that says it, as spelled there.
-        """
-        if self.job.not_after is None or not self.table.observed:
+    def last_observed(self, alias: str = "") -> str:
+        """The time at which a row of the table was last observed to be as it is, or to be gone."""
+        observed, gone = f"{alias}{self.column(str(self.table.observed))}", self.table.gone
+        return f"coalesce({alias}{self.column(gone)}, {observed})" if gone else observed
+
+    # Steps of a load
+
+    def delete_expired(self, cursor: Any) -> None:
+        """Delete rows that were observed before ``expire_before``, except those of ``replace_where``."""
+        if self.request.expire_before is None:
             return
-        latest = self.job.not_after()
+        observed = self.table[str(self.table.observed)]
+        condition = f"{self.column(observed.name)} < {self.hook.placeholder}"
+        values = [self.parameter(observed, self.request.expire_before)]
+        if self.request.replace_where:
+            window, more = self.window()
+            condition, values = f"{condition} AND NOT ({window})", [*values, *more]
+        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
+
+    def window_rows(self, cursor: Any) -> int:
+        """Count the rows in ``replace_where`` if there is a ``fall_limit``; otherwise 0."""
+        if not self.request.fall_limit or not self.request.replace_where:
+            return 0
+        condition, values = self.window()
+        cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
+        return int(cursor.fetchone()[0])
+
+    def check_fall(self, cursor: Any, before: int) -> None:
+        """Compare the number of rows in ``replace_where`` with that before the load; called before the commit.
+
+        :raises FallError: when it has fallen too far.
+        """
+        if not before:
+            return
+        after = self.window_rows(cursor)
+        if self.request.fall_limit and self.request.fall_limit.exceeded(before, after):
+            raise FallError(f"{self.prefix}{before} rows would become {after}", before=before, after=after)
+
+    def reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
+        """Fail when rows claim to have been observed in the future: until then no load would replace them.
+
+        :param source: the tables to select from.
+        :param condition: which rows of them.
+        :param observed: the time of observation, as spelled there.
+        """
+        if self.request.not_after is None or not self.table.observed:
+            return
+        latest = self.request.not_after()
         where, values = condition
         at = self.parameter(self.table[self.table.observed], latest)
         cursor.execute(
@@ -245,84 +193,45 @@ class Dialect(ABC):
             now = f"'{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
             fixes = [(self.table.observed, now), *([(self.table.gone, "NULL")] if self.table.gone else [])]
             raise self.error(
-                f"{count} rows say that they were observed after {now} (UTC), which lies in the future, so no newer "
-                "row would replace them: a worker whose clock was wrong has written them. Correct them, load again: "
-                + "; ".join(f"UPDATE {self.job.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+                f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
+                "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
+                + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
             )
 
     def conflicts(self, error: BaseException) -> bool:
-        """Whether another transaction got in the way, so that the same one may do better now."""
-        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        return str(state) in ("40001", "40P01")
+        """Whether the transaction failed because of a concurrent one, so that repeating it may succeed."""
+        return str(sqlstate(error)) in ("40001", "40P01")
 
-    def repeated(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
-        """Make a transaction, again when another one got in the way, a bounded number of times."""
-        for number in range(1, _ATTEMPTS):
+    def retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
+        """Run a transaction; repeat it after a conflict with another one, up to eight attempts in all."""
+        for number in range(1, _MAX_ATTEMPTS):
             try:
                 return attempt()
             except Exception as error:
                 if not self.conflicts(error):
                     raise
-                _log.info("Table %s: another transaction got in the way (%s); once more", self.job.name, number)
+                _log.info(
+                    "Table %s: conflict with another transaction (attempt %s of %s); retrying",
+                    self.request.name,
+                    number,
+                    _MAX_ATTEMPTS,
+                )
             undo()
-            # Apart from each other, or the same two meet again.
-            time.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**number) * random.random())
+            # A random pause, or the same two transactions conflict again.
+            time.sleep(min(_MAX_PAUSE_S, _MIN_PAUSE_S * 2**number) * random.random())
         return attempt()
 
-    def words(self, error: BaseException) -> str:
-        """What a driver's exception says, without the values of rows."""
-        return words(error)
+    # Errors
 
-    def error(self, what: str) -> WarehouseError:
-        """An error about the user's table."""
-        return WarehouseError(f"{self.prefix}{what}")
+    def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception without values of rows."""
+        return safe_message(error)
+
+    def error(self, message: str) -> WarehouseError:
+        """Build an error that names the table and the connection."""
+        return WarehouseError(f"{self.prefix}{message}")
 
     @property
     def prefix(self) -> str:
-        """What errors begin with."""
-        return f"table {self.job.name} on connection {self.hook.get_conn_id()!r}: "
-
-
-def database(hook: DbApiHook) -> str:
-    """Name the kind of database: by SQLAlchemy's name where Airflow knows it, else by the connection's type."""
-    name = hook.dialect_name
-    return str(hook.conn_type if name == "default" else name).lower()
-
-
-def _opened(hook: DbApiHook) -> Any:
-    """A connection; a database that is a file of one process (DuckDB) is waited for."""
-    start = time.monotonic()
-    while True:
-        try:
-            return hook.get_conn()
-        except Exception as error:
-            longest = next((wait for words, wait in BUSY_FILE_WAITS_S.items() if words in str(error)), 0.0)
-            if time.monotonic() - start >= longest:
-                raise
-        time.sleep(_FIRST_PAUSE_S + _FIRST_PAUSE_S * random.random())
-
-
-@contextmanager
-def connected(hook: DbApiHook) -> Iterator[Any]:
-    """A connection of our own; what was not committed is rolled back.
-
-    :raises WarehouseError: when there is no connection to be had.
-    """
-    failure = ""
-    try:
-        connection = _opened(hook)
-    except Exception as error:
-        if type(error).__module__.startswith("airflow."):
-            raise  # says itself which connection id or package is missing
-        failure = connect_error_message(error)
-    if failure:
-        raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
-    try:
-        yield connection
-    except BaseException:
-        with suppress(Exception):  # a lost connection cannot roll back, and need not
-            connection.rollback()
-        raise
-    finally:
-        with suppress(Exception):
-            connection.close()
+        """The beginning of error messages."""
+        return f"table {self.request.name} on connection {self.hook.get_conn_id()!r}: "

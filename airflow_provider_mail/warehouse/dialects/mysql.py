@@ -1,7 +1,7 @@
 """MySQL and MariaDB, through mysqlclient or mysql-connector-python, whichever the hook opens.
 
-DDL commits by itself there, so the table is made, or gets its columns, in a step of its own before the rows are
-merged; a merge that fails then may leave an empty table or an empty column behind, and no row.
+DDL commits implicitly there, so the table is created or extended in a step of its own before the rows are merged. A
+merge that fails may leave an empty table or an empty column behind, but no row.
 """
 
 from __future__ import annotations
@@ -13,39 +13,28 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.errors import mysql_number
+from airflow_provider_mail.warehouse.errors import MYSQL_CONFLICTS, mysql_number
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
-_MOST_ROWS, _MOST_CHARACTERS = 500, 1 << 18
+_MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _LOCK_WAIT_S = 3600
-_CONFLICTS = (1205, 1213, 1020)  # lock wait timeout, deadlock, and MariaDB's "record has changed since last read"
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
-"""MariaDB's, MySQL's, and what older ones have: names that differ in case, accents or spaces are different names."""
+"""MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
 
 
 def _timestamp(value: datetime.datetime) -> str:
     return utc(value).isoformat(" ", "microseconds")
 
 
-_CONVERTS: Mapping[str, Callable[[Any], Any]] = {"timestamp": _timestamp, "json": json_text}
+_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {"timestamp": _timestamp, "json": json_text}
 
-_HOLDING: Mapping[str, tuple[str, ...]] = {
-    "bigint": ("bigint", "decimal"),
-    "integer": ("int", "bigint", "decimal"),
-    "double": ("double",),
-    "boolean": ("tinyint", "smallint", "int", "bigint"),
-    "date": ("date",),
-    "timestamp": ("datetime(6)",),
-    "json": ("json", "longtext"),
-}
 _BOUNDED_TEXT = re.compile(r"varchar\((\d+)\)")
 
 
 class MySql(Staged):
-    """Many rows in a statement to a temporary table, from there by one `INSERT ... ON DUPLICATE KEY UPDATE`."""
+    """Stages many rows per statement, then merges them by one INSERT ... ON DUPLICATE KEY UPDATE."""
 
-    distinct = ""
     unix_time = "unix_timestamp(now(6))"
     types: ClassVar[Mapping[str, str]] = {
         "text": "longtext",
@@ -57,17 +46,23 @@ class MySql(Staged):
         "timestamp": "datetime(6)",
         "json": "json",
     }
+    parameters = _CONVERTERS
+    compatible_types: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "bigint": ("bigint", "decimal"),
+        "integer": ("int", "bigint", "decimal"),
+        "double": ("double",),
+        "boolean": ("tinyint", "smallint", "int", "bigint"),
+        "date": ("date",),
+        "timestamp": ("datetime(6)",),
+        "json": ("json", "longtext"),
+    }
     _collation = _COLLATIONS[-1]
 
     def qualified(self, name: TableName) -> str:
         return ".".join(_quoted(part.text) for part in name.parts)
 
     def column(self, name: str) -> str:
-        return _quoted(name)  # its keywords are many (`row_number` is one)
-
-    def parameter(self, column: Column, value: Any) -> Any:
-        convert = _CONVERTS.get(column.type.name)
-        return convert(value) if convert else value
+        return _quoted(name)  # MySQL has many keywords (`row_number` is one)
 
     def column_type(self, column: Column) -> str:
         if column.type.name != "text":
@@ -85,7 +80,7 @@ class MySql(Staged):
         return f"{super().addition(column)} COMMENT {literal(column.comment)}"
 
     def conflicts(self, error: BaseException) -> bool:
-        return mysql_number(error) in _CONFLICTS
+        return mysql_number(error) in MYSQL_CONFLICTS
 
     def begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
@@ -93,8 +88,8 @@ class MySql(Staged):
         with_utf8(connection)
 
     def columns(self, cursor: Any) -> dict[str, str]:
-        """With the collation of text, since it decides which names are the same."""
-        *schema, name = (part.text for part in self.job.name.parts)
+        # With the collation of text, which decides which names are equal.
+        *schema, name = (part.text for part in self.request.name.parts)
         cursor.execute(
             "SELECT lower(column_name), column_type, collation_name FROM information_schema.columns "
             "WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
@@ -112,10 +107,10 @@ class MySql(Staged):
             wide = kind == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
             exact = collation.endswith("_bin") if column.name in self.table.key else True
             return bool(wide) and exact and collation.startswith("utf8mb4_")
-        return kind.split("(")[0] in _HOLDING[column.type.name] or kind in _HOLDING[column.type.name]
+        return super().holds(column, kind.split("(")[0]) or super().holds(column, kind)
 
     def check(self, cursor: Any) -> None:
-        # Conversions that lose something are errors, and quotes and slashes mean what they mean by default.
+        # Lossy conversions are errors, and quotes and backslashes have their default meaning.
         cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION time_zone = '+00:00'")
         cursor.execute(
             "SELECT collation_name FROM information_schema.collations WHERE collation_name IN (%s, %s, %s)",
@@ -137,88 +132,83 @@ class MySql(Staged):
             raise self.no_key()
         for index, columns in indexes.items():
             if columns != set(self.table.key):
-                # ON DUPLICATE KEY UPDATE would take a row with the same value there for the one to update.
+                # ON DUPLICATE KEY UPDATE would update the row with the same value there.
                 raise self.error(
-                    f"index {index} is unique, too; only the key ({', '.join(self.table.key)}) can be: make it an "
-                    "ordinary index"
+                    f"index {index} is unique, too; only the key ({', '.join(self.table.key)}) may be unique: make it "
+                    "an ordinary index"
                 )
 
     def stage(self, cursor: Any) -> None:
-        there = self.columns(cursor)
-        declared = ", ".join(
-            f"{self.column(column.name)} {self._staged_type(column, there)}" for column in self.table.columns
+        existing = self.columns(cursor)
+        columns = ", ".join(
+            f"{self.column(column.name)} {self._staged_type(column, existing)}" for column in self.table.columns
         )
-        key = self.columns_list(self.table.key)
-        cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({declared}, PRIMARY KEY ({key}))")
+        key = self.columns_list(self.table.key)  # keeps one row of each
+        cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
         replace = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
-        rows = self.job.source.encoded(Encoder(self.table, each(_CONVERTS)))
-        for chunk in chunks(rows, _MOST_ROWS, _MOST_CHARACTERS):
-            cursor.executemany(replace, chunk)  # which both drivers make one statement of
+        rows = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
+        for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
+            cursor.executemany(replace, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
 
     def open_merge(self, cursor: Any) -> None:
-        """A transaction begins by itself, with the first statement after `prepare`."""
+        """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""
 
     def lock(self, cursor: Any) -> None:
-        # By name, since there may be no table yet to lock. It ends with the connection, not with a transaction.
-        digest = hashlib.sha256(self.job.name.parts[-1].text.lower().encode()).hexdigest()
+        # By name, since the table may not exist yet. The lock ends with the connection, not with a transaction.
+        digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
         cursor.execute("SELECT get_lock(%s, %s)", [f"airflow_provider_mail.{digest[:32]}", _LOCK_WAIT_S])
         if cursor.fetchone()[0] != 1:
             raise self.error(f"another load did not finish within {_LOCK_WAIT_S} s")
 
     def prepare(self, cursor: Any) -> None:
         super().prepare(cursor)
-        cursor.execute("COMMIT")  # what is read from here on is what the last load left
+        cursor.execute("COMMIT")  # from here on, the table is read as the last load left it
 
-    @property
-    def staged(self) -> str:
-        return self.stage_name  # its key keeps one row of each
-
-    def different(self) -> str:
+    def is_changed(self) -> str:
         if not (content := self.table.content):
             return "false"
-        there = [f"(s.{self.column(name)} <=> {self._compared(name)})" for name in content]
-        return f"NOT ({' AND '.join(there)})"
+        equal = [f"(s.{self.column(name)} <=> {self._compared(name)})" for name in content]
+        return f"NOT ({' AND '.join(equal)})"
 
     def upsert(self, source: str, condition: str = "true") -> str:
         names, selected = self.columns_list(self.table.names), self.columns_list(self.table.names, "s.")
         rest = [name for name in self.table.names if name not in self.table.key] or [self.table.key[0]]
-        # What is not newer has been left out by now: our loads come one at a time.
-        taken = ", ".join(f"{name} = VALUES({name})" for name in map(self.column, rest))
-        # A table of its own, or the names in the last clause would mean several columns.
+        # Rows that are not newer have been left out: our loads run one at a time.
+        assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self.column, rest))
+        # A derived table, or the names in the last clause would be ambiguous.
         return (
             f"INSERT INTO {self.target} ({names}) SELECT * FROM (SELECT {selected} FROM {source} WHERE {condition}) "
-            f"AS news {self.ordered('news.')} ON DUPLICATE KEY UPDATE {taken}"
+            f"AS news {self.ordered('news.')} ON DUPLICATE KEY UPDATE {assignments}"
         )
 
     def delete_stale(self, condition: str) -> str:
-        return (
-            f"DELETE t FROM {self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self.same_key()} "
-            f"WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
-        )
+        return f"DELETE t FROM {self._beside_stage()} WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
 
     def mark_stale(self, condition: str) -> str:
         return (
-            f"UPDATE {self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self.same_key()} "
-            f"SET t.{self.column(str(self.table.gone))} = {self.hook.placeholder} "
+            f"UPDATE {self._beside_stage()} SET t.{self.column(str(self.table.gone))} = {self.hook.placeholder} "
             f"WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
         )
 
-    def _staged_type(self, column: Column, there: Mapping[str, str]) -> str:
-        """As in the user's table, if there is one: texts of two collations cannot be compared."""
-        actual = there.get(column.name, "")
+    def _beside_stage(self) -> str:
+        return f"{self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self.same_key()}"
+
+    def _staged_type(self, column: Column, existing: Mapping[str, str]) -> str:
+        """The type with the collation of an existing table: texts of two collations cannot be compared."""
+        actual = existing.get(column.name, "")
         if column.type.name != "text" or " COLLATE " not in actual:
             return self.column_type(column)
         return re.sub("COLLATE .*", f"COLLATE {actual.rpartition(' ')[2]}", self.column_type(column))
 
     def _compared(self, name: str) -> str:
-        # Texts that an indifferent collation takes for the same may still say something else.
-        there = f"t.{self.column(name)}"
-        return f"{there} COLLATE {self._collation}" if self.table[name].type.name == "text" else there
+        # Texts that are equal by the table's collation may still differ.
+        spelled = f"t.{self.column(name)}"
+        return f"{spelled} COLLATE {self._collation}" if self.table[name].type.name == "text" else spelled
 
 
 def plain_cursors(connection: Any) -> None:
-    """Undo the cursor that the Airflow connection may ask for (`dictcursor` and relatives)."""
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
     if hasattr(connection, "cursorclass"):
         from MySQLdb.cursors import Cursor
 
@@ -226,7 +216,7 @@ def plain_cursors(connection: Any) -> None:
 
 
 def with_utf8(connection: Any) -> None:
-    """Speak UTF-8, all of it, whatever the Airflow connection says."""
+    """Use the whole of UTF-8, whatever character set the Airflow connection has."""
     if hasattr(connection, "set_charset_collation"):
         connection.set_charset_collation("utf8mb4")
     else:

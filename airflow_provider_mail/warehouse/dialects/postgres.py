@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import count
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.dialects.staged import Counts, Staged
+from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, each, json_text
-from airflow_provider_mail.warehouse.table import Column, TableName, literal, quoted
+from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
-_STAGED = "airflow_provider_mail_staged"
+_SAVEPOINT = "airflow_provider_mail_staged"
 
 
 def _texts(values: Sequence[str]) -> Sequence[str]:
-    # Looking is many times quicker than translating, and there is hardly ever anything to find.
-    together = "".join(values)
-    if "\\" in together or "\n" in together or "\t" in together or "\r" in together:
+    # Searching is many times faster than translating, and hardly any text needs it.
+    joined = "".join(values)
+    if "\\" in joined or "\n" in joined or "\t" in joined or "\r" in joined:
         return [value.translate(_ESCAPES) for value in values]
     return values
 
@@ -33,30 +35,21 @@ def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
     return [*map(str, map(aware, values))]
 
 
-_COPIED: Mapping[str, Convert] = {
+_CONVERTERS: Mapping[str, Convert] = {
     **each(dict.fromkeys(("bigint", "integer", "double", "boolean", "date"), str)),
     "text": _texts,
     "timestamp": _timestamps,
     "json": _json_texts,
 }
 
-_HOLDING: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "character varying", "citext"),
-    "bigint": ("bigint", "numeric"),
-    "integer": ("integer", "bigint", "numeric"),
-    "double": ("double precision", "numeric"),
-    "boolean": ("boolean",),
-    "date": ("date",),
-    "timestamp": ("timestamp with time zone",),
-    "json": ("jsonb",),
-}
 _BOUNDED_TEXT = re.compile(r"character varying\((\d+)\)")
 
 
 class Postgres(Staged):
-    """COPY into a temporary table, then one INSERT ... ON CONFLICT."""
+    """Stages rows by COPY, then merges them by one INSERT ... ON CONFLICT."""
 
     distinct = "IS DISTINCT FROM"
+    has_comment_on = True
     unix_time = "extract(epoch FROM clock_timestamp())"
     types: ClassVar[Mapping[str, str]] = {
         "text": "text",
@@ -68,12 +61,20 @@ class Postgres(Staged):
         "timestamp": "timestamp with time zone",
         "json": "jsonb",
     }
+    parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"timestamp": aware}
+    compatible_types: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": ("text", "character varying", "citext"),
+        "bigint": ("bigint", "numeric"),
+        "integer": ("integer", "bigint", "numeric"),
+        "double": ("double precision", "numeric"),
+        "boolean": ("boolean",),
+        "date": ("date",),
+        "timestamp": ("timestamp with time zone",),
+        "json": ("jsonb",),
+    }
 
     def qualified(self, name: TableName) -> str:
         return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
-
-    def parameter(self, column: Column, value: Any) -> Any:
-        return aware(value) if column.type.name == "timestamp" else value
 
     def begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
@@ -90,28 +91,28 @@ class Postgres(Staged):
     def holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
-        return actual in _HOLDING[column.type.name]
+        return super().holds(column, actual)
 
     def open_staging(self, cursor: Any) -> None:
-        # Under a stricter level, default of some databases, two loads at once would be errors instead of a queue.
+        # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def stage(self, cursor: Any) -> None:
-        columns = ", ".join(f"{column.name} {self.column_type(column)}" for column in self.table.columns)
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
+        definition = f"stage_row bigint, {self.staged_columns()}"
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
         _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
 
     def open_merge(self, cursor: Any) -> None:
-        # One transaction from the first row on, since a pool in between (PgBouncer) may give the next one another
-        # session, without our temporary table.
-        cursor.execute(f"SAVEPOINT {_STAGED}")
+        # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
+        # session, which does not have the temporary table.
+        cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
 
     def undo_merge(self, connection: Any, cursor: Any) -> None:
-        cursor.execute(f"ROLLBACK TO SAVEPOINT {_STAGED}")  # gives back its locks, too
+        cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")  # releases its locks, too
 
     def lock(self, cursor: Any) -> None:
-        # By name, since there may be no table yet to lock; namesakes in other schemas wait too, for a moment.
-        name = f"airflow_provider_mail.{self.job.name.parts[-1].text.lower()}"
+        # By name, since the table may not exist yet; loads of namesakes in other schemas queue too.
+        name = f"airflow_provider_mail.{self.request.name.parts[-1].text.lower()}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
 
     @property
@@ -123,51 +124,34 @@ class Postgres(Staged):
         return f"ORDER BY {self._sortable(alias)}"
 
     def _sortable(self, alias: str) -> str:
-        # Comparing bytes is many times quicker than comparing words.
+        # Comparing bytes is many times faster than comparing by the rules of a language.
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
-    def take_over(self, cursor: Any) -> Counts:
-        # In one statement, so that it is sorted and joined once.
-        seen, values = self.seen_again()
-        news = "NOT stage_there OR (stage_newer AND (stage_differs OR stage_seen))"
-        flags = {
-            "stage_there": self.there(),
-            "stage_newer": self.newer("s"),
-            "stage_differs": self.different(),
-            "stage_seen": seen,
-        }
-        counts = (
-            "true",
-            "NOT stage_there",
-            "stage_there AND NOT stage_newer",
-            "stage_there AND stage_newer AND stage_differs",
-            "stage_there AND stage_newer AND NOT stage_differs AND stage_seen",
-        )
+    def write(self, cursor: Any) -> Counts:
+        # In one statement, so that the rows are sorted and joined once.
+        comparison, values = self.comparison()
+        flags = Comparison("stage_exists", "stage_is_newer", "stage_is_changed", "stage_needs_observed_at")
+        computed = [f"{getattr(comparison, field.name)} AS {getattr(flags, field.name)}" for field in fields(flags)]
+        counts = [f"count(*) FILTER (WHERE {case})" for case in ("true", *flags.outcomes)]
         cursor.execute(
-            f"WITH judged AS MATERIALIZED (SELECT {', '.join(f's.{name}' for name in self.table.names)}, "
-            f"{', '.join(f'{what} AS {name}' for name, what in flags.items())} FROM {self.joined()}), "
-            f"written AS ({self.upsert('judged AS s', news)}) "
-            f"SELECT {', '.join(f'count(*) FILTER (WHERE {what})' for what in counts)} FROM judged",
+            f"WITH compared AS MATERIALIZED (SELECT {self.columns_list(self.table.names, 's.')}, {', '.join(computed)} "
+            f"FROM {self.joined()}), "
+            f"written AS ({self.upsert('compared AS s', flags.to_write)}) "
+            f"SELECT {', '.join(counts)} FROM compared",
             values,
         )
         return Counts(*map(int, cursor.fetchone()))
 
-    def describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
-        if whole:
-            cursor.execute(f"COMMENT ON TABLE {self.target} IS {literal(self.table.comment)}")
-        for column in columns:
-            cursor.execute(f"COMMENT ON COLUMN {self.target}.{column.name} IS {literal(column.comment)}")
-
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
         number = count(1)
-        for columns in self.job.source.columns(Encoder(self.table, _COPIED, null=_NULL, nul=False)):
+        for columns in self.request.source.columns(Encoder(self.table, _CONVERTERS, null=_NULL, nul=False)):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
 
 def rows_as_tuples(connection: Any) -> None:
-    """Undo the cursor that the Airflow connection may ask for (`dictcursor` and relatives)."""
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
     if hasattr(connection, "row_factory"):
         from psycopg.rows import tuple_row
 
@@ -177,7 +161,7 @@ def rows_as_tuples(connection: Any) -> None:
 
 
 class _Reader:
-    """Blocks of text as the file that psycopg2 wants; it takes more than it asked for."""
+    """Blocks of text as the file that psycopg2 needs; it accepts more than the size that it asks for."""
 
     def __init__(self, blocks: Iterator[str]) -> None:
         self._blocks = blocks

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
-from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+from airflow_provider_mail.warehouse.table import Column
 
 _LOCK_WAIT_MS = 60_000
 _STAGE_CACHE_KIB = 12_000
 
 
-_CONVERTS: Mapping[str, Callable[[Any], Any]] = {
+_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "boolean": int,
     "date": datetime.date.isoformat,
     "timestamp": utc_text,  # the form that SQLite's own datetime() writes, so that the two compare
@@ -23,7 +23,7 @@ _CONVERTS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _affinity(declared: str) -> str:
-    """What SQLite makes of a declared type (its documentation, "Determination Of Column Affinity")."""
+    """The affinity of a declared type (SQLite's documentation, "Determination Of Column Affinity")."""
     declared = declared.upper()
     for affinity, marks in (
         ("integer", ("INT",)),
@@ -36,21 +36,8 @@ def _affinity(declared: str) -> str:
     return "numeric" if declared else "blob"
 
 
-_HOLDING: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "blob"),
-    "json": ("text", "blob"),
-    "bigint": ("integer", "numeric", "blob"),
-    "integer": ("integer", "numeric", "blob"),
-    "boolean": ("integer", "numeric", "blob"),
-    "double": ("real", "numeric", "blob"),
-    # "numeric" leaves a text alone that is no number, and a date is none.
-    "date": ("text", "numeric", "blob"),
-    "timestamp": ("text", "numeric", "blob"),
-}
-
-
 class Sqlite(Staged):
-    """Staged in the connection's own temporary database, which locks nobody out of the user's."""
+    """Stages rows in the connection's temporary database, so that the user's database is not locked."""
 
     distinct = "IS NOT"
     unix_time = "(julianday('now') - 2440587.5) * 86400.0"
@@ -64,48 +51,48 @@ class Sqlite(Staged):
         "timestamp": "TIMESTAMP",
         "json": "TEXT",  # "JSON" would be numeric to SQLite and turn '1.0' into 1
     }
-
-    def qualified(self, name: TableName) -> str:
-        return ".".join(quoted(part.text) for part in name.parts)
-
-    def parameter(self, column: Column, value: Any) -> Any:
-        convert = _CONVERTS.get(column.type.name)
-        return convert(value) if convert else value
+    parameters = _CONVERTERS
+    compatible_types: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": ("text", "blob"),
+        "json": ("text", "blob"),
+        "bigint": ("integer", "numeric", "blob"),
+        "integer": ("integer", "numeric", "blob"),
+        "boolean": ("integer", "numeric", "blob"),
+        "double": ("real", "numeric", "blob"),
+        # "numeric" keeps a text that is not a number, such as a date.
+        "date": ("text", "numeric", "blob"),
+        "timestamp": ("text", "numeric", "blob"),
+    }
 
     def definition(self, column: Column) -> str:
-        # SQLite has no comments, but keeps the statement and shows it as `.schema`.
+        # SQLite has no comments, but stores the statement and shows it as `.schema`.
         return f"{super().definition(column)} /* {column.comment} */"
 
     def begin(self, connection: Any) -> None:
-        connection.isolation_level = None  # transactions begin and end where we say so, DDL included
+        connection.isolation_level = None  # no implicit transactions or commits
         connection.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")
-        # What is staged in no order would be written to disk again and again with the 2 MB that it has by default.
+        # With the default of 2 MB, rows that are staged in no order would be written to disk again and again.
         connection.execute(f"PRAGMA temp.cache_size = -{_STAGE_CACHE_KIB}")
 
     def columns(self, cursor: Any) -> dict[str, str]:
-        arguments = [part.text for part in reversed(self.job.name.parts)]
+        arguments = [part.text for part in reversed(self.request.name.parts)]
         marks = ", ".join("?" for _ in arguments)
         cursor.execute(f"SELECT lower(name), type FROM pragma_table_info({marks})", arguments)
         return dict(cursor.fetchall())
 
     def holds(self, column: Column, actual: str) -> bool:
-        return _affinity(actual) in _HOLDING[column.type.name]
+        return super().holds(column, _affinity(actual))
 
     def stage(self, cursor: Any) -> None:
-        table = self.table
-        columns = ", ".join(f"{column.name} {self.column_type(column)}" for column in table.columns)
-        key = ", ".join(table.key)
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        # The key keeps one row of each, the last one, and sorts them.
+        definition = f"{self.staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) WITHOUT ROWID")
         cursor.execute("BEGIN")
         cursor.executemany(
-            f"INSERT OR REPLACE INTO {self.stage_name} VALUES ({', '.join('?' for _ in table.columns)})",
-            self.job.source.encoded(Encoder(table, each(_CONVERTS))),
+            f"INSERT OR REPLACE INTO {self.stage_name} VALUES ({', '.join('?' for _ in self.table.columns)})",
+            self.request.source.encoded(Encoder(self.table, each(_CONVERTERS))),
         )
         cursor.execute("COMMIT")
 
     def open_merge(self, cursor: Any) -> None:
         cursor.execute("BEGIN IMMEDIATE")
-
-    @property
-    def staged(self) -> str:
-        return self.stage_name  # its key keeps one row of each, in order

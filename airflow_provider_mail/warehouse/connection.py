@@ -1,0 +1,69 @@
+"""Connections to the user's database."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+BUSY_FILE_WAITS_S = {
+    "Could not set lock on file": 60.0,
+    # How a file looks to other processes while DuckDB creates it, and how a file of another kind looks for ever.
+    "not a valid DuckDB database file": 5.0,
+}
+"""How long to wait for a database in a file, by the message of its driver."""
+
+_PAUSE_S = 0.05
+
+
+def database(hook: DbApiHook) -> str:
+    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection."""
+    name = hook.dialect_name
+    return str(hook.conn_type if name == "default" else name).lower()
+
+
+@contextmanager
+def connected(hook: DbApiHook) -> Iterator[Any]:
+    """Open a connection; on exit, roll back on an error and close.
+
+    :param hook: the hook of the database.
+    :raises WarehouseError: when the connection fails.
+    """
+    failure = ""
+    try:
+        connection = _open(hook)
+    except Exception as error:
+        if type(error).__module__.startswith("airflow."):
+            raise  # names the missing connection id or package itself
+        failure = connect_error_message(error)
+    if failure:
+        raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
+    try:
+        yield connection
+    except BaseException:
+        with suppress(Exception):  # a lost connection cannot roll back, and need not
+            connection.rollback()
+        raise
+    finally:
+        with suppress(Exception):
+            connection.close()
+
+
+def _open(hook: DbApiHook) -> Any:
+    """Connect; wait for a database file that another process uses (DuckDB)."""
+    start = time.monotonic()
+    while True:
+        try:
+            return hook.get_conn()
+        except Exception as error:
+            longest = next((wait for text, wait in BUSY_FILE_WAITS_S.items() if text in str(error)), 0.0)
+            if time.monotonic() - start >= longest:
+                raise
+        time.sleep(_PAUSE_S + _PAUSE_S * random.random())

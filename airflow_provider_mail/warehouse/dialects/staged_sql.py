@@ -1,0 +1,173 @@
+"""SQL of loads through a temporary table: ``s`` is the staged row, ``t`` the row of the user's table with its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
+from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.table import Column
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+STAGE = "airflow_provider_mail_stage"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of staged rows by outcome; ``refreshed``: unchanged rows that got a new time of observation."""
+
+    staged: int
+    inserted: int
+    outdated: int
+    changed: int
+    refreshed: int
+
+    @property
+    def written(self) -> int:
+        """Rows that were inserted or updated."""
+        return self.inserted + self.changed + self.refreshed
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a staged row compares with that of the table: four expressions in SQL."""
+
+    exists: str
+    is_newer: str
+    is_changed: str
+    needs_observed_at: str
+
+    @property
+    def outcomes(self) -> tuple[str, str, str, str]:
+        """The conditions that `Counts` counts: inserted, outdated, changed, refreshed."""
+        return (
+            f"NOT {self.exists}",
+            f"{self.exists} AND NOT {self.is_newer}",
+            f"{self.exists} AND {self.is_newer} AND {self.is_changed}",
+            f"{self.exists} AND {self.is_newer} AND NOT {self.is_changed} AND {self.needs_observed_at}",
+        )
+
+    @property
+    def to_write(self) -> str:
+        """The condition for rows that are inserted or updated."""
+        return f"(NOT {self.exists} OR ({self.is_newer} AND ({self.is_changed} OR {self.needs_observed_at})))"
+
+
+class StagedSql(Dialect):
+    """The statements of a load; a dialect overrides what its database spells differently."""
+
+    distinct: ClassVar[str]
+    """The operator that finds two lists of values different and NULL equal to NULL."""
+    compatible_types: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Actual types that keep every value of a portable type, by its name."""
+    has_comment_on: ClassVar[bool] = False
+    """Whether comments are stored by statements of their own (COMMENT ON)."""
+
+    def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
+        super().__init__(hook, request)
+        self.stage_name = stage
+
+    def holds(self, column: Column, actual: str) -> bool:
+        """Whether a column of the type ``actual`` keeps every value of the declared one."""
+        return actual in self.compatible_types[column.type.name]
+
+    @property
+    def staged(self) -> str:
+        """What to select from to get each key once, with the last of its rows."""
+        return self.stage_name
+
+    def staged_columns(self) -> str:
+        """The columns of the temporary table, with their types."""
+        return ", ".join(f"{column.name} {self.column_type(column)}" for column in self.table.columns)
+
+    def joined(self) -> str:
+        """Staged rows beside those of the table that have their keys."""
+        return f"{self.staged} AS s LEFT JOIN {self.target} AS t ON {self.same_key()}"
+
+    def same_key(self) -> str:
+        return " AND ".join(f"s.{name} = t.{name}" for name in map(self.column, self.table.key))
+
+    def comparison(self) -> tuple[Comparison, list[Any]]:
+        """How staged rows compare with those of the table, with the parameters of ``needs_observed_at``."""
+        needs_observed_at, values = self.needs_observed_at()
+        return Comparison(self.exists(), self.is_newer("s"), self.is_changed(), needs_observed_at), values
+
+    def exists(self) -> str:
+        return f"(t.{self.column(self.table.key[0])} IS NOT NULL)"
+
+    def is_newer(self, given: str) -> str:
+        """Not older, to be exact: of two rows with one time of observation, that of the later load is taken."""
+        if not (observed := self.table.observed):
+            return "true"
+        return f"coalesce({given}.{observed} >= {self.last_observed('t.')}, true)"
+
+    def is_changed(self) -> str:
+        if not (content := self.table.content):
+            return "false"
+        given, existing = (self.columns_list(content, alias) for alias in ("s.", "t."))
+        return f"(({given}) {self.distinct} ({existing}))"
+
+    def needs_observed_at(self) -> Condition:
+        """Whether an unchanged row needs the time of this observation: unless ``mail_loads`` records it."""
+        if not self.table.observed:
+            return "false", []
+        if not self.request.covers:
+            return "true", []
+        condition, values = self.condition("covers", self.request.covers.whole, "s.")
+        return f"NOT coalesce({condition}, false)", values
+
+    def upsert(self, source: str, condition: str = "true") -> str:
+        """Insert from ``source``, or update the row with the same key unless it is newer."""
+        names, key = self.columns_list(self.table.names), self.columns_list(self.table.key)
+        action = "NOTHING"
+        if rest := [name for name in self.table.names if name not in self.table.key]:
+            assignments = ", ".join(f"{name} = excluded.{name}" for name in rest)
+            action = f"UPDATE SET {assignments} WHERE {self.is_newer('excluded')}"
+        selected = self.columns_list(self.table.names, "s.")
+        return (
+            f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source} WHERE {condition} "
+            f"{self.ordered()} ON CONFLICT ({key}) DO {action}"
+        )
+
+    def ordered(self, alias: str = "s.") -> str:
+        """The order in which all loads write, so that two of them queue instead of deadlocking."""
+        return f"ORDER BY {self.columns_list(self.table.key, alias)}"
+
+    def delete_stale(self, condition: str) -> str:
+        """Delete rows of the table that fulfil the condition and were not staged."""
+        return f"DELETE FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
+
+    def mark_stale(self, condition: str) -> str:
+        """Mark such rows as gone; the time is the first parameter."""
+        gone, mark = self.column(str(self.table.gone)), self.hook.placeholder
+        return f"UPDATE {self.target} AS t SET {gone} = {mark} WHERE {condition} AND NOT {self._is_staged()}"
+
+    def stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
+        """The condition for rows in a window that are stale unless they were staged.
+
+        :param window: the window.
+        :param late_parts: parts that another load has read later; they are left out.
+        :param latest: the time of this load. Rows that were observed later are not stale; without a time, there is
+            nothing to compare with.
+        """
+        condition, values = window
+        for part in late_parts:
+            excluded, more = self.part_condition(part, "t.")
+            condition += f" AND NOT coalesce({excluded}, false)"
+            values += more
+        if latest is not None:
+            condition += f" AND coalesce({self.last_observed('t.')} <= {self.hook.placeholder}, true)"
+            values.append(latest)
+        return condition, values
+
+    def part_condition(self, part: str, alias: str = "") -> Condition:
+        """The rows of one part of ``covers``."""
+        assert self.request.covers
+        return self.condition("covers", self.request.covers.parts[part], alias)
+
+    def _is_staged(self) -> str:
+        return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self.same_key()})"

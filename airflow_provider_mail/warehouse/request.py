@@ -1,0 +1,93 @@
+"""One load as data: what is loaded into which table under which conditions, and its result."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone, loads_beside
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import Table, TableName
+
+Where = Mapping[str, Any]
+
+MIN_ROWS_TO_COMPARE = 10
+"""Below this number of rows, a fraction is not meaningful; only an empty result is checked."""
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What a load did to the table. ``None``: the database has no cheap way to count.
+
+    :param rows: given by the caller. Of several rows with one key, only the last counts in the other numbers.
+    :param inserted: their keys were new.
+    :param changed: replaced a row with different content.
+    :param unchanged: existed with the same content, apart from the time of observation.
+    :param outdated: were skipped because the table has a row that was observed later.
+    :param deleted: existing rows of ``replace_where`` that were not given.
+    :param gone: existing rows of ``mark_gone`` that were not given and not marked before.
+    """
+
+    rows: int
+    inserted: int | None = None
+    changed: int | None = None
+    unchanged: int | None = None
+    outdated: int | None = None
+    deleted: int | None = None
+    gone: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FallLimit:
+    """Limit for how far the number of rows in ``replace_where`` may fall in one load.
+
+    :param allow_empty: whether a load may leave none of the rows.
+    :param max_fraction: the largest part of the rows, from 0 to 1, by which their number may shrink; not applied below
+        ten rows.
+    """
+
+    allow_empty: bool
+    max_fraction: float
+
+    def exceeded(self, before: int, after: int) -> bool:
+        """Whether the fall from ``before`` to ``after`` rows is too far."""
+        if not before:
+            return False
+        if not after:
+            return not self.allow_empty
+        return before >= MIN_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """One load.
+
+    :param table: the declared table.
+    :param name: its name in the database.
+    :param source: the rows.
+    :param replace_where: see :func:`airflow_provider_mail.warehouse.load.load`, also for the next four.
+    :param covers: what the rows are complete for.
+    :param mark_gone: which other rows are marked as gone.
+    :param fall_limit: limit for the fall of the number of rows.
+    :param expire_before: rows that were observed earlier are deleted.
+    :param not_after: returns the latest time at which a row can have been observed.
+    """
+
+    table: Table
+    name: TableName
+    source: Source
+    replace_where: Where | None = None
+    covers: Coverage | None = None
+    mark_gone: MarkGone | None = None
+    fall_limit: FallLimit | None = None
+    expire_before: datetime.datetime | None = None
+    not_after: Callable[[], datetime.datetime] | None = None
+
+    def coverage_request(self) -> LoadRequest | None:
+        """The load of ``mail_loads`` that records ``covers``."""
+        if not self.covers:
+            return None
+        rows = Source(self.covers.rows(self.name))
+        return LoadRequest(LOADS, loads_beside(self.name), rows, not_after=self.not_after)
