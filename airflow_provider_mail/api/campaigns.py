@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.fields import (
     Address,
@@ -106,14 +106,14 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
 class MailStats(Resource):
     """Counts of a campaign, present when ``mailStatus`` is 2."""
 
-    sent_count: WholeNumber | None = None
-    delivered_count: WholeNumber | None = None
-    open_count: WholeNumber | None = None
-    click_count: WholeNumber | None = None
-    hard_bounce: WholeNumber | None = None
-    soft_bounce: WholeNumber | None = None
-    unsent_count: WholeNumber | None = None
-    unsubscribe_count: WholeNumber | None = None
+    sent_count: WholeNumber | None = Field(None, description="Mails sent")
+    delivered_count: WholeNumber | None = Field(None, description="Mails delivered")
+    open_count: WholeNumber | None = Field(None, description="Opens")
+    click_count: WholeNumber | None = Field(None, description="Clicks")
+    hard_bounce: WholeNumber | None = Field(None, description="Permanent failures")
+    soft_bounce: WholeNumber | None = Field(None, description="Temporary failures")
+    unsent_count: WholeNumber | None = Field(None, description="Contacts filtered out")
+    unsubscribe_count: WholeNumber | None = Field(None, description="Unsubscribes")
 
 
 class Campaign(Resource):
@@ -224,13 +224,13 @@ class CampaignStats(Resource):
 
     mail_name: str
     mail_send_date: EpochMillis = None
-    sent_count: WholeNumber
-    open_count: WholeNumber
-    click_count: WholeNumber
-    hard_bounce: WholeNumber
-    soft_bounce: WholeNumber
-    unsent_count: WholeNumber
-    unsubscribe_count: WholeNumber
+    sent_count: WholeNumber = Field(description="Mails sent")
+    open_count: WholeNumber = Field(description="Unique opens")
+    click_count: WholeNumber = Field(description="Unique clicks")
+    hard_bounce: WholeNumber = Field(description="Permanent failures")
+    soft_bounce: WholeNumber = Field(description="Temporary failures")
+    unsent_count: WholeNumber = Field(description="Contacts filtered out: duplicates, suppressed, excluded")
+    unsubscribe_count: WholeNumber = Field(description="Unsubscribes")
 
 
 class CampaignStatsResponse(MailResponse):

@@ -122,12 +122,12 @@ class TransactionalStats(Resource):
     """The counts of one day; ``bounce_count`` counts soft bounces only."""
 
     stats_date: date
-    sent_count: WholeNumber
-    open_count: WholeNumber
-    click_count: WholeNumber
-    bounce_count: WholeNumber
-    unsent_count: WholeNumber
-    unsubscribe_count: WholeNumber
+    sent_count: WholeNumber = Field(description="Mails sent")
+    open_count: WholeNumber = Field(description="Opens of mails sent with open tracking")
+    click_count: WholeNumber = Field(description="Clicks in mails sent with click tracking")
+    bounce_count: WholeNumber = Field(description="Soft bounces only; hard bounces are not reported")
+    unsent_count: WholeNumber = Field(description="Mails filtered or suppressed")
+    unsubscribe_count: WholeNumber = Field(description="Unsubscribes")
 
 
 class TransactionalStatsResponse(MailResponse):

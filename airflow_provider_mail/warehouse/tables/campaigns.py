@@ -1,20 +1,18 @@
-"""The table of campaigns: the tasks themselves (document, "Campaign send task"), without their content.
+"""The table of campaigns: the send tasks (document, "Campaign send task"), without their content.
 
-Individual addresses (``rcptEmails``, ``repelEmails``) are left out too: they are people's.
+Individual addresses (``rcptEmails``, ``repelEmails``) are left out, too: they are personal data.
 """
 
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN
+from airflow_provider_mail.api.campaigns import Campaign, MailStats
+from airflow_provider_mail.warehouse.table import INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, count_columns
 
-if TYPE_CHECKING:
-    from airflow_provider_mail.api.campaigns import Campaign
-
-_ONLY_COMPLETE = "only when mail_status is 2"
+_COUNTS = count_columns(MailStats, suffix="; only when mail_status is 2")
 
 CAMPAIGNS = Table(
     comment="Campaign send tasks, as the mail service has them",
@@ -38,44 +36,27 @@ CAMPAIGNS = Table(
         Column("subscript_name", TEXT, "As given at creation", nullable=True),
         Column("project_code", TEXT, "As given at creation", nullable=True),
         Column("reviewer_name", TEXT, "Reviewer who approved the task, if any", nullable=True),
-        Column("sent_count", BIGINT, f"Mails sent; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("delivered_count", BIGINT, f"Mails delivered; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("open_count", BIGINT, f"Opens; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("click_count", BIGINT, f"Clicks; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("hard_bounce", BIGINT, f"Permanent failures; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("soft_bounce", BIGINT, f"Temporary failures; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("unsent_count", BIGINT, f"Contacts filtered out; {_ONLY_COMPLETE}", nullable=True, least=0),
-        Column("unsubscribe_count", BIGINT, f"Unsubscribes; {_ONLY_COMPLETE}", nullable=True, least=0),
+        *_COUNTS,
         LAST_SEEN,
         GONE,
     ),
 )
 
-_STATS = CAMPAIGNS.names[CAMPAIGNS.names.index("sent_count") : -2]
+_TASK_FIELDS = CAMPAIGNS.names[1 : CAMPAIGNS.names.index(_COUNTS[0].name)]
+_LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has none
 
 
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """A row of `CAMPAIGNS`; `observed_at` is when the reading began, with a zone."""
+    """Build a row of `CAMPAIGNS`.
+
+    :param campaign: the task.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param observed_at: the time at which reading began, with a zone.
+    """
     return (
         mail_conn_id,
-        campaign.guid,
-        campaign.team_name,
-        campaign.mail_name,
-        campaign.subject,
-        campaign.sender_name,
-        campaign.sender_mail,
-        campaign.reply_to,
-        campaign.rcpt_list_names or [],
-        campaign.repel_list_names or [],
-        campaign.send_by_date_time,
-        campaign.task_type,
-        campaign.mail_status,
-        campaign.language_code,
-        campaign.market_name,
-        campaign.subscript_name,
-        campaign.project_code,
-        campaign.reviewer_name,
-        *(getattr(campaign.mail_stats, name, None) for name in _STATS),
+        *(getattr(campaign, name) or [] if name in _LISTS else getattr(campaign, name) for name in _TASK_FIELDS),
+        *(getattr(campaign.mail_stats, column.name, None) for column in _COUNTS),
         observed_at,
         None,
     )

@@ -1,4 +1,4 @@
-"""The table of contacts, one row per list and contact (document, "Contact"). It holds personal data."""
+"""The table of contacts, one row per list and contact (document, "Contact"); it holds personal data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTACTS = Table(
     key=("mail_conn_id", "team", "list_name", "id"),
     columns=(
         CONNECTION,
-        # Part of the key, so never null; the lengths are such that MySQL can index all four.
+        # Part of the key, so never null; with these lengths MySQL can index all four columns.
         Column("team", text(150), "Team that the list belongs to; empty when neither task nor connection names one"),
         Column("list_name", text(250), "Name of the list"),
         Column("id", text(100), "Contact identifier"),
@@ -38,7 +38,14 @@ CONTACTS = Table(
 def contact_row(
     contact: Contact, *, mail_conn_id: str, team: str, list_name: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """A row of `CONTACTS`; `observed_at` is when the reading of the list began, with a zone."""
+    """Build a row of `CONTACTS`.
+
+    :param contact: the contact.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param team: the team of the list; empty without one.
+    :param list_name: the list.
+    :param observed_at: the time at which reading the list began, with a zone.
+    """
     properties = contact.properties
     return (
         mail_conn_id,
@@ -60,7 +67,7 @@ def contact_row(
 
 
 def list_part(team: str, list_name: str) -> str:
-    """What `mail_loads` calls a list: its name, behind that of its team and a slash unless the team is empty."""
+    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty."""
     names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
     return "/".join(names)
 

@@ -1,4 +1,4 @@
-"""The table of rows that an import set aside, with the reason of each."""
+"""The table of rejected rows, with the reason for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ REJECTS = Table(
 
 
 def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
-    """A row of `REJECTS`; values that JSON does not know (dates, decimals) are kept as text."""
+    """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text.
+
+    :param reject: the rejected row.
+    :param import_id: the task instance, the same in every try.
+    :param rejected_at: the time at which it was rejected, with a zone.
+    """
     values = [_plain(value) for value in reject.row]
     return import_id, reject.row_number, reject.field, reject.reason, values, rejected_at
 
@@ -34,5 +39,5 @@ def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime
 def _plain(value: object) -> object:
     if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    # Rows are set aside for just this: what no database takes as text must not keep the reason from being stored.
+    # A value that no database accepts as text may be the reason for the rejection, which must be stored all the same.
     return str(value).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,6 +1,7 @@
-"""The statistics tables: campaigns, their history, and days of transactional mail (document, "Resources").
+"""The tables of statistics: campaigns, their history, and days of transactional mail (document, "Resources").
 
-Rates are the document's derived metrics in percent; where nothing was sent they are 0.0.
+The counts are the fields of the service's records. Rates are the document's derived metrics in percent; without sent
+mails they are 0.0.
 """
 
 from __future__ import annotations
@@ -8,15 +9,27 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
+from airflow_provider_mail.api.campaigns import CampaignStats
+from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.table import BIGINT, DATE, DOUBLE, TIMESTAMP, Column, Table, TableName, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, OBSERVED, TEAM
+from airflow_provider_mail.warehouse.table import DATE, DOUBLE, TIMESTAMP, Column, Table, TableName, text
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, OBSERVED, TEAM, count_columns
 
-if TYPE_CHECKING:
-    from airflow_provider_mail.api.campaigns import CampaignStats
-    from airflow_provider_mail.api.transactional import TransactionalStats
+
+def _rate(name: str, counted: str) -> Column:
+    return Column(name, DOUBLE, f"{counted} / sent_count in percent; 0 when nothing was sent")
+
+
+_OPEN_RATE = _rate("open_rate", "open_count")
+_CLICK_RATE = _rate("click_rate", "click_count")
+_BOUNCE_RATE = _rate("bounce_rate", "(hard_bounce + soft_bounce)")
+_UNSUBSCRIBE_RATE = _rate("unsubscribe_rate", "unsubscribe_count")
+
+_CAMPAIGN_COUNTS = count_columns(CampaignStats, besides=("mail_name", "mail_send_date"))
+_TRANSACTIONAL_COUNTS = count_columns(TransactionalStats, besides=("stats_date",))
 
 CAMPAIGN_STATS = Table(
     comment="Latest statistics of each campaign, as the mail service counts them",
@@ -24,20 +37,14 @@ CAMPAIGN_STATS = Table(
     columns=(
         CONNECTION,
         TEAM,
-        # The document's limit is 200 bytes; characters are never more.
+        # The document's limit is 200 bytes, which are at most as many characters.
         Column("mail_name", text(200), "Name of the campaign, unique within its team"),
         Column("mail_send_date", TIMESTAMP, "When the campaign was sent", nullable=True),
-        Column("sent_count", BIGINT, "Mails sent", least=0),
-        Column("open_count", BIGINT, "Unique opens", least=0),
-        Column("click_count", BIGINT, "Unique clicks", least=0),
-        Column("hard_bounce", BIGINT, "Permanent failures", least=0),
-        Column("soft_bounce", BIGINT, "Temporary failures", least=0),
-        Column("unsent_count", BIGINT, "Contacts filtered out: duplicates, suppressed, excluded", least=0),
-        Column("unsubscribe_count", BIGINT, "Unsubscribes", least=0),
-        Column("open_rate", DOUBLE, "open_count / sent_count in percent; 0 when nothing was sent"),
-        Column("click_rate", DOUBLE, "click_count / sent_count in percent; 0 when nothing was sent"),
-        Column("bounce_rate", DOUBLE, "(hard_bounce + soft_bounce) / sent_count in percent; 0 when nothing was sent"),
-        Column("unsubscribe_rate", DOUBLE, "unsubscribe_count / sent_count in percent; 0 when nothing was sent"),
+        *_CAMPAIGN_COUNTS,
+        _OPEN_RATE,
+        _CLICK_RATE,
+        _BOUNCE_RATE,
+        _UNSUBSCRIBE_RATE,
         OBSERVED,
         GONE,
     ),
@@ -53,7 +60,7 @@ CAMPAIGN_SNAPSHOTS = Table(
     ),
 )
 
-# There is no bounce rate: the document's needs hard bounces, which these statistics do not tell.
+# Without a bounce rate: the document's formula needs hard bounces, which these statistics do not have.
 TRANSACTIONAL_STATS = Table(
     comment="Daily statistics of transactional mail, as the mail service counts them",
     key=("mail_conn_id", "stats_date"),
@@ -61,42 +68,40 @@ TRANSACTIONAL_STATS = Table(
         CONNECTION,
         TEAM,
         Column("stats_date", DATE, "Calendar day of the service"),
-        Column("sent_count", BIGINT, "Mails sent", least=0),
-        Column("open_count", BIGINT, "Opens of mails sent with open tracking", least=0),
-        Column("click_count", BIGINT, "Clicks in mails sent with click tracking", least=0),
-        Column("bounce_count", BIGINT, "Soft bounces only; hard bounces are not reported", least=0),
-        Column("unsent_count", BIGINT, "Mails filtered or suppressed", least=0),
-        Column("unsubscribe_count", BIGINT, "Unsubscribes", least=0),
-        Column("open_rate", DOUBLE, "open_count / sent_count in percent; 0 when nothing was sent"),
-        Column("click_rate", DOUBLE, "click_count / sent_count in percent; 0 when nothing was sent"),
-        Column("unsubscribe_rate", DOUBLE, "unsubscribe_count / sent_count in percent; 0 when nothing was sent"),
+        *_TRANSACTIONAL_COUNTS,
+        _OPEN_RATE,
+        _CLICK_RATE,
+        _UNSUBSCRIBE_RATE,
         OBSERVED,
     ),
 )
 
+_campaign_counts = attrgetter(*(column.name for column in _CAMPAIGN_COUNTS))
+_transactional_counts = attrgetter(*(column.name for column in _TRANSACTIONAL_COUNTS))
+
 
 def percent(count: int, sent: int) -> float:
-    """``count / sent x 100`` (document, "Campaign statistics record"); 0.0 when nothing was sent."""
+    """Compute ``count / sent x 100`` (document, "Campaign statistics record"); 0.0 when nothing was sent."""
     return count / sent * 100 if sent else 0.0
 
 
 def campaign_stats_row(
     stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """A row of `CAMPAIGN_STATS`; `observed_at` is when the service was asked, with a zone."""
+    """Build a row of `CAMPAIGN_STATS`.
+
+    :param stats: the record, or any object with its fields.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param team: the team name of that connection.
+    :param observed_at: the time at which the service was asked, with a zone.
+    """
     sent = stats.sent_count
     return (
         mail_conn_id,
         team,
         stats.mail_name,
         stats.mail_send_date,
-        sent,
-        stats.open_count,
-        stats.click_count,
-        stats.hard_bounce,
-        stats.soft_bounce,
-        stats.unsent_count,
-        stats.unsubscribe_count,
+        *_campaign_counts(stats),
         percent(stats.open_count, sent),
         percent(stats.click_count, sent),
         percent(stats.hard_bounce + stats.soft_bounce, sent),
@@ -106,16 +111,41 @@ def campaign_stats_row(
     )
 
 
+def transactional_stats_row(
+    stats: TransactionalStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
+) -> tuple[Any, ...]:
+    """Build a row of `TRANSACTIONAL_STATS`.
+
+    :param stats: the record.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param team: the team name of that connection.
+    :param observed_at: the time at which the service was asked, with a zone.
+    """
+    sent = stats.sent_count
+    return (
+        mail_conn_id,
+        team,
+        stats.stats_date,
+        *_transactional_counts(stats),
+        percent(stats.open_count, sent),
+        percent(stats.click_count, sent),
+        percent(stats.unsubscribe_count, sent),
+        observed_at,
+    )
+
+
 def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Rows of `CAMPAIGN_SNAPSHOTS`, from rows of `CAMPAIGN_STATS`."""
+    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`."""
     for *values, observed_at, _ in rows:
         yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
 
 
 def snapshots_name(table: str, chosen: str | None = None) -> str:
-    """The name of the table of snapshots beside `table`: the chosen one, or that of `table` with ``_snapshots``.
+    """Name the table of snapshots that belongs to ``table``.
 
-    :raises WarehouseError: when it cannot be a name, or is that of `table`.
+    :param table: name of the table of campaign statistics.
+    :param chosen: name that the user has chosen. Default: that of ``table``, followed by ``_snapshots``.
+    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
     """
     name = TableName.parse(table)
     last = replace(name.parts[-1], text=f"{name.parts[-1].text}_snapshots")
@@ -126,25 +156,3 @@ def snapshots_name(table: str, chosen: str | None = None) -> str:
     except WarehouseError as error:
         raise WarehouseError(f"snapshots_table: {snapshots!r} cannot be its name: {error}") from None
     return snapshots
-
-
-def transactional_stats_row(
-    stats: TransactionalStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
-) -> tuple[Any, ...]:
-    """A row of `TRANSACTIONAL_STATS`; `observed_at` is when the service was asked, with a zone."""
-    sent = stats.sent_count
-    return (
-        mail_conn_id,
-        team,
-        stats.stats_date,
-        sent,
-        stats.open_count,
-        stats.click_count,
-        stats.bounce_count,
-        stats.unsent_count,
-        stats.unsubscribe_count,
-        percent(stats.open_count, sent),
-        percent(stats.click_count, sent),
-        percent(stats.unsubscribe_count, sent),
-        observed_at,
-    )
