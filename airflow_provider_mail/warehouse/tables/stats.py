@@ -76,8 +76,9 @@ TRANSACTIONAL_STATS = Table(
     ),
 )
 
-_campaign_counts = attrgetter(*(column.name for column in _CAMPAIGN_COUNTS))
-_transactional_counts = attrgetter(*(column.name for column in _TRANSACTIONAL_COUNTS))
+# One call each: rows are built by the hundred thousand.
+_campaign_fields = attrgetter("mail_name", "mail_send_date", *(column.name for column in _CAMPAIGN_COUNTS))
+_transactional_fields = attrgetter("stats_date", *(column.name for column in _TRANSACTIONAL_COUNTS))
 
 
 def percent(count: int, sent: int) -> float:
@@ -99,9 +100,7 @@ def campaign_stats_row(
     return (
         mail_conn_id,
         team,
-        stats.mail_name,
-        stats.mail_send_date,
-        *_campaign_counts(stats),
+        *_campaign_fields(stats),
         percent(stats.open_count, sent),
         percent(stats.click_count, sent),
         percent(stats.hard_bounce + stats.soft_bounce, sent),
@@ -125,8 +124,7 @@ def transactional_stats_row(
     return (
         mail_conn_id,
         team,
-        stats.stats_date,
-        *_transactional_counts(stats),
+        *_transactional_fields(stats),
         percent(stats.open_count, sent),
         percent(stats.click_count, sent),
         percent(stats.unsubscribe_count, sent),
