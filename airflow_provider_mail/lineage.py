@@ -1,4 +1,4 @@
-"""What a task has read and written, for OpenLineage (extra ``openlineage``); nothing happens without that provider."""
+"""Lineage of tasks for OpenLineage (extra ``openlineage``); without that provider, nothing is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where data is, by the conventions of OpenLineage and of asset URIs, which differ in what joins the parts."""
+    """The location of a dataset, by the naming conventions of OpenLineage and of asset URIs."""
 
     namespace: str
     parts: tuple[str, ...]
@@ -35,55 +35,63 @@ class Place:
 
 
 class Data(Protocol):
-    """Something that data was read from or written to."""
+    """A dataset that was read or written."""
 
     def place(self) -> Place:
-        """Where it is; may ask the database or Airflow, and is called only when lineage is wanted."""
+        """Return its location. It may query the database or Airflow, and is called only when lineage is reported."""
 
 
 @dataclass(frozen=True)
 class MailData:
-    """Something that the service holds.
+    """A dataset of the service.
 
-    :param resource: such as ``campaigns/stats`` or ``lists/News``.
+    :param mail_conn_id: the connection of the account.
+    :param resource: the resource, such as ``campaigns/stats`` or ``lists/News``.
     """
 
     mail_conn_id: str
     resource: str
 
     def place(self) -> Place:
-        """As :mod:`airflow_provider_mail.assets` names it."""
+        """The location by the naming of :mod:`airflow_provider_mail.assets`."""
         return Place(f"mail://{self.mail_conn_id}", tuple(self.resource.split("/")), "/")
 
 
 @dataclass(frozen=True)
 class SqlTable:
-    """A table, under the name that the operators were given."""
+    """A table of a database.
+
+    :param hook: the hook of the database.
+    :param table: the name that the operator was given.
+    """
 
     hook: DbApiHook
     table: str
 
     def place(self) -> Place:
-        """As the database's own provider names it; databases without such a custom by their connection's address."""
+        """The location by the naming of the database's provider, or else by the address of the connection."""
         from airflow_provider_mail.warehouse.connection import database
         from airflow_provider_mail.warehouse.table import TableName
 
         kind = database(self.hook)
         names = tuple(part.text if part.quoted else part.text.lower() for part in TableName.parse(self.table).parts)
-        return _NAMED.get(kind, _elsewhere)(self.hook, names, kind)
+        return _PLACES.get(kind, _other)(self.hook, names, kind)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of files."""
+    """A folder of files.
+
+    :param path: the folder.
+    """
 
     path: ObjectStoragePath
 
     def place(self) -> Place:
-        """``s3://bucket`` and the key; local files are in the namespace ``file`` under their whole path."""
+        """``s3://bucket`` and the key; for local files, the namespace ``file`` and their absolute path."""
         if self.path.protocol in ("", "file", "local"):
             return Place("file", (self.path.path,), "/")
-        bucket = self.path.bucket.rpartition("@")[2]  # Airflow 3.0 leaves the connection's id in it
+        bucket = self.path.bucket.rpartition("@")[2]  # on Airflow 3.0 it has the connection id
         return Place(f"{self.path.protocol}://{bucket}", (self.path.key.strip("/"),), "/")
 
 
@@ -98,7 +106,7 @@ class _Move:
 
 
 class MailLineage:
-    """Mixin for operators: what ``execute`` notes with :meth:`moved` becomes datasets with row counts."""
+    """Mixin for operators that reports the transfers recorded with :meth:`moved` as datasets with row counts."""
 
     mail_conn_id: str
     _moves: tuple[_Move, ...] = ()
@@ -113,20 +121,21 @@ class MailLineage:
         size: int | None = None,
         files: int | None = None,
     ) -> None:
-        """Note that rows went from one place to another. Costs nothing: places are looked up when lineage is wanted.
+        """Record a transfer of rows. Locations are looked up only when lineage is reported.
 
-        :param source: where from; text is something of the task's own account, such as ``campaigns/stats``.
-        :param target: where to.
-        :param table: the columns of the target.
-        :param size: bytes written.
-        :param files: files written.
+        :param source: the source; text is a resource of the task's own account, such as ``campaigns/stats``.
+        :param target: the target, likewise.
+        :param rows: number of rows.
+        :param table: the declared table whose columns the target has. Default: not reported.
+        :param size: bytes written. Default: not reported.
+        :param files: files written. Default: not reported.
         """
         source = MailData(self.mail_conn_id, source) if isinstance(source, str) else source
         target = MailData(self.mail_conn_id, target) if isinstance(target, str) else target
         self._moves = (*self._moves, _Move(source, target, table, rows, size, files))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """What the OpenLineage provider asks for when the task is done. Nothing: it goes by inlets and outlets."""
+        """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets."""
         from airflow.providers.common.compat.openlineage.facet import InputDataset, OutputDataset
         from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -202,15 +211,15 @@ def _mysql(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
 def _file(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
     connection = _connection(hook)
     file = str(connection.host or connection.schema or ":memory:").lstrip("/")
-    # With a host: Python's versions disagree on what becomes of "sqlite:///" when a URI is put together again.
+    # With a host: versions of Python join the parts of "sqlite:///" differently.
     return Place(f"{kind}://localhost/{file}", names)
 
 
-def _elsewhere(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
+def _other(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
     connection = _connection(hook)
     try:
         info = hook.get_openlineage_database_info(connection)
-    except ImportError:  # the provider's own answer needs OpenLineage
+    except ImportError:  # the provider's method needs OpenLineage
         info = None
     if info is None:
         return Place(f"{kind}://{_address(connection)}", tuple(filter(None, (connection.schema, *names))))
@@ -221,7 +230,7 @@ def _elsewhere(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
     return Place(namespace, tuple(part.upper() for part in parts) if info.is_uppercase_names else parts)
 
 
-_NAMED: dict[str, Callable[[DbApiHook, tuple[str, ...], str], Place]] = {
+_PLACES: dict[str, Callable[[DbApiHook, tuple[str, ...], str], Place]] = {
     "postgresql": _postgres,
     "postgres": _postgres,
     "mysql": _mysql,

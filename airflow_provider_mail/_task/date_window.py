@@ -1,4 +1,4 @@
-"""Which days of the service a run is about: whole days in UTC, both ends included."""
+"""The days of the service that a run loads: whole days in UTC, both ends included."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ if TYPE_CHECKING:
 def window(
     context: Context, start_day: str | date | None, end_day: str | date | None, lookback_days: int
 ) -> tuple[date, date]:
-    """First and last day to ask for.
+    """Compute the first and last day of the window.
 
-    :param start_day: first day, ``YYYY-MM-DD``; default: ``lookback_days`` before the first day of the run.
-    :param end_day: last day; default: the last day of the run.
+    :param context: the context of the task.
+    :param start_day: the first day, ``YYYY-MM-DD``. Default: ``lookback_days`` before the first day of the run.
+    :param end_day: the last day, included. Default: the last day of the run.
+    :param lookback_days: number of days before the run; not applied to a given ``start_day``.
     :raises AirflowFailException: naming the argument that is wrong.
     """
     first, last = interval_days(context)
     try:
         start = _day("start_day", start_day) if start_day else first - timedelta(days=lookback_days)
     except OverflowError:
-        raise AirflowFailException(f"lookback_days: {lookback_days} reach back before the calendar") from None
+        raise AirflowFailException(f"lookback_days: {lookback_days} days reach back before the year 1") from None
     end = _day("end_day", end_day) if end_day else last
     if end < start:
-        raise AirflowFailException(f"end_day: {end} lies before start_day {start}")
+        raise AirflowFailException(f"end_day: {end} is before start_day {start}")
     if start > today():
         raise AirflowFailException(f"start_day: {start} is in the future (days are in UTC)")
     return start, end
 
 
 def interval_days(context: Context) -> tuple[date, date]:
-    """First and last day of the run's data interval: ``[D, D+1)`` is day D.
+    """Return the first and last day of the run's data interval: ``[D, D+1)`` is day D.
 
-    A run without an interval, or with an empty one, takes its own day, as far as it is, and the day before.
+    A run without an interval, or with an empty one, has its own day so far and the day before.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and end > start:
@@ -48,7 +50,7 @@ def interval_days(context: Context) -> tuple[date, date]:
 
 
 def today() -> date:
-    """The day that it is in UTC."""
+    """Return the present day in UTC."""
     return datetime.now(UTC).date()
 
 
@@ -60,9 +62,9 @@ def _day(name: str, value: str | date) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:
-        # Python reads other forms as well; only this one is the document's.
+        # Python parses other forms, too; only this one is the document's.
         if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", str(value)):
             return date.fromisoformat(str(value))
     except ValueError:
         pass
-    raise AirflowFailException(f"{name}: {value!r} is no day of the form YYYY-MM-DD")
+    raise AirflowFailException(f"{name}: {value!r} is not a date of the form YYYY-MM-DD")

@@ -1,4 +1,4 @@
-"""What an error of the service means to Airflow: the one place where it is decided."""
+"""Translates errors of the service to Airflow's exceptions: the one place where this is decided."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from airflow_provider_mail.version_compat import AirflowFailException
 
 log = logging.getLogger(__name__)
 
-# Each word is gone through once, whatever it holds: people write error messages of a hundred kilobytes without a space.
+# Linear in any text: error messages may have a hundred kilobytes without a space.
 _ADDRESS = re.compile(r"(?<![^\s@<>,;:\"'()\[\]])([^\s@<>,;:\"'()\[\]]++)@(?=([\w-][\w.-]*+))")
 
 
 class AirflowErrors(AbstractContextManager[None]):
-    """Leave temporary errors to Airflow's retries, and end the task at once for those that no retry can fix.
+    """Leave temporary errors to Airflow's retries, and fail the task at once for all others.
 
-    Airflow logs an error with all frames and all errors that led to it. The sentence that says what to do must not be
-    lost in them, so one error leaves, with the frames from here on; the others are logged at level debug. No error of
-    any kind takes the addresses in the service's words or the variables of its frames along.
+    Airflow logs an error with all its frames and causes, in which the message that helps the user would be lost. So one
+    error is raised, with the frames from here on; its causes are logged at level debug. Addresses in the service's
+    messages and the variables of frames are removed from every error.
 
-    :param mail_conn_id: the connection, named in front of the error.
-    :param senders: addresses that may be shown.
+    :param mail_conn_id: the connection, named at the beginning of the message.
+    :param senders: addresses that may be shown. Default: none.
     :raises AirflowFailException: instead of an error that is not temporary.
     """
 
@@ -41,29 +41,30 @@ class AirflowErrors(AbstractContextManager[None]):
         self._hide_addresses(error)
         clear_frames(error)
         if isinstance(error.__cause__, MailError):
-            error.__cause__ = None  # its words are in the error's own
+            error.__cause__ = None  # its message is a part of the error's own
         if not isinstance(error, MailError):
             return
         log.debug("%s: %s", self._where, error, exc_info=error)
-        # What is wrong with a request is not the connection's fault; what is wrong with a connection may name it.
-        named = isinstance(error, MailValidationError) or str(error).startswith("connection ")
-        said = str(error) if named else f"{self._where}: {error}"
+        # An invalid request has nothing to do with the connection, and some errors name the connection themselves.
+        is_complete = isinstance(error, MailValidationError) or str(error).startswith("connection ")
+        message = str(error) if is_complete else f"{self._where}: {error}"
         if error.temporary:
-            error.args = (said,)
+            error.args = (message,)
             raise error.with_traceback(None) from None
-        raise AirflowFailException(said) from None
+        raise AirflowFailException(message) from None
 
     def _hide_addresses(self, error: BaseException) -> None:
-        """Remove them from an error and from those that led to it: the service may echo what it was sent."""
+        """Remove addresses from an error and its causes: the service may quote what it was sent."""
         for link in chain_of(error):
             if isinstance(link, MailError):
                 link.args = tuple(without_addresses(str(argument), self._senders) for argument in link.args)
 
 
 def without_addresses(text: str, but: Collection[str] = ()) -> str:
-    """The text with its addresses cut down to their domains: people's addresses do not belong in logs.
+    """Replace the local part of addresses, so that personal data does not reach logs.
 
-    :param but: addresses that stay, such as the sender's.
+    :param text: the text.
+    :param but: addresses to keep, such as the sender's. Default: none.
     """
     kept = {address.casefold() for address in but}
 

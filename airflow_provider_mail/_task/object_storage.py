@@ -1,4 +1,4 @@
-"""Files in whatever `ObjectStoragePath` reaches, such that nobody ever reads half of one."""
+"""Writes files with `ObjectStoragePath`, so that readers never see a part of one."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs", "oci", "oss"})
-"""Protocols of stores in which an object appears when it is whole and not before, and which cannot rename.
+"""Protocols of stores in which an object appears only when it is complete, and which cannot rename.
 
-A temporary object would gain nothing there and could do harm: stores tell loaders of each new object.
+A temporary object has no advantage there, and stores may notify loaders of it.
 """
 
 
 def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: str) -> ObjectStoragePath:
-    """The path, with a file system behind it.
+    """Resolve a path and its file system.
 
-    :param conn_id: the connection to reach it with, of a path given as text; may stand in the path too, as in
+    :param path: the path.
+    :param conn_id: the connection of a path given as text. It may be a part of the path, too:
         ``s3://aws@bucket/folder``.
-    :param argument: of the operator, to be named when something is wrong with the path.
-    :raises AirflowFailException: when nothing that is installed knows the path's scheme.
+    :param argument: the operator's argument, for error messages.
+    :raises AirflowFailException: when no installed package knows the path's scheme.
     """
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_mail.version_compat import AirflowFailException
 
     try:
-        # On Airflow 3.0 a `conn_id` of None would win over the one in the path.
+        # On Airflow 3.0 a `conn_id` of None overrides the one in the path.
         found = ObjectStoragePath(path, **({"conn_id": conn_id} if conn_id else {})) if isinstance(path, str) else path
         _ = found.fs
     except (ValueError, ImportError) as error:
@@ -41,9 +42,9 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
 
 
 def put(path: ObjectStoragePath, content: bytes) -> None:
-    """Write a whole file, replacing the one of that name; who reads meanwhile finds the old or the new one.
+    """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
 
-    In a file system it is written beside its place, under a name that begins with a dot, and moved there.
+    In a file system it is written in the same folder, under a name that begins with a dot, and then moved.
     """
     fs = path.fs
     if path.protocol in OBJECT_STORES:
@@ -62,7 +63,7 @@ def put(path: ObjectStoragePath, content: bytes) -> None:
 
 
 def remove(path: ObjectStoragePath) -> bool:
-    """Remove a file; tells whether it was there."""
+    """Remove a file; return whether it existed."""
     fs = path.fs
     with suppress(FileNotFoundError):
         if fs.exists(path.path):

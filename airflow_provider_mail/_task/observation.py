@@ -1,4 +1,4 @@
-"""When the service was asked: by a clock that all workers share, never by a worker's own alone."""
+"""The time of observation: by a clock that all workers share, not by that of one worker."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.client import MailClient
 
 CLOCK_TOLERANCE = 60.0
-"""Seconds. A worker's clock that is further away from the service's is mentioned in the log."""
+"""Difference in seconds between the clocks of worker and service above which a warning is logged."""
 
 _log = logging.getLogger(__name__)
 
 
 class Observation:
-    """One reading of the service, made before its first request is sent.
+    """One reading of the service; to be created before the first request is sent.
 
-    Its time is the service's (the ``Date`` header of its responses) at which the request was sent, so what the service
-    says is never older than that. A request that is repeated counts from its last attempt.
+    Its time is that of sending the request by the service's clock (the ``Date`` header of its responses), so the data
+    is never older. For a retried request it is that of the last attempt.
 
-    :param client: sends the requests, and no others meanwhile.
-    :param sql_hook: of the database, whose clock is asked where the service shows none.
+    :param client: the client that sends the requests, and no others meanwhile.
+    :param sql_hook: the hook of the database, whose clock is used if the service has none.
     """
 
     def __init__(self, client: MailClient, sql_hook: DbApiHook) -> None:
@@ -37,7 +37,7 @@ class Observation:
 
     @cached_property
     def at(self) -> datetime:
-        """When the service was asked, in UTC. Read it after the first response has come."""
+        """The time at which the service was asked, in UTC; to be read after the first response."""
         if (asked_at := self._clock.asked_at) is not None:
             if abs(self._clock.offset) > CLOCK_TOLERANCE:
                 _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
@@ -47,9 +47,9 @@ class Observation:
         elapsed = timedelta(seconds=time.time() - self._began)
         if (now := database_time(self._sql_hook)) is not None:
             return now - elapsed
-        _log.warning("Neither the service nor the database tells the time: observed_at is that of this worker")
+        _log.warning("Neither the service nor the database has a clock: observed_at is the time of this worker")
         return datetime.now(UTC) - elapsed
 
     def now(self) -> datetime:
-        """The time now, by the same clock."""
+        """The present time, by the same clock."""
         return self.at + timedelta(seconds=max(time.time() - self._began, 0.0))

@@ -1,4 +1,4 @@
-"""Who a mailing mails more than once: a JOIN that repeats rows does it, and nobody notices but the recipients."""
+"""Detects recipients that a mailing would mail more than once, as a JOIN that repeats rows causes it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from airflow_provider_mail.api.errors import MailValidationError
 
 ON_DUPLICATE_RECIPIENT = ("fail", "skip", "allow")
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 
 
 class Recipients:
-    """The recipients of one mailing, to notice those that come more than once.
+    """The recipients of one mailing, to detect duplicates.
 
-    A recipient comes more than once who is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one.
-    The same ``cc`` or ``bcc`` in many messages is meant: an archive, a manager. Capitals make no difference.
+    A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one, whatever its case. The
+    same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
 
-    A digest of each, under a random key, is kept in a private SQLite database, which moves from memory to a temporary
-    file when it grows. So memory stays flat, and no address is written down.
+    A digest of each address under a random key is stored in a private SQLite database, which moves from memory to a
+    temporary file when it grows. So memory stays flat, and no address is stored.
 
-    :param on_duplicate: ``fail``: find all of them, see :meth:`check`; ``skip``: leave them out but for the first time;
-        ``allow``: count them.
+    :param on_duplicate: ``fail``: collect all duplicates for :meth:`check`; ``skip``: remove them except for the first
+        occurrence; ``allow``: count them.
     """
 
     def __init__(self, on_duplicate: str) -> None:
@@ -44,10 +44,10 @@ class Recipients:
         self.count = 0
 
     def keep(self, number: int, version: dict[str, Any]) -> dict[str, Any] | None:
-        """The message without those that are left out; ``None`` when nobody remains in ``to``.
+        """Return the message without removed recipients; ``None`` when ``to`` becomes empty.
 
-        :param number: of the message, from 0.
-        :param version: with lists of dictionaries as ``to``, ``cc`` and ``bcc``. What is wrong in it is not looked at.
+        :param number: index of the message, from 0.
+        :param version: the message, with lists of dictionaries as ``to``, ``cc`` and ``bcc``; it is not validated.
         """
         here: set[bytes] = set()
         kept = dict(version)
@@ -59,15 +59,15 @@ class Recipients:
         return kept if kept.get("to") or not version.get("to") else None
 
     def check(self) -> None:
-        """Refuse the mailing when somebody comes more than once and that is not allowed.
+        """Reject the mailing when it has duplicates and ``on_duplicate`` is ``fail``.
 
-        :raises MailValidationError: naming the first places.
+        :raises MailValidationError: naming the first ones by their position.
         """
         if self._fail and self.count:
             more = f"; and {self.count - len(self._named):,} more" if self.count > len(self._named) else ""
             raise MailValidationError(
-                f"SendBatch: {'; '.join(self._named)}{more}. {self.count:,} recipients come more than once: nothing "
-                "was sent. on_duplicate_recipient='skip' leaves them out but for the first time, 'allow' mails all"
+                f"SendBatch: {'; '.join(self._named)}{more}. {self.count:,} duplicate recipients: nothing was "
+                "sent. on_duplicate_recipient='skip' mails each recipient once, 'allow' mails all"
             )
 
     def close(self) -> None:
@@ -75,10 +75,7 @@ class Recipients:
         self._database.close()
 
     def _seen(self, person: Any, number: int, part: str, here: set[bytes]) -> bool:
-        """Whether somebody is mailed already; noted, if so.
-
-        :param here: who is in the same message.
-        """
+        """Whether the recipient is a duplicate, which is counted; ``here``: digests of the same message."""
         email = person.get("email") if isinstance(person, Mapping) else None
         if not isinstance(email, str):
             return False
@@ -91,7 +88,7 @@ class Recipients:
                 return False
             ((first,),) = self._database.execute("SELECT message FROM seen WHERE digest = ?", (digest,))
         self.count += 1
-        if len(self._named) < MOST_NAMED:
+        if len(self._named) < MAX_NAMED:
             where = "twice in this message" if first == number else f"the same recipient as messages[{first}]"
             self._named.append(f"messages[{number}].{part}: {where}")
         return True

@@ -1,4 +1,4 @@
-"""Rows that an import set aside, kept on disk until they can be stored where the user wants them."""
+"""Rejected rows of an import, kept on disk until they are stored where the user wants them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 1_000_000
 
 FIRST_ROWS = 10
-"""So many row numbers are told: enough to find what is wrong with the source."""
+"""How many row numbers the summary has: enough to find the error in the source."""
 
 
 class RejectSpool:
-    """Takes rejected rows in, however many they are; beyond a megabyte they wait in a temporary file.
+    """Collects rejected rows; beyond a megabyte in a temporary file.
 
-    They cannot be stored at once: the source is still being read, and SQLite has one writer or readers.
+    They cannot be stored immediately: the source is still being read, and SQLite has either one writer or readers.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class RejectSpool:
         self.count = 0
 
     def add(self, reject: Reject) -> None:
-        """Keep one."""
+        """Add a rejected row."""
         record = [reject.row_number, reject.field, reject.reason, [_plain(value) for value in reject.row]]
         self._file.write(json.dumps(record) + "\n")
-        # The service's own words may echo a row, so only our reasons are told in logs.
+        # The service's message may quote a row, so only our reasons are logged.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
         self.count += 1
-        # Not in the order of the rows: what the service refuses is known later than what the checks do.
+        # Not in the order of the rows: the service rejects later than the checks.
         self._first_rows = sorted({*self._first_rows, reject.row_number})[:FIRST_ROWS]
 
     def __iter__(self) -> Iterator[Reject]:
@@ -53,16 +53,21 @@ class RejectSpool:
             yield Reject(row_number=row_number, field=field, reason=reason, row=row)
 
     def summary(self, most: int = 5) -> str:
-        """The most frequent reasons with their numbers, and the first rows, without values."""
-        told = [f"{' '.join(filter(None, reason))} ({count})" for reason, count in self._reasons.most_common(most)]
-        reasons = ", ".join(told) + (", ..." if len(self._reasons) > most else "")
+        """Summarize the most frequent reasons and the first row numbers, without values.
+
+        :param most: number of reasons.
+        """
+        listed = [f"{' '.join(filter(None, reason))} ({count})" for reason, count in self._reasons.most_common(most)]
+        reasons = ", ".join(listed) + (", ..." if len(self._reasons) > most else "")
         rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
         return f"{reasons}; row{'s' if self.count > 1 else ''} {rows}" if self.count else ""
 
     def write(self, path: str) -> None:
-        """Store all as JSON Lines at a path or URL; whatever is there is replaced.
+        """Write all rows as JSON Lines; an existing file is replaced.
 
-        Of a file of this machine only its owner may read the personal data, whatever the umask.
+        A local file holds personal data and is readable only by its owner, whatever the umask.
+
+        :param path: a path or URL of ``ObjectStoragePath``.
         """
         from airflow.sdk import ObjectStoragePath
 
@@ -76,7 +81,7 @@ class RejectSpool:
                     "reason": reject.reason,
                     "row": list(reject.row),
                 }
-                # Half a surrogate pair may be what the row was set aside for.
+                # A lone surrogate may be the reason for the rejection.
                 file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
     def __enter__(self) -> Self:
@@ -91,7 +96,7 @@ class RejectSpool:
 def _private(path: str) -> IO[bytes]:
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        with suppress(PermissionError):  # somebody else's: they decide
+        with suppress(PermissionError):  # another user's file
             os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "wb")
 
@@ -101,7 +106,7 @@ def _plain(value: Any) -> Any:
         return value
     try:
         text = str(value)
-    except ValueError:  # Python refuses to write whole numbers of thousands of digits, also those in a list
+    except ValueError:  # Python does not format whole numbers of thousands of digits, in a list neither
         return f"a value of type {type(value).__name__} with a number of thousands of digits"
     return value if isinstance(value, int) else text
 
@@ -109,12 +114,14 @@ def _plain(value: Any) -> Any:
 def store_rejects(
     hook: DbApiHook, table: str, rejects: Iterable[Reject], *, import_id: str, keep_days: float | None
 ) -> None:
-    """Store rejected rows in a table, in place of what an earlier try of the task stored.
+    """Store rejected rows in a table, replacing those of an earlier try of the task.
 
-    :param hook: of the database.
-    :param table: the table; made when missing.
-    :param import_id: names the task instance in the table.
-    :param keep_days: rows of whatever task that were rejected longer ago are deleted in the same transaction.
+    :param hook: the hook of the database.
+    :param table: the table; created when missing.
+    :param rejects: the rejected rows.
+    :param import_id: identifies the task instance in the table.
+    :param keep_days: rows of any task that were rejected more than so many days ago are deleted in the same
+        transaction. ``None``: none.
     """
     from airflow_provider_mail.warehouse.load import load
     from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row

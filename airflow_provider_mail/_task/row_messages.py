@@ -1,4 +1,4 @@
-"""Rows of a query made into personalized messages (document, "Transactional email", batch form)."""
+"""Builds personalized messages from the rows of a query (document, "Transactional email", batch form)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from airflow_provider_mail.api.flows.validate_rows import RowChecker
 
 
 class RowMessages:
-    """Which column of a row is which part of its message.
+    """Maps the columns of a query to the parts of a message.
 
-    :param names: the query's columns.
+    :param names: names of the query's columns.
     :param to: the column with the address.
-    :param name: the column with the name beside it, if there is one.
-    :param cc: the column with addresses for copies, with commas between, if there is one.
-    :param bcc: the same for copies that nobody sees.
-    :param tags: which tag each column is the value of; ``None``: every column but those of the addresses, of its name.
-    :raises MailValidationError: naming the operator's argument, and what the query has.
+    :param name: the column with the name of the recipient, if any.
+    :param cc: the column with addresses for copies, separated by commas, if any.
+    :param bcc: the same for blind copies.
+    :param tags: the tag of each column with a value; ``None``: every column except those of the addresses, by its name.
+    :raises MailValidationError: naming the operator's argument and the query's columns.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RowMessages:
         addresses = {self._named.get(part) for part in ("to", "cc", "bcc")}
         tags = {column: column for column in names if column not in addresses} if tags is None else tags
         if not isinstance(tags, Mapping):
-            raise MailValidationError(f"columns: a dictionary is needed, not {type(tags).__name__}")
+            raise MailValidationError(f"columns: must be a dictionary, not {type(tags).__name__}")
         for argument, columns in {
             **{f"{part}_column": [column] for part, column in self._named.items()},
             "columns": list(tags),
@@ -59,11 +59,12 @@ class RowMessages:
         self._tags_at = [names.index(column) for column in tags]
 
     def of(self, batches: Iterable[Sequence[Sequence[Any]]]) -> Iterator[dict[str, Any]]:
-        """A message for each row.
+        """Build a message for each row.
 
-        :raises MailValidationError: when a row can have none, naming it, from 1, and its column.
+        :param batches: the rows, in lists.
+        :raises MailValidationError: for an invalid row, naming its number, from 1, and its column.
         """
-        # The rule for contacts, by which everything with one obvious form as text is sent as text.
+        # The rule for contacts: every value with one obvious form as text is sent as text.
         checker = RowChecker([f"params.{tag}" for tag in self._tags])
         first = 1
         for rows in batches:
@@ -76,16 +77,16 @@ class RowMessages:
                 yield {**self._people(number, row), **({"params": params} if params else {})}
             first += len(rows)
 
-    def by_row(self, complaint: str) -> str:
-        """The complaint about a message, in numbers of rows and names of columns."""
+    def by_row(self, error_message: str) -> str:
+        """Rephrase an error about a message in numbers of rows and names of columns."""
 
         def place(found: re.Match[str]) -> str:
             part = "name" if found[3] == "name" else found[2]
             column = self._named.get(part or "")
             return f"row {int(found[1]) + 1}" + (f", column {column!r}" if column else f".{part}" if part else "")
 
-        told = re.sub(r"\bmessages\[(\d+)\](?:\.(\w+))?(?:\[\d+\])?(?:\.(email|name))?", place, complaint)
-        return re.sub(r"^SendBatch: (?=row )", "sql: ", told)
+        translated = re.sub(r"\bmessages\[(\d+)\](?:\.(\w+))?(?:\[\d+\])?(?:\.(email|name))?", place, error_message)
+        return re.sub(r"^SendBatch: (?=row )", "sql: ", translated)
 
     def _people(self, number: int, row: Sequence[Any]) -> dict[str, Any]:
         if row[self._at["to"]] in (None, ""):

@@ -1,4 +1,4 @@
-"""The database side's hook, from a connection id."""
+"""The hook of a database, from a connection id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACKAGES = {
     "trino": "apache-airflow-providers-trino",
     "vertica": "apache-airflow-providers-vertica",
 }
-"""By the type of a connection, what has its hook."""
+"""The package that has the hook, by connection type."""
 
 
 def _advice(conn_type: str) -> str:
@@ -44,11 +44,12 @@ def _advice(conn_type: str) -> str:
 
 
 def sql_hook(sql_conn_id: str) -> DbApiHook:
-    """The ``DbApiHook`` of a connection, whatever its database.
+    """Return the ``DbApiHook`` of a connection to any database.
 
-    :raises AirflowFailException: when the connection's type has none, or the provider of its hook is not installed.
+    :param sql_conn_id: the connection.
+    :raises AirflowFailException: when its type has no such hook, or the provider of the hook is not installed.
     """
-    # Transfers import this module when a DAG file is parsed: on Airflow 3.0 all hooks would come along.
+    # Not at the top: on Airflow 3.0 this imports all hooks, and transfers import this module when a DAG is parsed.
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, BaseHook
@@ -61,5 +62,5 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
         why = f"{where} of type {connection.conn_type!r} has no hook: {error}"
         raise AirflowFailException(f"{why}. {_advice(connection.conn_type or '')}") from None
     if not isinstance(hook, DbApiHook):
-        raise AirflowFailException(f"{where} is no database with a DbApiHook ({type(hook).__name__})")
+        raise AirflowFailException(f"{where} is not a database with a DbApiHook ({type(hook).__name__})")
     return hook

@@ -1,4 +1,4 @@
-"""Records of the service that a table cannot keep: the load fails, or sets them aside."""
+"""Records of the service that a table cannot store: they fail the load, or are rejected."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 MAX_LOAD_ID = 250
-"""Bytes of ``import_id`` in the table of rejected rows."""
+"""Length in bytes of ``import_id`` in the table of rejected rows."""
 
 
 @dataclass
 class UnstorableRecords:
-    """What becomes of records that cannot be stored.
+    """Handles records that cannot be stored.
 
-    :param hook: of the database.
-    :param reject: set them aside instead of failing.
-    :param table: the table that keeps them, if any.
-    :param path: the file that keeps them, if any.
-    :param keep_days: how long the table keeps them.
+    :param hook: the hook of the database.
+    :param reject: whether they are rejected instead of failing the load.
+    :param table: the table that stores rejected records, if any.
+    :param path: the file that stores rejected records, if any.
+    :param keep_days: how many days the table keeps them; ``None``: without limit.
     """
 
     hook: DbApiHook
@@ -40,14 +40,14 @@ class UnstorableRecords:
     _rejects: list[Reject] = field(default_factory=list)
 
     def load(self, table: Table, name: str, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
-        """Load rows as :func:`.warehouse.load.load` does; those that are set aside are remembered until `keep`."""
+        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`."""
         from airflow_provider_mail.warehouse.load import load
 
         self._rejects = []
         return load(self.hook, table, name, rows, on_unstorable=self._add if self.reject else None, **options)
 
     def keep(self, context: Context, log: Any) -> dict[str, int]:
-        """Store what the last load set aside, in place of what an earlier try stored; the count, for XCom."""
+        """Store what the last load rejected, replacing that of an earlier try; return the count for XCom."""
         if not self.reject:
             return {}
         from airflow_provider_mail._task.rejected_rows import RejectSpool, store_rejects
@@ -62,7 +62,7 @@ class UnstorableRecords:
                 store_rejects(self.hook, self.table, spool, import_id=load_id, keep_days=self.keep_days)
             if spool.count:
                 log.warning(
-                    "%s records cannot be stored and were set aside, so nothing was deleted or marked as gone: %s",
+                    "%s records cannot be stored and were rejected, so no row was deleted or marked as gone: %s",
                     spool.count,
                     spool.summary(),
                 )

@@ -46,7 +46,7 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         ({"send_list_names": []}, "send_list_names: needed unless only_save is true"),
         ({"send_list_names": [""]}, "send_list_names[0]: "),
         ({"send_list_names": "{{ [1] }}"}, "send_list_names: every name must be text"),
-        ({"repel_list_names": {"staff": 1}}, "repel_list_names: a list of names is needed, or one name"),
+        ({"repel_list_names": {"staff": 1}}, "repel_list_names: must be a list of names or one name"),
         ({"sender_mail": "news"}, "sender_mail: is not an email address"),
         ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
         ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
@@ -230,9 +230,9 @@ def test_what_a_template_makes_of_a_list_is_that_list(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("[1, 2]", "send_list_names: every name must be text, and one is of type int"),
-        ({"a": 1}, "send_list_names: a list of names is needed, or one name, not dict"),
-        (7, "send_list_names: a list of names is needed, or one name, not int"),
+        ("[1, 2]", "send_list_names: every name must be text, but one is int"),
+        ({"a": 1}, "send_list_names: must be a list of names or one name, not dict"),
+        (7, "send_list_names: must be a list of names or one name, not int"),
     ],
 )
 def test_what_is_no_name_of_a_list(given: Any, message: str) -> None:

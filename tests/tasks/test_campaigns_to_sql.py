@@ -316,7 +316,7 @@ def test_a_task_that_cannot_be_stored_is_set_aside(
     assert set(any_warehouse.query("SELECT field, reason FROM rejected")) == reasons
     kept = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
     assert {(reject["field"], reject["reason"]) for reject in kept} == reasons
-    assert "2 records cannot be stored and were set aside" in done.log
+    assert "2 records cannot be stored and were rejected" in done.log
 
     older = "UPDATE rejected SET import_id = 'of an older load', rejected_at = '2026-01-01 00:00:00'"
     any_warehouse.execute(older)

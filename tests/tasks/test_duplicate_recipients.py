@@ -53,7 +53,7 @@ def test_nothing_is_sent_by_default(run: Run, emulator: Emulator) -> None:
     assert (
         "messages[12].to: the same recipient as messages[0]; messages[13].to: the same recipient as messages[1]; "
         "messages[14].to: the same recipient as messages[2]; messages[15].to: the same recipient as messages[1]; "
-        "messages[15].cc: twice in this message. 5 recipients come more than once: nothing was sent. "
+        "messages[15].cc: twice in this message. 5 duplicate recipients: nothing was sent. "
         "on_duplicate_recipient='skip'"
     ) in done.log
     assert emulator.journal.count() == 0
@@ -80,7 +80,7 @@ def test_a_join_that_repeats_rows_is_noticed(run: Run, emulator: Emulator, crm: 
 
     assert done.state == "failed"
     assert "sql: row 5, column 'email': the same recipient as row 4; row 6, column 'email': " in done.log
-    assert "4 recipients come more than once: nothing was sent" in done.log
+    assert "4 duplicate recipients: nothing was sent" in done.log
     assert emulator.journal.count() == 0
 
     done = run(lambda: joined(on_duplicate_recipient="skip"))
@@ -140,7 +140,7 @@ def test_nobody_is_in_two_messages_or_twice_in_one(messages: list[dict[str, list
     assert skip.count == fail.count
     assert (fail.count == 0) == (kept == versions)
     if fail.count:
-        with pytest.raises(MailValidationError, match=f"{fail.count} recipients come more than once") as refused:
+        with pytest.raises(MailValidationError, match=f"{fail.count} duplicate recipients") as refused:
             fail.check()
         assert "@" not in str(refused.value)
     skip.check()

@@ -339,7 +339,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         stage.monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "oracle"}'),
         sql(stage, sql_conn_id="shop"),
     ],
-    "sql_conn_id: connection 'mail_default' is no database with a DbApiHook (MailHook)": lambda stage: sql(
+    "sql_conn_id: connection 'mail_default' is not a database with a DbApiHook (MailHook)": lambda stage: sql(
         stage, sql_conn_id="mail_default"
     ),
     "rejects_table: ...": lambda stage: sql(stage, sql="SELECT email FROM people", rejects_table="a.b.c.d"),
@@ -347,10 +347,10 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "lookback_days: must be a whole number, at least 0, not ...": lambda stage: campaign_statistics(
         stage, lookback_days=-1
     ),
-    "start_day: 'yesterday' is no day of the form YYYY-MM-DD": lambda stage: campaign_statistics(
+    "start_day: 'yesterday' is not a date of the form YYYY-MM-DD": lambda stage: campaign_statistics(
         stage, start_day="yesterday"
     ),
-    "end_day: 2026-01-01 lies before start_day 2026-01-02": lambda stage: campaign_statistics(
+    "end_day: 2026-01-01 is before start_day 2026-01-02": lambda stage: campaign_statistics(
         stage, start_day="2026-01-02", end_day="2026-01-01"
     ),
     "... records came for ..., the service says there are ...": short,

@@ -170,8 +170,8 @@ def test_the_time_is_up(run: Run, emulator: Emulator, way: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"start_day": "soon"}, "start_day: 'soon' is no day of the form YYYY-MM-DD"),
-        ({"start_day": "2026-03-05", "end_day": "2026-03-04"}, "end_day: 2026-03-04 lies before start_day 2026-03-05"),
+        ({"start_day": "soon"}, "start_day: 'soon' is not a date of the form YYYY-MM-DD"),
+        ({"start_day": "2026-03-05", "end_day": "2026-03-04"}, "end_day: 2026-03-04 is before start_day 2026-03-05"),
     ],
 )
 def test_what_cannot_be_fails_at_once(run: Run, emulator: Emulator, arguments: dict[str, str], words: str) -> None:

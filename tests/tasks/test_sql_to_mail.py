@@ -96,7 +96,7 @@ def test_columns_are_mapped_and_others_left_out(run: Run, emulator: Emulator, an
         ({"sql": "SELECT name FROM people"}, "columns: neither email nor phoneNumber is among the properties"),
         ({"update_mode": "upsert"}, "update_mode: 'upsert' is none of create_and_update, create_only, update_only"),
         ({"sql": "SELECT email FROM persons"}, "`sql` on connection 'crm'"),
-        ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is no database with a DbApiHook (HttpHook)"),
+        ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is not a database with a DbApiHook (HttpHook)"),
         ({"sql_conn_id": "odd"}, "sql_conn_id: connection 'odd' of type 'odd' has no hook"),
         ({"sql_conn_id": "nowhere"}, "nowhere"),
         ({"mail_conn_id": "nowhere"}, "nowhere"),
