@@ -12,8 +12,10 @@ from contextlib import closing
 
 import pytest
 from airflow.providers.mysql.hooks.mysql import MySqlHook
+from mysql.connector import Error as ConnectorError
+from MySQLdb import Error as ClientError
 
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.table import BIGINT, Column, Table, text
@@ -170,3 +172,24 @@ def test_reading_breaks_off_without_reading_the_rest(mysql: Warehouse) -> None:
         timeout=10,
     )
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("kind", [ClientError, ConnectorError])
+@pytest.mark.parametrize(
+    ("number", "message", "shown"),
+    [
+        (1146, "Table 'crm.things' doesn't exist", "Table 'crm.things' doesn't exist (1146)"),
+        (1213, "Deadlock found", "Deadlock found (1213)"),
+        (4025, "CONSTRAINT `small` failed", "CONSTRAINT `small` failed (4025)"),
+        (2013, "Lost connection to server", "Lost connection to server (2013)"),
+        (1062, "Duplicate entry 'ada@example.com' for key 'PRIMARY'", "key PRIMARY (1062)"),
+        (1406, "Data too long for column 'name' at row 3", "column name (1406)"),
+        (1366, "Incorrect string value: 'ada@example.com'", "(1366)"),
+        (1064, "You have an error near 'ada@example.com'", "(1064)"),
+    ],
+)
+def test_messages_are_shown_where_they_hold_no_values(
+    kind: type[Exception], number: int, message: str, shown: str
+) -> None:
+    error = kind(number, message) if kind is ClientError else kind(message, number)
+    assert safe_message(error) == f"{kind.__name__}: {shown}"
