@@ -171,7 +171,7 @@ def test_mariadb(mariadb_server: MariaServer, monkeypatch: pytest.MonkeyPatch) -
         ({"ranges": "4"}, "ranges: '4' is not from 1 to 1000"),
         ({"parameters": {"a": 1}}, "parameters: a list is needed"),
         ({"sql": "SELECT email AS k FROM people"}, "key: holds addresses, which would lie in XCom"),
-        ({"sql": "SELECT x'00' AS k"}, "key: of type bytes: take one that is a number, a date or text"),
+        ({"sql": "SELECT x'00' AS k"}, "key: is of type bytes; use one that is a number, a date or text"),
         ({"sql": "SELECT 9e999 AS k"}, "key: is NaN or infinite in some row"),
         ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is no database"),
     ],
