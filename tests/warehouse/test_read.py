@@ -110,7 +110,7 @@ def test_writing_hidden_in_a_select(make_warehouse: Callable[..., Warehouse]) ->
 
 def test_a_statement_without_a_result(make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse("portable_sqlite")
-    with pytest.raises(WarehouseError, match="it has no result; a SELECT"), stream_rows(warehouse.hook, "BEGIN"):
+    with pytest.raises(WarehouseError, match="it has no result; is it a SELECT"), stream_rows(warehouse.hook, "BEGIN"):
         raise AssertionError
 
 
