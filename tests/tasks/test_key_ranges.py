@@ -173,7 +173,7 @@ def test_mariadb(mariadb_server: MariaServer, monkeypatch: pytest.MonkeyPatch) -
         ({"sql": "SELECT email AS k FROM people"}, "key: holds addresses, which must not be stored in XCom"),
         ({"sql": "SELECT x'00' AS k"}, "key: is of type bytes; use one that is a number, a date or text"),
         ({"sql": "SELECT 9e999 AS k"}, "key: is NaN or infinite in some row"),
-        ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is no database"),
+        ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is not a database"),
     ],
 )
 def test_what_cannot_work_is_said(
