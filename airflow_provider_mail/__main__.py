@@ -11,12 +11,12 @@ from airflow_provider_mail.cli.definition import get_cli_commands
 
 
 def parser() -> argparse.ArgumentParser:
-    """A parser of the declared commands; what to do is in ``func`` of what it parses."""
+    """Return a parser of the declared commands; ``func`` of its result is the command."""
     (group,) = get_cli_commands()
     assert isinstance(group, GroupCommand)
-    made = argparse.ArgumentParser(prog="python -m airflow_provider_mail", description=group.help)
-    _add(made, group.subcommands)
-    return made
+    result = argparse.ArgumentParser(prog="python -m airflow_provider_mail", description=group.help)
+    _add(result, group.subcommands)
+    return result
 
 
 def _add(parser: argparse.ArgumentParser, commands: Iterable[CLICommand]) -> None:
@@ -32,7 +32,10 @@ def _add(parser: argparse.ArgumentParser, commands: Iterable[CLICommand]) -> Non
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command."""
+    """Run a command.
+
+    :param arguments: command line. Default: that of the process.
+    """
     args = parser().parse_args(arguments)
     args.func(args)
 

@@ -1,4 +1,4 @@
-"""What Airflow reads about this provider. Imported by every Airflow command: keep it light."""
+"""The provider information. Every Airflow command imports this module, so its imports must stay cheap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOW_TO_GUIDES = (
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider information (entry point ``apache_airflow_provider``)."""
+    """Return the provider information (entry point ``apache_airflow_provider``)."""
     return {
         "package-name": "airflow-provider-mail",
         "name": "Mail",

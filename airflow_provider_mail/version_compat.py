@@ -1,4 +1,4 @@
-"""The one place that knows Airflow's version, and where each version keeps what it has moved."""
+"""Airflow's version, and names whose module differs between versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _HOMES = {
     "mask_secret": _MASKER,
     "redact": _MASKER,
 }
-"""Where to find a name when `common.compat` does not have it: the releases in the published constraints of Airflow 3.0
+"""Modules to try when `common.compat` lacks a name: its releases in the published constraints of Airflow 3.0
 have no `sdk` module, and those of 3.1 and 3.2 lack some names."""
 
 

@@ -1,4 +1,4 @@
-"""What the commands do. They end with 0, or with 1 and a sentence on standard error."""
+"""The commands. They exit with 0, or with 1 and a message on standard error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+import yaml  # type: ignore[import-untyped]  # installed with Airflow, without stubs
+from airflow.cli.simple_table import AirflowConsole
+
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import StatusLog, WaitStatus
 from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.wait_campaign import PollResult
@@ -29,15 +33,13 @@ STATUS_NAMES = {status.value: status.name.lower() for status in MailStatus}
 
 
 def command(function: Command) -> Command:
-    """A failure is one sentence, not a traceback: somebody reads it at two in the morning."""
+    """Wrap a command: print an error as a message, without a traceback."""
 
     @wraps(function)
     def run(args: Namespace) -> None:
-        from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
-
-        # Else the connections in Airflow's database are not looked up (3.1 and later; its own commands do the same).
+        # Airflow 3.1 and later look up connections in the database only in this context; its own commands set it too.
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-        # Airflow may log to standard output, which a program may read; what came of retries is said in the end.
+        # Airflow may log to standard output, which belongs to the result.
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)
         try:
@@ -50,42 +52,38 @@ def command(function: Command) -> Command:
     return run
 
 
-def fail(sentence: str) -> None:
-    """Say why and end with 1.
+def fail(message: str) -> None:
+    """Print a message to standard error and exit with 1.
 
-    :param sentence: may hold what others wrote: whatever would steer the terminal is left out.
+    :param message: the message. It may contain text of others, so control characters are replaced.
     """
-    print("".join(each if each.isprintable() or each == "\n" else " " for each in sentence), file=sys.stderr)
+    print("".join(each if each.isprintable() or each == "\n" else " " for each in message), file=sys.stderr)
     raise SystemExit(1)
 
 
 def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
-    """Print for people, as Airflow's own commands do, or for programs.
+    """Print a result.
 
-    :param rows: for people, with headings and words.
-    :param output: ``table`` and ``plain`` are for people, ``json`` and ``yaml`` for programs.
-    :param data: for programs: one object for one thing, a list for many, with names in snake_case, numbers as numbers,
-        times in ISO 8601 and ``None`` for what is not known. Airflow's own printer would make text of it all.
+    :param rows: rows of a table, for the outputs ``table`` and ``plain``.
+    :param output: ``table``, ``plain``, ``json`` or ``yaml``.
+    :param data: an object or a list of objects, for ``json`` and ``yaml``: names in snake_case, times in ISO 8601,
+        ``None`` for unknown values. Airflow's own printer would convert all values to strings.
     """
     if output == "json":
         print(json.dumps(data, indent=2, ensure_ascii=False))
     elif output == "yaml":
-        import yaml  # type: ignore[import-untyped]  # comes with Airflow, which has no stubs for it
-
         print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
     else:
-        from airflow.cli.simple_table import AirflowConsole
-
         AirflowConsole().print_as(data=list(rows), output=output)
 
 
 @command
 def check(args: Namespace) -> None:
     """``airflow mail check``."""
-    works, words = MailHook(args.conn_id).test_connection()
+    works, message = MailHook(args.conn_id).test_connection()
     if not works:
-        fail(words)
-    print(words)
+        fail(message)
+    print(message)
 
 
 @command
@@ -104,7 +102,7 @@ def campaigns(args: Namespace) -> None:
     never = datetime.min.replace(tzinfo=UTC)
     found.sort(key=lambda each: each.send_by_date_time or never, reverse=True)
     shown = found[: args.limit]
-    show([_row(each, args.all_team) for each in shown], args.output, [_object(each) for each in shown])
+    show([_row(each, args.all_team) for each in shown], args.output, [_to_json(each) for each in shown])
     if len(found) > args.limit:
         print(f"The newest {args.limit} of {len(found)}; --limit shows more.", file=sys.stderr)
 
@@ -119,12 +117,12 @@ def campaign(args: Namespace) -> None:
     if found is None:
         fail(f"There is no campaign {args.name!r}.")
     if args.watch:
-        found = _watched(hook, args.name, args.interval)
+        found = _watch(hook, args.name, args.interval)
     assert found is not None
     row = {"name": found.mail_name, **_row(found, team=True)}
     row |= {name: value for name, value in _details(found).items() if value}
     table = [{"field": key, "value": value} for key, value in row.items()]
-    show(table if args.output == "table" else [row], args.output, _object(found))
+    show(table if args.output == "table" else [row], args.output, _to_json(found))
 
 
 @command
@@ -139,23 +137,23 @@ def emulator(args: Namespace) -> None:
     raise SystemExit(main([*arguments, *(name for name, given in flags.items() if given)]))
 
 
-def _watched(hook: MailHook, mail_name: str, interval: float) -> Campaign:
-    """Look until it is over; fails when it did not go out."""
+def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
+    """Poll until the campaign is sent; exit with 1 when it is not."""
     wait, status_log = CampaignWait(mail_name, seen=True, polled_before=True), StatusLog()
     while True:
-        look = _look(hook, mail_name)
-        decision = wait.decide(look, time.time(), hook.get_conn().service_clock.offset)
+        result = _poll(hook, mail_name)
+        decision = wait.decide(result, time.time(), hook.get_conn().service_clock.offset)
         if status_log.is_due(decision, time.time()):
             print(f"{time.strftime('%H:%M:%S')}  {decision.message}", file=sys.stderr, flush=True)
         if decision.status is WaitStatus.COMPLETE:
-            assert isinstance(look, Campaign)
-            return look
+            assert isinstance(result, Campaign)
+            return result
         if decision.status is not WaitStatus.WAITING:
             raise SystemExit(1)
         time.sleep(interval)
 
 
-def _look(hook: MailHook, mail_name: str) -> PollResult:
+def _poll(hook: MailHook, mail_name: str) -> PollResult:
     try:
         return hook.find_campaign(mail_name)
     except MailError as error:
@@ -177,8 +175,8 @@ def _row(campaign: Campaign, team: bool) -> dict[str, Any]:
     }
 
 
-def _object(campaign: Campaign) -> dict[str, Any]:
-    """A campaign for programs."""
+def _to_json(campaign: Campaign) -> dict[str, Any]:
+    """Return a campaign for ``json`` and ``yaml``."""
     stats, send_time = campaign.mail_stats or MailStats(), campaign.send_by_date_time
     return {
         "mail_name": campaign.mail_name,

@@ -1,4 +1,4 @@
-"""The commands and their arguments, declared once. Imported by every Airflow command: keep it light."""
+"""The declaration of the commands. Every Airflow command imports this module, so its imports must stay cheap."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ OAUTH = "airflow_provider_mail.cli.oauth"
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
 SQL_CONN_ID = Arg(
     ("--sql-conn-id",),
-    help="a database's connection that DAGs use: is its provider installed? may be repeated",
+    help="connection of a database that DAGs use, to check that its provider is installed; may be repeated",
     action="append",
     default=[],
 )
-SENDER = Arg(
-    ("--sender",), help="an address that campaigns are sent from; may be repeated", action="append", default=[]
-)
+SENDER = Arg(("--sender",), help="sender address of campaigns; may be repeated", action="append", default=[])
 LIST = Arg(("--list",), help="a contact list that must exist; may be repeated", action="append", default=[])
-STRICT = Arg(("--strict",), help="end with 1 for warnings too", action="store_true")
+STRICT = Arg(("--strict",), help="exit with 1 for warnings too", action="store_true")
 NAME = Arg(("name",), help="the campaign's exact name")
 PART = Arg(("--name",), help="only campaigns whose name contains this")
-STATUS = Arg(("--status",), help="only those with this mailStatus", choices=("draft", "sending", "complete", "failed"))
-LIMIT = Arg(("--limit",), help="at most so many, the newest first (50)", type=int, default=50)
-ALL_TEAM = Arg(("--all-team",), help="of all teams (a permission of the account)", action="store_true")
-WATCH = Arg(("-w", "--watch"), help="look again until it has gone out or failed", action="store_true")
-INTERVAL = Arg(("--interval",), help="seconds from one look to the next (10)", type=float, default=10.0)
+STATUS = Arg(
+    ("--status",), help="only campaigns with this mailStatus", choices=("draft", "sending", "complete", "failed")
+)
+LIMIT = Arg(("--limit",), help="maximum number, newest first (50)", type=int, default=50)
+ALL_TEAM = Arg(("--all-team",), help="campaigns of all teams (requires a permission)", action="store_true")
+WATCH = Arg(("-w", "--watch"), help="poll until it is sent or has failed", action="store_true")
+INTERVAL = Arg(("--interval",), help="seconds between polls (10)", type=float, default=10.0)
 HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
 PORT = Arg(("--port",), help="port to listen on, 0 for a free one (8025)", default="8025")
 FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memory")
 API_KEY = Arg(("--api-key",), help="API key to accept")
 SETTING = Arg(("--setting",), help="NAME=VALUE, see --list-settings; may be repeated", action="append", default=[])
-LIST_SETTINGS = Arg(("--list-settings",), help="show all settings with their defaults", action="store_true")
-DEMO_DATA = Arg(("--demo-data",), help="begin with senders, lists, templates and campaigns", action="store_true")
+LIST_SETTINGS = Arg(("--list-settings",), help="list all settings with their defaults", action="store_true")
+DEMO_DATA = Arg(("--demo-data",), help="start with senders, lists, templates and campaigns", action="store_true")
 PASTE = Arg(
     ("--paste",),
-    help="do not listen for the redirect: paste the address that the browser was sent to",
+    help="do not listen for the redirect; paste its address",
     action="store_true",
 )
 WAIT = Arg(("--wait",), help="seconds to wait for the redirect (300)", type=float, default=300.0)
 MISSING_STATE = Arg(
     ("--allow-missing-state",),
-    help="accept a redirect without the state, from a service that never returns it: then any page that is open in "
-    "the browser could send a code of its own",
+    help="accept a redirect without the state, for a service that never returns it; any page open in the browser could "
+    "then send its own code",
     action="store_true",
 )
-TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file, not in the connection")
+TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file instead of the connection")
 
 
 def get_cli_commands() -> list[CLICommand]:
-    """What Airflow is told (``cli`` of the provider information, read since 3.2)."""
+    """Return the commands (``cli`` of the provider information, used by Airflow 3.2 and later)."""
     return [
         GroupCommand(
             name="mail",
-            help="The email service of a connection",
+            help="Email service of a connection",
             subcommands=(
                 ActionCommand(
                     name="check",
-                    help="Say in words whether a connection works",
+                    help="Check whether a connection works",
                     func=lazy_load_command(f"{COMMANDS}.check"),
                     args=(CONN_ID,),
                 ),
                 ActionCommand(
                     name="doctor",
-                    help="Check connection, databases, triggerer, senders and lists, and say what to type",
+                    help="Check connection, databases, triggerer, senders and lists, and print how to fix them",
                     func=lazy_load_command(f"{DOCTOR}.doctor"),
                     args=(CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
                 ),
@@ -76,13 +76,13 @@ def get_cli_commands() -> list[CLICommand]:
                 ),
                 ActionCommand(
                     name="campaign",
-                    help="Show one campaign, or watch it until it has gone out",
+                    help="Show one campaign, or watch it until it is sent",
                     func=lazy_load_command(f"{COMMANDS}.campaign"),
                     args=(NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
                 ),
                 GroupCommand(
                     name="oauth",
-                    help="OAuth 2.0: obtain an access token, see how long it lasts",
+                    help="OAuth 2.0: obtain an access token, show its lifetime",
                     subcommands=(
                         ActionCommand(
                             name="login",
@@ -92,7 +92,7 @@ def get_cli_commands() -> list[CLICommand]:
                         ),
                         ActionCommand(
                             name="status",
-                            help="Show kind, age and remaining life of the token",
+                            help="Show type, age and remaining lifetime of the token",
                             func=lazy_load_command(f"{OAUTH}.status"),
                             args=(CONN_ID, ARG_OUTPUT),
                         ),

@@ -1,4 +1,4 @@
-"""``airflow mail doctor``: what keeps DAGs from running here, and what to type to fix it."""
+"""``airflow mail doctor``: check what DAGs need, and print how to fix it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.cli.commands import command, show
 from airflow_provider_mail.cli.oauth import is_stored
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowNotFoundException
 
 Level = Literal["ok", "warning", "error", "not checked"]
 
@@ -28,8 +28,8 @@ class Diagnosis:
     :param check: ``connection``, ``service``, ``port``, ``database``, ``triggerer``, ``sender`` or ``list``.
     :param subject: what was checked, such as a connection id.
     :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
-    :param message: what was found.
-    :param fix: what to type; empty when there is nothing to fix.
+    :param message: the finding.
+    :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
 
     check: str
@@ -75,8 +75,6 @@ def _diagnoses(args: Namespace) -> Iterator[Diagnosis]:
 
 
 def _connection(hook: MailHook) -> Diagnosis:
-    from airflow_provider_mail.version_compat import AirflowNotFoundException
-
     conn_id = hook.mail_conn_id
     add = (
         f"airflow connections add {conn_id} --conn-type mail --conn-host https://api.example.com --conn-port 443 "
@@ -89,21 +87,21 @@ def _connection(hook: MailHook) -> Diagnosis:
     except MailConfigError as error:
         fix = f"correct that field in Admin > Connections; or: airflow connections delete {conn_id}, then: {add}"
         return Diagnosis("connection", conn_id, "error", str(error), fix)
-    sandbox = "; it is in sandbox mode: nobody is mailed" if hook.config.sandbox else ""
-    return Diagnosis("connection", conn_id, "ok", f"connection {conn_id!r} leads to {url}{sandbox}")
+    sandbox = "; it is in sandbox mode: no mail is sent" if hook.config.sandbox else ""
+    return Diagnosis("connection", conn_id, "ok", f"connection {conn_id!r} has the base URL {url}{sandbox}")
 
 
 def _service(hook: MailHook) -> Diagnosis:
     conn_id = hook.mail_conn_id
-    works, words = hook.test_connection()
+    works, message = hook.test_connection()
     if works:
-        return Diagnosis("service", conn_id, "ok", words)
+        return Diagnosis("service", conn_id, "ok", message)
     again = f"python -m airflow_provider_mail check -c {conn_id}"
-    return Diagnosis("service", conn_id, "error", words, f"correct connection {conn_id!r} as it says, then: {again}")
+    return Diagnosis("service", conn_id, "error", message, f"correct connection {conn_id!r}, then: {again}")
 
 
 def _port(hook: MailHook) -> Diagnosis:
-    """The test button of Airflow 3.3 answers "Bad Request" for a stored connection without a port."""
+    """Check the port: the test button of Airflow 3.3 returns "Bad Request" for a stored connection without one."""
     conn_id = hook.mail_conn_id
     try:
         stored = is_stored(conn_id)
@@ -111,17 +109,15 @@ def _port(hook: MailHook) -> Diagnosis:
         return _no_database("port", conn_id, error)
     connection = hook.get_connection(conn_id)
     if not stored or not AIRFLOW_V_3_3_PLUS or connection.port:
-        return Diagnosis("port", conn_id, "ok", f"connection {conn_id!r} needs no other port")
+        return Diagnosis("port", conn_id, "ok", f"connection {conn_id!r} needs no port")
     url = urlsplit(hook.config.base_url)
     port = url.port or (80 if url.scheme == "http" else 443)
-    message = f"connection {conn_id!r} has no port: the test button of the list of connections answers 'Bad Request'"
+    message = f"connection {conn_id!r} has no port: the test button in the list of connections returns 'Bad Request'"
     fix = f"Admin > Connections > {conn_id} > Port: {port}"
     return Diagnosis("port", conn_id, "warning", message, fix)
 
 
 def _database(conn_id: str) -> Diagnosis:
-    from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
-
     try:
         hook = sql_hook(conn_id)
     except AirflowNotFoundException:
@@ -135,7 +131,7 @@ def _database(conn_id: str) -> Diagnosis:
 
 
 def _triggerer() -> Diagnosis:
-    """Deferrable waits need one; whether it is alive says its heartbeat in Airflow's database."""
+    """Check the heartbeat of the triggerer, which deferrable waits need."""
     try:
         from airflow.jobs.job import most_recent_job
 
@@ -145,8 +141,8 @@ def _triggerer() -> Diagnosis:
         return _no_database("triggerer", "", error)
     if alive:
         return Diagnosis("triggerer", "", "ok", "a triggerer is running")
-    seen = f"; the last heartbeat was at {job.latest_heartbeat:%Y-%m-%d %H:%M:%S} UTC" if job is not None else ""
-    message = f"no triggerer is running, so deferrable waits do not end{seen}"
+    seen = f"; last heartbeat at {job.latest_heartbeat:%Y-%m-%d %H:%M:%S} UTC" if job is not None else ""
+    message = f"no triggerer is running, so deferrable tasks do not finish{seen}"
     return Diagnosis("triggerer", "", "warning", message, "airflow triggerer")
 
 
@@ -171,10 +167,10 @@ def _list(hook: MailHook, name: str) -> Diagnosis:
 
 
 def _unreachable(check: str, subject: str) -> Diagnosis:
-    return Diagnosis(check, subject, "not checked", f"{check} {subject!r}: needs a connection that works")
+    return Diagnosis(check, subject, "not checked", f"{check} {subject!r}: requires a working connection")
 
 
 def _no_database(check: str, subject: str, error: Exception) -> Diagnosis:
-    # Its message may hold the address and the password of the database.
+    # Its message may contain the address and the password of the database.
     message = f"Airflow's database cannot be read from here ({type(error).__name__})"
     return Diagnosis(check, subject, "not checked", message, "airflow db check && airflow db check-migrations")

@@ -15,7 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from airflow.models import Connection
+from airflow.utils.session import create_session
 from pydantic import SecretStr
+from sqlalchemy import select
 
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailConfigError
@@ -30,31 +33,31 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title></head>
 <body style="font: 1.1rem/1.5 sans-serif; max-width: 34rem; margin: 4rem auto; padding: 0 1rem">
-<h1>{title}</h1><p>You can close this page and go back to the terminal.</p></body></html>
+<h1>{title}</h1><p>You can close this page and return to the terminal.</p></body></html>
 """
 
-MOST_ERROR_CHARACTERS = 200
+MAX_ERROR_CHARACTERS = 200
 
 KILL_POLL_SECONDS = 0.2
-"""Seconds from one look to the next whether the browser has come."""
+"""Seconds between checks for the redirect."""
 
 Redirect = Mapping[str, str]
-"""The query parameters with which the browser came back."""
+"""The query parameters of the redirect."""
 
 
 @command
 def login(args: Namespace) -> None:
     """``airflow mail oauth login``."""
     connection = MailHook.get_connection(args.conn_id)
-    # Everything that can be wrong is found before somebody goes and approves something.
+    # Check everything before the user approves access.
     config = client_config(connection, auth_type="api_key", api_key=connection.password or "not used")
     fields = fields_of(connection)
     if missing := [name for name in ("client_id", "client_secret", "redirect_uri") if not fields.get(name)]:
-        fail(f"connection {args.conn_id!r}: {', '.join(missing)}: needed, as registered on the platform")
+        fail(f"connection {args.conn_id!r}: {', '.join(missing)}: required, as registered on the platform")
     if args.token_file is None and not is_stored(args.conn_id):
         fail(
-            f"connection {args.conn_id!r} is not in Airflow's database but in the environment or a secrets backend, "
-            "where nothing can be stored from here: give --token-file, and put the token there yourself"
+            f"connection {args.conn_id!r} is in the environment or a secrets backend, not in Airflow's database: "
+            "the token cannot be stored; pass --token-file, and store it yourself"
         )
     if args.token_file is not None and os.path.lexists(args.token_file):
         fail(f"--token-file: {args.token_file} exists")
@@ -65,7 +68,7 @@ def login(args: Namespace) -> None:
     print(f"Open this address in a browser and approve:\n\n  {url}\n", flush=True)
     target = urlsplit(fields["redirect_uri"])
     here = target.scheme == "http" and target.hostname in LOOPBACK
-    redirect = _pasted() if args.paste or not here else _received(target, args.wait)
+    redirect = _paste() if args.paste or not here else _receive(target, args.wait)
     code = _code(redirect, state, missing_allowed=args.allow_missing_state)
 
     request = GetToken(client_id=fields["client_id"], client_secret=fields["client_secret"], code=SecretStr(code))
@@ -77,7 +80,7 @@ def login(args: Namespace) -> None:
     else:
         _store(args.conn_id, entries)
     where = args.token_file or f"connection {args.conn_id!r}"
-    print(f"The access token is in {where}; it {_life(seconds_left(entries))}.")
+    print(f"The access token is stored in {where}; it {_life(seconds_left(entries))}.")
 
 
 @command
@@ -107,36 +110,28 @@ def status(args: Namespace) -> None:
 
 
 def is_stored(conn_id: str) -> bool:
-    """Whether the connection that Airflow uses for this id is the one in its database."""
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
+    """Whether Airflow uses the connection of its database for this id."""
     if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
-        return False  # it would win over the database's
+        return False  # it takes precedence over the database
     with create_session() as session:
         return session.scalar(select(Connection).where(Connection.conn_id == conn_id)) is not None
 
 
 def _store(conn_id: str, entries: Mapping[str, str]) -> None:
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
     with create_session() as session:
         connection = session.scalars(select(Connection).where(Connection.conn_id == conn_id)).one()
-        # Only what belongs to the token is changed; what somebody changed meanwhile stays.
+        # Change only the fields of the token; keep concurrent changes of the others.
         connection.set_extra(json.dumps({**json.loads(connection.extra or "{}"), **entries}))
 
 
 def _write(path: str, entries: Mapping[str, str]) -> None:
-    # Made anew and for its owner alone before there is anything in it.
+    # Create it with permissions for the owner only, before writing.
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
         json.dump(dict(entries), file, indent=2)
 
 
 def _entries(token: TokenResponse) -> dict[str, str]:
-    """What is stored beside the other fields of the connection."""
+    """Return the fields of the connection that belong to the token."""
     now = datetime.now(UTC).replace(microsecond=0)
     ends = "" if token.expires_in < 0 else (now + timedelta(seconds=token.expires_in)).isoformat()
     return {
@@ -148,57 +143,54 @@ def _entries(token: TokenResponse) -> dict[str, str]:
 
 
 def _code(redirect: Redirect, state: str, *, missing_allowed: bool) -> str:
-    """The authorization code that the browser brought.
+    """Return the authorization code of the redirect.
 
-    Without the state any page that is open in the browser could send it here with a code of its own, and mail would
-    go out over somebody else's account. The document does not show whether the service returns it.
+    Without the state any page open in the browser could redirect here with its own code, and mail would be sent with
+    another account. The document does not show whether the service returns the state.
 
-    :raises MailConfigError: when access was denied, or the redirect is not an answer to our request.
+    :raises MailConfigError: when access was denied, or the redirect does not belong to this request.
     """
     if "state" in redirect and not secrets.compare_digest(redirect["state"].encode(), state.encode()):
-        raise MailConfigError(
-            "state: the browser did not come from the page that was opened, so what it brought is not used. Start anew"
-        )
+        raise MailConfigError("state: the redirect does not belong to this login and is ignored. Start again")
     if "error" in redirect:
-        raise MailConfigError(f"access was not granted ({redirect['error'][:MOST_ERROR_CHARACTERS]})")
+        raise MailConfigError(f"access was not granted ({redirect['error'][:MAX_ERROR_CHARACTERS]})")
     if not redirect.get("code"):
-        raise MailConfigError("access was not granted: the browser came back without a code")
+        raise MailConfigError("access was not granted: the redirect has no code")
     if "state" not in redirect:
         if not missing_allowed:
             raise MailConfigError(
-                "state: the browser came back without it, so it cannot be told whether it came from the page that was "
-                "opened, and what it brought is not used. If this service never returns the state, give "
-                "--allow-missing-state, and keep other pages closed until the login has ended"
+                "state: the redirect has none, so it cannot be verified and is ignored. If this service never returns "
+                "the state, pass --allow-missing-state, and keep other pages closed until the login has finished"
             )
         print(
-            "Warning: the service did not return the state, so it cannot be checked who opened the page.",
+            "Warning: the service did not return the state, so the redirect cannot be verified.",
             file=sys.stderr,
             flush=True,
         )
     return redirect["code"]
 
 
-def _pasted() -> Redirect:
-    return _query(input("Paste the address that the browser was sent to: ").strip())
+def _paste() -> Redirect:
+    return _query(input("Paste the address of the redirect: ").strip())
 
 
 def _query(address: str) -> Redirect:
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 
-def _received(target: SplitResult, seconds: float) -> Redirect:
-    """Wait on the loopback interface for the browser to come back.
+def _receive(target: SplitResult, seconds: float) -> Redirect:
+    """Wait for the redirect on the loopback interface.
 
-    :raises MailConfigError: when it does not come, or the port is taken.
+    :raises MailConfigError: on a timeout, or when the port is in use.
     """
-    came: list[Redirect] = []
+    received: list[Redirect] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # Under another name this is what a page of elsewhere, whose name leads here, asks for.
+            # Another host name is DNS rebinding: a foreign page whose name resolves to this interface.
             ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
             query = _query(self.path)
-            title = "The answer has arrived" if query.get("code") else "Access was not granted"
+            title = "The login was received" if query.get("code") else "Access was not granted"
             page = PAGE.format(title=title).encode() if ours else b""
             self.send_response(200 if ours else 404)
             self.send_header("Cache-Control", "no-store")
@@ -208,27 +200,27 @@ def _received(target: SplitResult, seconds: float) -> Redirect:
             self.end_headers()
             self.wfile.write(page)
             if ours:
-                came.append(query)
+                received.append(query)
 
         def log_message(self, *_: Any) -> None:
             """The path holds the code."""
 
     try:
-        # Browsers open connections that they do not use; none of them may keep the others waiting.
+        # Threads, since browsers open connections without using them.
         server = _Server((target.hostname or LOOPBACK[0], target.port or 80), Handler)
     except OSError as error:
         raise MailConfigError(
-            f"redirect_uri: cannot listen at {target.netloc} ({error.strerror}): end what does, or give --paste"
+            f"redirect_uri: cannot listen at {target.netloc} ({error.strerror}): free the port, or pass --paste"
         ) from None
     with server:
-        print(f"Waiting {seconds:.0f} s for the browser to come back to {target.netloc} ...", flush=True)
+        print(f"Waiting {seconds:.0f} s for the redirect to {target.netloc} ...", flush=True)
         end = time.monotonic() + seconds
-        while not came and (left := end - time.monotonic()) > 0:
+        while not received and (left := end - time.monotonic()) > 0:
             server.timeout = min(left, KILL_POLL_SECONDS)
             server.handle_request()
-    if not came:
-        raise MailConfigError(f"the browser did not come back within {seconds:.0f} s; start anew, or give --paste")
-    return came[0]
+    if not received:
+        raise MailConfigError(f"no redirect within {seconds:.0f} s; start again, or pass --paste")
+    return received[0]
 
 
 class _Server(ThreadingHTTPServer):
@@ -238,10 +230,10 @@ class _Server(ThreadingHTTPServer):
 
 
 def _is_host(target: SplitResult, host: str) -> bool:
-    """Whether a browser that was sent to ``target`` says this of where it goes."""
+    """Whether the Host header of a request is that of ``target``."""
     try:
-        said = urlsplit(f"//{host}")
-        return (said.hostname, said.port or 80) == (target.hostname, target.port or 80)
+        actual = urlsplit(f"//{host}")
+        return (actual.hostname, actual.port or 80) == (target.hostname, target.port or 80)
     except ValueError:
         return False
 
@@ -249,12 +241,11 @@ def _is_host(target: SplitResult, host: str) -> bool:
 def _life(left: float | None) -> str:
     if left is None:
         return "is permanent"
-    return f"is good for another {_span(left)}" if left > 0 else f"ended {_span(-left)} ago"
+    return f"is valid for another {_span(left)}" if left > 0 else f"expired {_span(-left)} ago"
 
 
 def _ago(moment: str) -> str:
-    then = datetime.fromisoformat(moment)
-    return f"{_span((datetime.now(UTC) - then).total_seconds())} ago"
+    return f"{_span((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())} ago"
 
 
 def _span(seconds: float) -> str:

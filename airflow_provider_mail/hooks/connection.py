@@ -1,7 +1,7 @@
-"""The connection type ``mail``: its fields, declared once, and how a connection becomes a client's settings.
+"""The connection type ``mail``: the fields of its form, and the conversion of a connection into ``ClientConfig``.
 
-Airflow 3.2 and later build the form from :func:`conn_fields` without importing the hook; 3.0 and 3.1 ask the hook for
-widgets. Both come from :data:`FIELDS`. Imported by ``get_provider_info``, so by every Airflow command: keep it light.
+Airflow 3.2 and later build the form from :func:`conn_fields` without importing the hook; 3.0 and 3.1 call the hook for
+widgets. Both use :data:`FIELDS`. Every Airflow command imports this module, so its imports must stay cheap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from airflow_provider_mail.api.errors import MailConfigError
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
@@ -20,11 +25,14 @@ HOOK_NAME = "Mail"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the form beyond Airflow's own, kept in the connection's ``extra``.
+    """A field of the form, stored in the connection's ``extra``.
 
-    Airflow masks by name: a secret's name must hold ``token``, ``secret`` or another word that it knows.
+    Airflow masks by name: the name of a secret must contain ``token``, ``secret`` or another word that Airflow masks.
 
+    :param label: label in the form.
+    :param description: help text in the form.
     :param kind: JSON schema type.
+    :param secret: whether the form hides the value.
     :param schema: further JSON schema; ``section`` puts the field under a heading of that name.
     """
 
@@ -46,39 +54,39 @@ FIELDS: dict[str, Field] = {
     ),
     "sandbox": Field(
         "Sandbox",
-        "Nobody is mailed and nothing changes: the service only checks; writes without a sandbox mode are refused.",
+        "The service validates requests without effect; writes without a sandbox mode are rejected.",
         kind="boolean",
     ),
-    "team_name": Field("Team", "Name of the team that the key belongs to; kept beside the statistics."),
+    "team_name": Field("Team", "Name of the key's team; stored with the statistics."),
     "campaign_url": Field(
         "Campaign page",
-        "URL of a campaign's page on the platform, with {mail_name}, {guid} or {id} in it; tasks then link to theirs.",
+        "URL of a campaign's page on the platform, with {mail_name}, {guid} or {id}; tasks link to it.",
     ),
     "access_token": Field("OAuth access token", "Sent when authentication is oauth.", secret=True, schema=_OAUTH),
-    "client_id": Field("OAuth client id", "Of the OAuth application; needed to obtain a token.", schema=_OAUTH),
+    "client_id": Field("OAuth client id", "Client id of the OAuth application, to obtain a token.", schema=_OAUTH),
     "client_secret": Field(
-        "OAuth client secret", "Of the OAuth application; needed to obtain a token.", secret=True, schema=_OAUTH
+        "OAuth client secret", "Client secret of the OAuth application, to obtain a token.", secret=True, schema=_OAUTH
     ),
-    "redirect_uri": Field("OAuth redirect URI", "Of the OAuth application, exactly as registered.", schema=_OAUTH),
-    "oauth_obtained_at": Field("OAuth obtained at", "When the login command stored the token.", schema=_OAUTH),
-    "oauth_expires_at": Field("OAuth expires at", "When that token ends; empty when it does not.", schema=_OAUTH),
+    "redirect_uri": Field("OAuth redirect URI", "Exactly as registered for the OAuth application.", schema=_OAUTH),
+    "oauth_obtained_at": Field("OAuth obtained at", "Time at which the login command stored the token.", schema=_OAUTH),
+    "oauth_expires_at": Field("OAuth expires at", "Time of expiry; empty for a permanent token.", schema=_OAUTH),
     "timeout": Field(
-        "Timeout (s)", "Seconds to wait for a connection, and for each part of an answer. Default: 30.",
+        "Timeout (s)", "Seconds to wait for a connection, and for each part of a response. Default: 30.",
         kind="number", schema={"minimum": 1, "maximum": 3600, **_NETWORK},
     ),
     "requests_per_second": Field(
-        "Requests per second", "At most, for each task. Default: no limit.",
+        "Requests per second", "Maximum for each task. Default: no limit.",
         kind="number", schema={"minimum": 0, **_NETWORK},
     ),
     "max_in_flight": Field(
-        "Requests in flight", "At most under way at once, for each task. Default: 16.",
+        "Requests in flight", "Maximum number of concurrent requests of each task. Default: 16.",
         kind="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
     ),
     "ca_bundle": Field(
-        "CA bundle", "File of certificates (PEM) to trust besides the usual ones.", schema=_NETWORK
+        "CA bundle", "PEM file of certificates to trust in addition to the default ones.", schema=_NETWORK
     ),
     "proxy": Field(
-        "Proxy", "URL of an HTTP proxy, without a password. Default: what the environment says.", schema=_NETWORK
+        "Proxy", "URL of an HTTP proxy, without a password. Default: that of the environment.", schema=_NETWORK
     ),
 }  # fmt: skip
 
@@ -90,7 +98,7 @@ UI_FIELD_BEHAVIOUR: dict[str, Any] = {
 
 
 def conn_fields() -> dict[str, Any]:
-    """The form for Airflow 3.2 and later (``conn-fields`` of the provider information)."""
+    """Return the form for Airflow 3.2 and later (``conn-fields`` of the provider information)."""
     form = {}
     for name, item in FIELDS.items():
         schema: dict[str, Any] = {"type": [item.kind, "null"], **item.schema}
@@ -101,19 +109,19 @@ def conn_fields() -> dict[str, Any]:
 
 
 def form_widgets() -> dict[str, Any]:
-    """The form for Airflow 3.0 and 3.1 (``get_connection_form_widgets``).
+    """Return the form for Airflow 3.0 and 3.1 (``get_connection_form_widgets``).
 
-    Those take only these four kinds of fields, and refuse the hook for any other: numbers with a fraction are texts.
+    These versions reject a hook with any other kind of field, so decimal numbers are string fields.
     """
     from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
     from flask_babel import lazy_gettext
     from wtforms import BooleanField, IntegerField, PasswordField, StringField
-    from wtforms.validators import Optional as MayBeEmpty
+    from wtforms.validators import Optional as OptionalValue
     from wtforms.validators import any_of
 
     widgets = {}
     for name, item in FIELDS.items():
-        options: dict[str, Any] = {"description": item.description, "validators": [MayBeEmpty()]}
+        options: dict[str, Any] = {"description": item.description, "validators": [OptionalValue()]}
         if "enum" in item.schema:
             options["validators"].append(any_of(item.schema["enum"]))
         if item.kind == "boolean":
@@ -128,7 +136,7 @@ def form_widgets() -> dict[str, Any]:
 
 
 class ConnectionLike(Protocol):
-    """What is read of an Airflow connection."""
+    """The attributes used of an Airflow connection."""
 
     conn_id: str
     conn_type: str | None
@@ -140,19 +148,18 @@ class ConnectionLike(Protocol):
 
 
 def fields_of(connection: ConnectionLike) -> dict[str, Any]:
-    """The fields of :data:`FIELDS` that are set, by name.
+    """Return the fields of :data:`FIELDS` that are set, by name.
 
-    A form that was saved holds null for every field that nobody touched, and an emptied one holds "": both are not set.
+    A saved form has null for each untouched field and "" for an emptied one; both count as not set.
 
-    :raises MailConfigError: when the connection is of another type, or ``extra`` is no JSON object or holds a field
-        that does not exist. A ``sandbox`` with a typing mistake must not send real mail.
+    :param connection: the connection.
+    :raises MailConfigError: when the connection has another type, or ``extra`` is not a JSON object or has an unknown
+        field: a misspelt ``sandbox`` must not send real mail.
     """
-    from airflow_provider_mail.api.errors import MailConfigError
-
     if connection.conn_type not in (CONN_TYPE, "", None):
-        # Its password is none of ours, and must not be sent to the service.
+        # Never send the password of another service.
         raise MailConfigError(
-            f"connection {connection.conn_id!r}: conn_type is {connection.conn_type!r}, {CONN_TYPE!r} is needed"
+            f"connection {connection.conn_id!r}: conn_type is {connection.conn_type!r}, must be {CONN_TYPE!r}"
         )
     try:
         extra = json.loads(connection.extra or "{}")
@@ -160,47 +167,50 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
         extra = None
     where = f"connection {connection.conn_id!r}: extra"
     if not isinstance(extra, dict):
-        raise MailConfigError(f"{where}: is no JSON object")
+        raise MailConfigError(f"{where}: is not a JSON object")
     if unknown := extra.keys() - FIELDS.keys():
         raise MailConfigError(f"{where}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(FIELDS)}")
     return {name: value for name, value in extra.items() if value is not None and value != ""}
 
 
-def client_config(connection: ConnectionLike, **instead: Any) -> ClientConfig:
-    """The settings of a client for a connection.
+def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
+    """Return the client configuration of a connection.
 
-    :param instead: settings that differ from the connection's.
-    :raises MailConfigError: naming the connection and each of its fields that is missing or wrong.
+    :param connection: the connection.
+    :param overrides: settings that replace those of the connection.
+    :raises MailConfigError: with the name of the connection and each missing or invalid field.
     """
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.errors import MailConfigError
 
     fields = fields_of(connection)
     settings = {name: value for name, value in fields.items() if name in ClientConfig.model_fields}
     try:
         if template := fields.get("campaign_url"):
             placeholders_of(str(template))
-        given = {"base_url": base_url(connection), "api_key": connection.password, **settings, **instead}
+        given = {"base_url": base_url(connection), "api_key": connection.password, **settings, **overrides}
         config = ClientConfig(**given)
         config.ssl_context()
     except MailConfigError as error:
-        words = str(error)
+        message = str(error)
         for ours, theirs in {"base_url": "host (base URL)", "api_key": "password (API key)"}.items():
-            words = words.replace(f"{ours}:", f"{theirs}:")
-        raise MailConfigError(f"connection {connection.conn_id!r}: {words}") from None
+            message = message.replace(f"{ours}:", f"{theirs}:")
+        raise MailConfigError(f"connection {connection.conn_id!r}: {message}") from None
     return config
 
 
 RENEWAL_SECONDS = 300
-"""With less left the service gives a new token, and both work for the rest (document, "OAuth access token")."""
+"""With less time left the service issues a new token; both are valid until then (document, "OAuth access token")."""
 
 
-def token_ending(connection: ConnectionLike) -> str:
-    """What to do when the access token ends soon or has ended; empty otherwise, and when that is not known."""
-    ends = seconds_left(fields_of(connection))
-    if ends is None or ends >= RENEWAL_SECONDS:
+def token_expiry_warning(connection: ConnectionLike) -> str:
+    """Return how to renew an access token that expires soon or has expired; empty for any other.
+
+    :param connection: the connection.
+    """
+    left = seconds_left(fields_of(connection))
+    if left is None or left >= RENEWAL_SECONDS:
         return ""
-    when = f"ends in {ends:.0f} s" if ends > 0 else "has ended"
+    when = f"expires in {left:.0f} s" if left > 0 else "has expired"
     return (
         f"the OAuth access token {when}; renew it with: airflow mail oauth login --conn-id {connection.conn_id} "
         "(before Airflow 3.2: python -m airflow_provider_mail oauth login ...)"
@@ -208,68 +218,62 @@ def token_ending(connection: ConnectionLike) -> str:
 
 
 def seconds_left(fields: Mapping[str, Any]) -> float | None:
-    """How long the token that the login command has stored is still good for; ``None`` when it is permanent or unknown.
+    """Return the remaining seconds of the token stored by the login command; ``None`` when permanent or unknown.
 
-    :raises MailConfigError: when ``oauth_expires_at`` is no time.
+    :param fields: the fields of the connection; see :func:`fields_of`.
+    :raises MailConfigError: when ``oauth_expires_at`` is not a time.
     """
-    from datetime import UTC, datetime
-
-    from airflow_provider_mail.api.errors import MailConfigError
-
     if not (text := fields.get("oauth_expires_at")):
         return None
     try:
         ends = datetime.fromisoformat(str(text))
     except ValueError:
-        raise MailConfigError("oauth_expires_at: is no ISO 8601 time") from None
+        raise MailConfigError("oauth_expires_at: is not an ISO 8601 time") from None
     return ((ends if ends.tzinfo else ends.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
 
 
 PLACEHOLDERS = ("mail_name", "guid", "id")
-"""What may stand in braces in ``campaign_url``."""
+"""Names allowed in braces in ``campaign_url``."""
 
 
 def campaign_url(template: str, **known: object) -> str:
-    """The address of a campaign's page on the platform.
+    """Return the URL of a campaign's page on the platform.
 
-    :param template: the connection's ``campaign_url``, as :func:`placeholders_of` lets it pass.
-    :param known: what is known of the campaign, of :data:`PLACEHOLDERS`.
-    :return: empty when the template names something that is not known.
+    :param template: ``campaign_url`` of the connection.
+    :param known: known values of :data:`PLACEHOLDERS`.
+    :return: the URL; empty when the template uses an unknown value.
     """
-    from urllib.parse import quote
-
     texts = {name: quote(str(known.get(name) or ""), safe="") for name in placeholders_of(template)}
     return template.format(**texts) if all(texts.values()) else ""
 
 
 def placeholders_of(template: str) -> set[str]:
-    """What a ``campaign_url`` holds of :data:`PLACEHOLDERS`.
+    """Return the names of :data:`PLACEHOLDERS` in a ``campaign_url``.
 
-    :raises MailConfigError: when it is no such URL.
+    :param template: ``campaign_url`` of the connection.
+    :raises MailConfigError: when it is not a valid template of a URL.
     """
-    from string import Formatter
-    from urllib.parse import urlsplit
-
-    from airflow_provider_mail.api.errors import MailConfigError
-
     try:
         fields = [part[1:] for part in Formatter().parse(template) if part[1] is not None]
         url = urlsplit(template)
-        # Only behind the host, and nothing that only a format knows.
+        # Placeholders only after the host, without format specifications.
         fits = all(name in PLACEHOLDERS and not form and not conversion for name, form, conversion in fields)
         fits &= url.scheme in ("http", "https") and bool(url.hostname) and not {"{", "@"} & set(url.netloc)
     except ValueError:
         fits = False
     if not fits or any(map(str.isspace, template)):
         raise MailConfigError(
-            "campaign_url: must be a URL such as https://app.example.com/campaigns/{guid}; behind the host it may hold "
+            "campaign_url: must be a URL such as https://app.example.com/campaigns/{guid}; after the host it may have "
             f"{', '.join(f'{{{name}}}' for name in PLACEHOLDERS)} and nothing else in braces"
         )
     return {str(name) for name, _, _ in fields}
 
 
 def base_url(connection: ConnectionLike) -> str:
-    """The service's address: the host, with scheme and port where they are given apart from it."""
+    """Return the base URL: the host, with scheme and port when they are separate fields.
+
+    :param connection: the connection.
+    """
     host = (connection.host or "").strip()
     if not host:
         return ""
@@ -277,7 +281,7 @@ def base_url(connection: ConnectionLike) -> str:
         host = f"{connection.schema or 'https'}://{host}"
     scheme, _, rest = host.partition("://")
     authority, slash, path = rest.partition("/")
-    usual = {"https": 443, "http": 80}.get(scheme)
-    if connection.port and connection.port != usual and ":" not in authority.rpartition("]")[2]:
+    default_port = {"https": 443, "http": 80}.get(scheme)
+    if connection.port and connection.port != default_port and ":" not in authority.rpartition("]")[2]:
         authority = f"{authority}:{connection.port}"
     return f"{scheme}://{authority}{slash}{path}"

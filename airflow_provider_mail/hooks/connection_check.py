@@ -1,4 +1,4 @@
-"""Is the connection right? One request that changes nothing, and its outcome in words that name what to fix."""
+"""Check a connection with one read-only request."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
 
-PATIENCE = 10.0
-"""Seconds: somebody sits in front of the button."""
+MAX_TIMEOUT = 10.0
+"""Maximum timeout in seconds; the user waits for the result of the test button."""
 
 
 def check(config: ClientConfig) -> tuple[bool, str]:
-    """Try the settings of a connection.
+    """Check the configuration of a connection with one request.
 
-    :return: whether they work, and a sentence for a person.
+    :param config: the configuration.
+    :return: whether it works, and a message that names what to fix.
     """
     once = config.model_copy(
-        update={"retry": RetryRule(attempts=1, total_seconds=0), "timeout": min(config.timeout, PATIENCE)}
+        update={"retry": RetryRule(attempts=1, total_seconds=0), "timeout": min(config.timeout, MAX_TIMEOUT)}
     )
     try:
         with MailClient(once) as client:
@@ -27,7 +28,7 @@ def check(config: ClientConfig) -> tuple[bool, str]:
         return False, explain(error, once)
     sentences = [f"{config.base_url} accepts the {credential_of(config)}; contact lists there: {lists}."]
     if config.sandbox:
-        sentences.append("The connection is in sandbox mode: nothing is changed, nobody is mailed.")
+        sentences.append("The connection is in sandbox mode: no mail is sent and nothing is changed.")
     if warning := clear_text_warning(config):
         sentences.append(f"Warning: {warning}.")
     return True, " ".join(sentences)

@@ -20,7 +20,7 @@ from airflow_provider_mail.hooks.connection import (
     client_config,
     fields_of,
     form_widgets,
-    token_ending,
+    token_expiry_warning,
 )
 from airflow_provider_mail.version_compat import BaseHook
 
@@ -111,7 +111,7 @@ class MailHook(BaseHook):
 
         with clear_traceback_frames():
             config = client_config(self._connection)
-        if config.auth_type == "oauth" and (ending := token_ending(self._connection)):
+        if config.auth_type == "oauth" and (ending := token_expiry_warning(self._connection)):
             self.log.warning("connection %r: %s", self.mail_conn_id, ending)
         if warning := clear_text_warning(config):
             self.log.warning("connection %r: %s", self.mail_conn_id, warning)

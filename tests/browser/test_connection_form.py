@@ -128,7 +128,7 @@ def test_fill_save_test_and_open_again(page: Page, server: ApiServer, emulator: 
     words = press_test(page, "mail_default", "Test Connection Successful")
     assert words == (
         f"{emulator.base_url} accepts the password (API key); contact lists there: 1. "
-        "The connection is in sandbox mode: nothing is changed, nobody is mailed."
+        "The connection is in sandbox mode: no mail is sent and nothing is changed."
     )
     (entry,) = emulator.journal.entries()
     assert (entry["operation"], entry["auth"]) == ("/v5/lists/get", "api_key")

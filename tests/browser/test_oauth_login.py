@@ -86,13 +86,13 @@ def test_approved(page: Page, emulator: Emulator, stored: dict[str, Any], monkey
         expect(page.locator("body")).to_contain_text(stored["client_id"])
         page.get_by_role("button", name="Approve").click()
 
-        expect(page.get_by_role("heading")).to_have_text("The answer has arrived")
-        expect(page.locator("body")).to_contain_text("You can close this page and go back to the terminal.")
+        expect(page.get_by_role("heading")).to_have_text("The login was received")
+        expect(page.locator("body")).to_contain_text("You can close this page and return to the terminal.")
         assert page.url.startswith(stored["redirect_uri"])
         status, printed = terminal.end()
 
     assert status == 0, printed
-    assert f"The access token is in connection '{CONN}'; it is good for another 3 hours." in printed
+    assert f"The access token is stored in connection '{CONN}'; it is valid for another 3 hours." in printed
     token = application.extra()["access_token"]
     assert token not in printed
     assert stored["client_secret"] not in printed
@@ -133,7 +133,7 @@ def test_denied_where_the_browser_does_not_come_back(page: Page, emulator: Emula
         status, printed = terminal.end()
 
     assert status == 1
-    assert "the browser did not come back within 5 s" in printed
+    assert "no redirect within 5 s" in printed
 
 
 def test_a_page_that_was_forged(page: Page, emulator: Emulator, stored: dict[str, Any]) -> None:
@@ -144,5 +144,5 @@ def test_a_page_that_was_forged(page: Page, emulator: Emulator, stored: dict[str
         status, printed = terminal.end()
 
     assert status == 1
-    assert "state: the browser did not come from the page that was opened" in printed
+    assert "state: the redirect does not belong to this login" in printed
     assert emulator.journal.count("auth/oauth/token") == 0

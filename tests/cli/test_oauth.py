@@ -139,9 +139,9 @@ def denied(url: str) -> str:
 @pytest.mark.parametrize(
     ("visit", "settings", "words"),
     [
-        (forged, {}, "did not come from the page that was opened"),
+        (forged, {}, "does not belong to this login"),
         (denied, {}, "access was not granted (access_denied)"),
-        (denied, {"oauth_denial": "redirect_bare"}, "came back without a code"),
+        (denied, {"oauth_denial": "redirect_bare"}, "the redirect has no code"),
     ],
 )
 def test_nothing_is_stored(
@@ -166,7 +166,7 @@ def test_a_service_that_returns_no_state(
     emulator.change_settings(oauth_echo_state=False)
     said = login(approving)
     assert said.status == 1
-    assert "state: the browser came back without it" in said.err
+    assert "state: the redirect has none" in said.err
     assert "--allow-missing-state" in said.err
     assert emulator.journal.count(TOKEN) == 0
     assert "access_token" not in extra()
@@ -319,7 +319,7 @@ def test_a_connection_that_the_browser_does_not_use_holds_nothing_up(
 def test_nobody_comes_back(stored: Callable[..., None], login: Callable[..., Said]) -> None:
     said = login(None, "--wait", "0.2")
     assert said.status == 1
-    assert "did not come back" in said.err
+    assert "no redirect within" in said.err
 
 
 def test_a_port_that_is_taken(stored: Callable[..., None], command: Command, emulator: Emulator) -> None:
@@ -334,7 +334,7 @@ def test_what_is_missing_is_named_before_anything_is_opened(stored: Callable[...
     stored(client_id=None, client_secret="")
     said = command("oauth", "login", "-c", CONN)
     assert (said.status, said.out) == (1, "")
-    assert "client_id, client_secret: needed" in said.err
+    assert "client_id, client_secret: required" in said.err
 
 
 def test_a_connection_that_is_not_in_the_database(
@@ -347,7 +347,7 @@ def test_a_connection_that_is_not_in_the_database(
     fields = application.register(emulator)
     connection = {"conn_type": "mail", "host": emulator.base_url, "extra": fields}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection))
-    assert "give --token-file" in command("oauth", "login", "-c", CONN).err
+    assert "pass --token-file" in command("oauth", "login", "-c", CONN).err
 
     file = tmp_path / "token.json"
     said = login(approving, "--token-file", str(file))
@@ -359,7 +359,7 @@ def test_a_connection_that_is_not_in_the_database(
     assert "exists" in command("oauth", "login", "-c", CONN, "--token-file", str(file)).err
 
 
-@pytest.mark.parametrize(("left", "words"), [(299, "ends in 29"), (-5, "has ended")])
+@pytest.mark.parametrize(("left", "words"), [(299, "expires in 29"), (-5, "has expired")])
 def test_the_hook_warns_before_the_token_ends(
     stored: Callable[..., None],
     emulator: Emulator,
@@ -392,4 +392,4 @@ def test_the_hook_does_not_warn_of_a_long_life(
     status = command("oauth", "status", "-c", CONN, "-o", "json").data
     assert status["expires_at"] == ends.isoformat()
     assert status["seconds_left"] == pytest.approx(3 * 3600, abs=120)
-    assert "is good for another 3 hours" in command("oauth", "status", "-c", CONN).out
+    assert "is valid for another 3 hours" in command("oauth", "status", "-c", CONN).out

@@ -163,7 +163,7 @@ def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, chan
         ({"host": f"https://{'a' * 64}.example.com"}, {}, "host (base URL): is not a URL"),
         ({"host": "https://me:planted-secret@api.example.com"}, {}, "host (base URL): must be a plain URL"),
         ({"host": "https://api.example.com?key=planted-secret"}, {}, "host (base URL): must be a plain URL"),
-        ({"conn_type": "http"}, {}, "conn_type is 'http', 'mail' is needed"),
+        ({"conn_type": "http"}, {}, "conn_type is 'http', must be 'mail'"),
         ({"password": None}, {}, "password (API key): is empty, and auth_type is api_key"),
         ({"password": " \n"}, {}, "password (API key): is empty, and auth_type is api_key"),
         ({"password": "planted\nsecret"}, {}, "password (API key): holds characters that cannot stand in a header"),
@@ -229,7 +229,7 @@ def test_extra_that_is_no_object(extra: str) -> None:
     )
     with pytest.raises(MailConfigError) as caught:
         client_config(connection)
-    assert str(caught.value) == "connection 'mail_test': extra: is no JSON object"
+    assert str(caught.value) == "connection 'mail_test': extra: is not a JSON object"
     assert caught.value.__context__ is None
 
 

@@ -23,8 +23,11 @@ def modules_with_something_public(package: str) -> set[str]:
     folder = importlib.import_module(f"airflow_provider_mail.{package}")
     found = set()
     for info in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+        if info.name.rpartition(".")[2].startswith("_"):
+            continue
         for name, kind in inspect.getmembers(importlib.import_module(info.name), inspect.isclass):
-            mine = kind.__module__ == info.name and not name.startswith(("Base", "_"))
+            # A module may offer what a private module beside it defines.
+            mine = kind.__module__.rpartition(".")[0] == folder.__name__ and not name.startswith(("Base", "_"))
             if mine and issubclass(kind, BaseOperator | BaseTrigger):
                 found.add(info.name)
     return found

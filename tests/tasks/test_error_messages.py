@@ -188,7 +188,7 @@ REMEMBERED = {"version": 1, "requests": 1, "recipients": 1, "unknown_requests": 
 CASES: dict[str, Case | tuple[Case, ...]] = {
     # connection
     "The conn_id ... isn't defined": lambda stage: one(mail_conn_id="nowhere"),
-    "connection 'mail_default': conn_type is 'http', 'mail' is needed": lambda stage: stage.wrong_connection(
+    "connection 'mail_default': conn_type is 'http', must be 'mail'": lambda stage: stage.wrong_connection(
         conn_type="http"
     ),
     "connection 'mail_default': host (base URL): must be a URL such as https://api.example.com": lambda stage: (
