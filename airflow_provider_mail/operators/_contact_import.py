@@ -1,15 +1,22 @@
-"""What all imports of contacts share, wherever the rows come from."""
+"""Base class of all imports of contacts."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, check_number, task_instance_name
+from airflow_provider_mail._task.arguments import (
+    MailTaskMixin,
+    OnEmpty,
+    Templated,
+    check_choice,
+    check_number,
+    task_instance_name,
+)
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -17,14 +24,17 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api.contacts import UpdateMode
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in small letters, and the properties."""
 
-MOST_IMPORT_ID = 250
+UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only"]
+"""What an import does with contacts that do not exist yet, or exist already."""
+
+MAX_IMPORT_ID_BYTES = 250
 """Bytes in the ``import_id`` of a table of rejected rows."""
 
 
@@ -42,86 +52,60 @@ class Source(NamedTuple):
 
 
 class BaseContactImportOperator(MailTaskMixin, BaseOperator):
-    """What all imports of contacts share; a subclass says where the rows come from.
+    """Import contacts; a subclass says where the rows come from.
 
-    Rows stream through checks into several requests at once, in flat memory. Rows that cannot be valid are set aside
-    with row number, field and reason; all others are imported, and then the task fails if too many were set aside.
-    An import can be repeated: contacts are told apart by the service. Where Airflow has a task state store (3.3), a
-    retried task reads all rows again and sends only those that earlier tries did not get accepted.
+    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
+    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. An
+    import can be repeated: the service identifies contacts. Where Airflow has a task state store (3.3), a retried task
+    reads all rows again and sends only those that earlier tries did not get accepted.
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service
-    commented on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
-
-    :param mail_conn_id: the connection.
-    :param list_name: the list that the contacts are added to; made when missing. Default: none.
-    :param list_description: its description, when it is made.
-    :param columns: which property each column belongs to: ``{"mail_address": "email", "full_name": "name"}``. Columns
-        left out are not sent. Default: columns named like ``email``, ``name``, ``phone_number``, and no others.
-    :param update_mode: ``create_and_update`` (default), ``create_only`` or ``update_only``.
-    :param chunk_size: rows in one request.
-    :param max_in_flight: requests under way at once.
-    :param null_value: what is sent for a missing value; the document does not say what ``null`` does to a contact.
-    :param max_reject_fraction: the task fails when more than this share of the rows was set aside, from 0 to 1.
-        Default 0: it fails when any was.
-    :param rejects_path: where to keep the rows that were set aside, with reasons, as JSON Lines: a path or URL as
-        Airflow's ``ObjectStoragePath`` takes it. A further try replaces what is there. They hold personal data.
-    :param on_empty: what to do when there is no row: ``error`` (default), ``skip`` or ``continue``.
-    :param sandbox_mode: let the service check and change nothing.
-    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago
-        (the default). ``False``: every try sends everything.
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
+    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
     """
 
-    template_fields: Sequence[str] = (
-        "mail_conn_id",
-        "list_name",
-        "list_description",
-        "columns",
-        "update_mode",
-        "null_value",
-        "rejects_path",
-    )
     ui_color = "#e6f1f2"
+
+    list_name: str | None
+    list_description: str | None
+    columns: Any
+    update_mode: str
+    chunk_size: int
+    max_in_flight: int
+    null_value: str | None
+    max_reject_fraction: float
+    rejects_path: str | None
+    on_empty: OnEmpty
+    resume: bool
     _interrupt: Interrupt | None = None
 
     def __init__(
         self,
         *,
-        mail_conn_id: str = "mail_default",
-        list_name: str | None = None,
-        list_description: str | None = None,
-        columns: Mapping[str, str] | None = None,
-        update_mode: str = "create_and_update",
+        mail_conn_id: Templated[str] = "mail_default",
+        list_name: Templated[str] | None = None,
+        list_description: Templated[str] | None = None,
+        columns: Templated[Mapping[str, str]] | None = None,
+        update_mode: Templated[UpdateMode] = "create_and_update",
         chunk_size: int = 5000,
         max_in_flight: int = 8,
-        null_value: str | None = None,
+        null_value: Templated[str] | None = None,
         max_reject_fraction: float = 0.0,
-        rejects_path: str | None = None,
-        on_empty: Literal["error", "skip", "continue"] = "error",
+        rejects_path: Templated[str] | None = None,
+        on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if on_empty not in ("error", "skip", "continue"):
-            raise ValueError(f"on_empty: {on_empty!r} is none of error, skip, continue")
-        check_flags(sandbox_mode=sandbox_mode, resume=resume)
-        check_number("chunk_size", chunk_size, least=1, whole=True)
-        check_number("max_in_flight", max_in_flight, least=1, whole=True)
-        check_number("max_reject_fraction", max_reject_fraction, most=1)
-        self.mail_conn_id = mail_conn_id
-        self.list_name = list_name
-        self.list_description = list_description
-        self.columns = columns
-        self.update_mode = update_mode
-        self.chunk_size = chunk_size
-        self.max_in_flight = max_in_flight
-        self.null_value = null_value
-        self.max_reject_fraction = max_reject_fraction
-        self.rejects_path = rejects_path
-        self.on_empty = on_empty
-        self.sandbox_mode = sandbox_mode
-        self.resume = resume
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_choice("on_empty", self.on_empty, OnEmpty)
+        check_number("chunk_size", self.chunk_size, least=1, whole=True)
+        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
+        check_number("max_reject_fraction", self.max_reject_fraction, most=1)
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
@@ -143,7 +127,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api.flows.import_contacts import Progress
 
         self._mode()
-        import_id = task_instance_name(context, MOST_IMPORT_ID)
+        import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
         memory = import_memory(context, self.log)
         with self.mail_errors(), RejectSpool() as spool:
@@ -233,10 +217,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             sandbox_mode=self.sandbox_mode or None,
         )
 
-    def _mode(self) -> UpdateMode:
-        from airflow_provider_mail.api.contacts import UpdateMode
+    def _mode(self) -> contacts.UpdateMode:
+        from airflow_provider_mail.api.contacts import UpdateMode as Mode
 
-        modes = {mode.name.lower(): mode for mode in UpdateMode}
+        modes = {mode.name.lower(): mode for mode in Mode}
         if self.update_mode not in modes:
             raise AirflowFailException(f"update_mode: {self.update_mode!r} is none of {', '.join(modes)}")
         return modes[self.update_mode]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, Templated
 from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
-from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source
+from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
+    from airflow.sdk import Context
 
     from airflow_provider_mail.api.contacts import DeleteContact
 
@@ -25,29 +25,71 @@ Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
 
 
 class MailImportContactsOperator(BaseContactImportOperator):
-    """Imports contacts that another task returned, or that a function yields.
+    """Import contacts that another task returned, or that a function yields.
+
+    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
+    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. A
+    retried task does not send again what earlier tries got accepted (Airflow 3.3).
+
+    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
+    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param list_name: the list that the contacts are added to; created when missing. Default: none. (templated)
+    :param list_description: the description with which the list is created. Default: none. (templated)
     :param contacts: rows: dictionaries, or lists in the order of ``column_names``; or a function without arguments that
-        returns or yields them. XCom is for small sets: take ``SqlToMailContactsOperator`` for large ones.
-    :param column_names: names of the values, when rows are lists.
+        returns or yields them. XCom is for small sets: for large ones use ``SqlToMailContactsOperator``. Airflow
+        neither stores nor shows them. (templated)
+    :param column_names: the names of the values; required when rows are lists. Default: none. (templated)
+    :param columns: the property that each column is sent as, such as ``{"mail_address": "email"}``. Columns left out
+        are not sent. Default: columns named like ``email``, ``name`` and ``phone_number``; any other column fails the
+        task. (templated)
+    :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
+        (templated)
+    :param chunk_size: rows in one request. Default: 5,000.
+    :param max_in_flight: the largest number of concurrent requests. Default: 8.
+    :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
+        document does not describe. (templated)
+    :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
+        0.
+    :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
+        ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
+    :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
+        zeros. Default: ``error``.
+    :param sandbox_mode: let the service check the requests and change nothing. Default: false.
+    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago.
+        If false, every try sends everything. Default: true.
     """
 
-    template_fields: Sequence[str] = (*BaseContactImportOperator.template_fields, "contacts", "column_names")
     contacts = HiddenField()
+    column_names: Sequence[str] | None
 
     def __init__(
         self,
         *,
-        contacts: Rows | Callable[[], Rows] | XComArg,
-        column_names: Sequence[str] | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        list_name: Templated[str] | None = None,
+        list_description: Templated[str] | None = None,
+        contacts: Templated[Rows | Callable[[], Rows]],
+        column_names: Templated[Sequence[Templated[str]]] | None = None,
+        columns: Templated[Mapping[str, str]] | None = None,
+        update_mode: Templated[UpdateMode] = "create_and_update",
+        chunk_size: int = 5000,
+        max_in_flight: int = 8,
+        null_value: Templated[str] | None = None,
+        max_reject_fraction: float = 0.0,
+        rejects_path: Templated[str] | None = None,
+        on_empty: OnEmpty = "error",
+        sandbox_mode: bool = False,
+        resume: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.contacts = contacts
-        self.column_names = column_names
+        self.set_arguments(locals())
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, task_instance_name
+from airflow_provider_mail._task.arguments import (
+    MailTaskMixin,
+    OnEmpty,
+    Templated,
+    check_choice,
+    check_number,
+    task_instance_name,
+)
 from airflow_provider_mail._task.content_file import from_file
 from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.at_most_once import Sent
     from airflow_provider_mail.api.flows.batches import Chunk
+
+OnAmbiguous: TypeAlias = Literal["fail", "resend", "skip"]
+"""What to do with a request whose outcome is unknown."""
+
+OnDuplicateRecipient: TypeAlias = Literal["fail", "skip", "allow"]
+"""What to do when a recipient comes more than once."""
 
 TASK_STATE_KEY = "airflow_provider_mail.sent"
 
@@ -32,91 +45,32 @@ RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 
 
 class BaseSendOperator(MailTaskMixin, BaseOperator):
-    """What both kinds of transactional sends share.
+    """Send transactional mail at most once.
 
-    The service cannot be asked whether a message went out, so nothing is sent again whose outcome is unknown. Each
-    request is written down before and after it is sent (in the task state store of Airflow 3.3), under an id that is
-    the same in every try. A retried, killed or cleared task goes on behind the last request that is known to have been
-    accepted. Below Airflow 3.3 nothing outlives a try: what ends early fails rather than mail somebody twice.
+    The service cannot be asked whether a message went out, so a request whose outcome is unknown is not sent again.
+    Each request is recorded before and after it is sent (in the task state store of Airflow 3.3), under an id that is
+    the same in every try. A retried, killed or cleared task continues after the last request that is known to have been
+    accepted. Below Airflow 3.3 nothing outlives a try: a try that ends early fails rather than mail people twice.
 
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, ``sandbox``, and of a batch ``duplicate_recipients``; never addresses.
-
-    :param mail_conn_id: the connection.
-    :param sender_mail: a sender of the account.
-    :param sender_name: its display name.
-    :param subject: subject; may hold tags such as ``{{tag}}`` (in a template field written
-        ``{% raw %}{{tag}}{% endraw %}``).
-    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
-        or in ``template_searchpath``, which is rendered as well.
-    :param reply_to: where answers go.
-    :param send_date: when to send: a datetime with a zone or ISO 8601 text with one. Default: now.
-    :param category: label for reports: letters and digits, 100 bytes.
-    :param campaign: task name label: letters and digits, 100 bytes.
-    :param track_open: count opens.
-    :param track_click: count clicks.
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``.
-    :param sandbox_mode: let the service check and send nothing.
-    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` (default), ``resend`` it, which
-        may mail people twice, or ``skip`` it, which may leave people out.
     """
 
-    template_fields: Sequence[str] = (
-        "mail_conn_id",
-        "sender_mail",
-        "sender_name",
-        "subject",
-        "content",
-        "reply_to",
-        "send_date",
-        "category",
-        "campaign",
-        "attachment",
-        "on_ambiguous",
-    )
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
     argument: ClassVar[str] = "messages"
     things: ClassVar[str] = "messages"
-    """What says what is sent, and what that consists of: for errors."""
-    own_ids = True
-    """Whether the ids of the requests are made here, of the task instance's, and not given."""
+    """The argument that says what is sent, and what that consists of: for errors."""
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str = "mail_default",
-        sender_mail: str | XComArg,
-        sender_name: str | XComArg | None = None,
-        subject: str | XComArg | None = None,
-        content: str | XComArg | None = None,
-        reply_to: str | XComArg | None = None,
-        send_date: datetime | str | XComArg | None = None,
-        category: str | XComArg | None = None,
-        campaign: str | XComArg | None = None,
-        track_open: bool = False,
-        track_click: bool = False,
-        attachment: Mapping[str, str] | XComArg | None = None,
-        sandbox_mode: bool = False,
-        on_ambiguous: str = "fail",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        check_flags(track_open=track_open, track_click=track_click, sandbox_mode=sandbox_mode)
-        self.mail_conn_id = mail_conn_id
-        self.sender_mail = sender_mail
-        self.sender_name = sender_name
-        self.subject = subject
-        self.content = from_file(content)
-        self.reply_to = reply_to
-        self.send_date = send_date
-        self.category = category
-        self.campaign = campaign
-        self.track_open = track_open
-        self.track_click = track_click
-        self.attachment = attachment
-        self.sandbox_mode = sandbox_mode
-        self.on_ambiguous = on_ambiguous
+    content: Any
+    send_date: Any
+    on_ambiguous: str
+    own_ids: bool = True
+    """Whether the ids of the requests are made from the task instance's, and not given."""
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        self.content = from_file(self.content)
 
     @abstractmethod
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
@@ -174,43 +128,65 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
             raise AirflowFailException(f"this is try {try_number}, and nothing was sent in it: {NO_MEMORY}")
         self.log.warning("If this try ends early it is not repeated: %s.", NO_MEMORY)
 
-    def _common(self) -> dict[str, Any]:
-        return {
-            "sender_mail": self.sender_mail,
-            "sender_name": self.sender_name,
-            "subject": self.subject,
-            "content": self.content,
-            "reply_to": self.reply_to,
-            "send_date": self.send_date or None,
-            "category": self.category,
-            "campaign": self.campaign,
-            "track_open": 1 if self.track_open else None,
-            "track_click": 1 if self.track_click else None,
-            "attachment": self.attachment,
-            "sandbox_mode": self.sandbox_mode or None,
-        }
-
 
 class MailSendOperator(BaseSendOperator):
-    """Sends one message to one person, at most once.
+    """Send one message to one person, at most once.
+
+    Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
+    ``unknown_recipients`` that were skipped, and ``sandbox``; never addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
 
-    :param to: the address, or ``{"email": ..., "name": ...}``.
-    :param unique_msg_id: your own id of the message, 50 bytes. Default: made of dag id, task id, run id and map index.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sender_mail: a verified sender of the account. (templated)
+    :param sender_name: the display name of the sender. Default: none. (templated)
+    :param to: the address of the recipient, or ``{"email": ..., "name": ...}``. Airflow neither stores nor shows it.
+        (templated)
+    :param subject: the subject. It may hold tags; since Airflow renders the field, write them as
+        ``{% raw %}{{tag}}{% endraw %}``. (templated)
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well. (templated)
+    :param reply_to: the address for replies. Default: none. (templated)
+    :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param track_open: count opens. Default: false.
+    :param track_click: count clicks. Default: false.
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param unique_msg_id: your own id of the message, 50 bytes at most. Default: made of dag id, task id, run id and map
+        index. (templated)
+    :param sandbox_mode: let the service check the request and send nothing. Default: false.
+    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
+        which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "to", "unique_msg_id")
-
     to = HiddenField()
+    unique_msg_id: str | None
 
     def __init__(
-        self, *, to: str | Mapping[str, str] | XComArg, unique_msg_id: str | XComArg | None = None, **kwargs: Any
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        sender_mail: Templated[str],
+        sender_name: Templated[str] | None = None,
+        to: Templated[Mapping[str, Templated[str]]],
+        subject: Templated[str],
+        content: Templated[str],
+        reply_to: Templated[str] | None = None,
+        send_date: Templated[datetime] | None = None,
+        category: Templated[str] | None = None,
+        campaign: Templated[str] | None = None,
+        track_open: bool = False,
+        track_click: bool = False,
+        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        unique_msg_id: Templated[str] | None = None,
+        sandbox_mode: bool = False,
+        on_ambiguous: Templated[OnAmbiguous] = "fail",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.to = to
-        self.unique_msg_id = unique_msg_id
+        self.set_arguments(locals())
 
     @property
     def own_ids(self) -> bool:  # type: ignore[override]
@@ -218,57 +194,61 @@ class MailSendOperator(BaseSendOperator):
         return not self.unique_msg_id
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        """The one request."""
         from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
         from airflow_provider_mail.api.transactional import SendMail
 
         to = unwrap(self, self.to, context)
-        fields: dict[str, Any] = {
-            **self._common(),
-            "to": {"email": to} if isinstance(to, str) else to,
-            "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0),
-        }
-        return nullcontext([Chunk.of(0, SendMail(**fields), recipients=1)])
+        request = self.build_request(
+            SendMail,
+            context,
+            to={"email": to} if isinstance(to, str) else to,
+            send_date=self.send_date or None,
+            unique_msg_id=self.unique_msg_id or unique_msg_id(key, 0),
+        )
+        return nullcontext([Chunk.of(0, request, recipients=1)])
 
 
 class BaseSendBatchOperator(BaseSendOperator):
-    """What all batches of personalized messages share; a subclass says where the messages come from.
+    """Send many personalized messages, at most once each; a subclass says where the messages come from."""
 
-    :param template_name: a stored template; wins over ``content``.
-    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
-        a message's own win.
-    :param versions_per_request: messages in one request, 100 at most.
-    :param on_empty: what to do when there is no message: ``error`` (default), ``skip`` or ``continue``.
-    :param on_duplicate_recipient: what to do when somebody is in ``to`` of two messages, or twice in one: ``fail``
-        (default) before anything is sent, ``skip`` them but for the first time, or ``allow`` it. The result counts
-        them as ``duplicate_recipients``.
-    """
-
-    template_fields: Sequence[str] = (*BaseSendOperator.template_fields, "template_name", "mail_params")
+    mail_params: Any
+    versions_per_request: int
+    on_empty: OnEmpty
+    on_duplicate_recipient: OnDuplicateRecipient
+    _duplicates = 0
 
     def __init__(
         self,
         *,
-        template_name: str | XComArg | None = None,
-        mail_params: Mapping[str, Any] | XComArg | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        sender_mail: Templated[str] = "",
+        sender_name: Templated[str] | None = None,
+        subject: Templated[str] | None = None,
+        content: Templated[str] | None = None,
+        template_name: Templated[str] | None = None,
+        mail_params: Templated[Mapping[str, Any]] | None = None,
+        reply_to: Templated[str] | None = None,
+        send_date: Templated[datetime] | None = None,
+        category: Templated[str] | None = None,
+        campaign: Templated[str] | None = None,
+        track_open: bool = False,
+        track_click: bool = False,
+        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
         versions_per_request: int = 100,
-        on_empty: Literal["error", "skip", "continue"] = "error",
-        on_duplicate_recipient: Literal["fail", "skip", "allow"] = "fail",
+        on_empty: OnEmpty = "error",
+        on_duplicate_recipient: OnDuplicateRecipient = "fail",
+        sandbox_mode: bool = False,
+        on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if on_duplicate_recipient not in ("fail", "skip", "allow"):
-            raise ValueError(f"on_duplicate_recipient: {on_duplicate_recipient!r} is none of fail, skip, allow")
-        if type(versions_per_request) is not int or not 1 <= versions_per_request <= 100:
-            raise ValueError(f"versions_per_request: {versions_per_request!r} is not from 1 to 100")
-        if on_empty not in ("error", "skip", "continue"):
-            raise ValueError(f"on_empty: {on_empty!r} is none of error, skip, continue")
-        self.template_name = template_name
-        self.mail_params = mail_params
-        self.versions_per_request = versions_per_request
-        self.on_empty = on_empty
-        self.on_duplicate_recipient = on_duplicate_recipient
-        self._duplicates = 0
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_choice("on_duplicate_recipient", self.on_duplicate_recipient, OnDuplicateRecipient)
+        check_choice("on_empty", self.on_empty, OnEmpty)
+        check_number("versions_per_request", self.versions_per_request, least=1, most=100, whole=True)
 
     @abstractmethod
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
@@ -280,8 +260,10 @@ class BaseSendBatchOperator(BaseSendOperator):
         from airflow_provider_mail._task.chunk_spool import ChunkSpool
         from airflow_provider_mail._task.recipients import Recipients
         from airflow_provider_mail.api.flows.batches import cut
+        from airflow_provider_mail.api.transactional import SendBatch
 
-        common = {**self._common(), "template_name": self.template_name, "params": self.mail_params}
+        common = self.request_fields(SendBatch, context)
+        common |= {"send_date": self.send_date or None, "params": self.mail_params}
         with closing(ChunkSpool()) as spool:
             with (
                 closing(Recipients(self.on_duplicate_recipient)) as recipients,
@@ -311,32 +293,80 @@ class BaseSendBatchOperator(BaseSendOperator):
 
 
 class MailSendBatchOperator(BaseSendBatchOperator):
-    """Sends many personalized messages, at most once each; cut into requests of up to 100 messages.
+    """Send many personalized messages, at most once each, in requests of up to 100 messages.
+
+    Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
+    ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
 
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sender_mail: a verified sender of the account. (templated)
+    :param sender_name: the display name of the sender. Default: none. (templated)
     :param messages: dictionaries: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of up to 20 of
-        these), and if wanted ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for
-        tags), which win over those of the whole mailing. Or a function without arguments that returns or yields them,
-        in flat memory. Every try must give the same messages in the same order.
+        these), and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for
+        tags), which take precedence over those of the operator. Or a function without arguments that returns or yields
+        them, in flat memory. Every try must give the same messages in the same order. Airflow neither stores nor shows
+        them. (templated)
+    :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
+        write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
+        Default: none. (templated)
+    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
+        those of a message take precedence. Default: none. (templated)
+    :param reply_to: the address for replies. Default: none. (templated)
+    :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param track_open: count opens. Default: false.
+    :param track_click: count clicks. Default: false.
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param versions_per_request: messages in one request, 100 at most. Default: 100.
+    :param on_empty: what to do when there is no message: ``error`` fails the task, ``skip`` skips it, ``continue``
+        returns zeros. Default: ``error``.
+    :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
+        before anything is sent, ``skip`` all but the first, or ``allow`` it. The result counts them as
+        ``duplicate_recipients``. Default: ``fail``.
+    :param sandbox_mode: let the service check the requests and send nothing. Default: false.
+    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
+        which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
-
-    template_fields: Sequence[str] = (*BaseSendBatchOperator.template_fields, "messages")
 
     messages = HiddenField()
 
     def __init__(
         self,
         *,
-        messages: Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]] | XComArg,
+        mail_conn_id: Templated[str] = "mail_default",
+        sender_mail: Templated[str],
+        sender_name: Templated[str] | None = None,
+        messages: Templated[Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]],
+        subject: Templated[str] | None = None,
+        content: Templated[str] | None = None,
+        template_name: Templated[str] | None = None,
+        mail_params: Templated[Mapping[str, Any]] | None = None,
+        reply_to: Templated[str] | None = None,
+        send_date: Templated[datetime] | None = None,
+        category: Templated[str] | None = None,
+        campaign: Templated[str] | None = None,
+        track_open: bool = False,
+        track_click: bool = False,
+        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        versions_per_request: int = 100,
+        on_empty: OnEmpty = "error",
+        on_duplicate_recipient: OnDuplicateRecipient = "fail",
+        sandbox_mode: bool = False,
+        on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.messages = messages
+        self.set_arguments(locals())
 
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
-        """What was given, or what the function returns."""
+        """Return the messages that are given, or what the function returns."""
         messages = unwrap(self, self.messages, context)
         if callable(messages):
             messages = messages()

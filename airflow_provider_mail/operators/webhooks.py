@@ -2,95 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice
 from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-UPDATE_MODES = ("save", "replace")
+UpdateMode: TypeAlias = Literal["save", "replace"]
+"""What happens to the URLs of senders that are not given."""
 
 
 class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
-    """Brings the webhook configuration to what is given: saves what differs, nothing when nothing does, and reads back.
+    """Update the webhook configuration: save what differs, nothing when nothing does, and verify it.
 
-    What is left out stays as it is. Callback URLs may hold a secret: Airflow does not get to see them. There is no
-    sandbox mode: on a connection in sandbox mode nothing is saved, and the task fails and says so if something differs.
+    Arguments that are left out stay unchanged at the service. Callback URLs may hold a secret: Airflow neither stores
+    nor shows them. There is no sandbox mode: on a connection in sandbox mode nothing is saved, and the task fails if
+    something differs.
 
     Returns ``changed``: the names of the fields that were changed.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
 
-    :param mail_conn_id: the connection.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param trans_event: which events are pushed: ``dropped``, ``bounced``, ``delivered``, ``spam_report``, ``opened``,
-        ``clicked``, ``unsubscribed``, true or false.
-    :param trans_callback_url: where they are pushed to: ``http://`` or ``https://``.
-    :param trans_callback_url_extra: URLs for single senders, by sender; an empty one removes that sender's.
-    :param trans_callback_url_extra_update_mode: ``save`` (default) keeps the senders that are not given, ``replace``
-        removes them.
-    :param trans_enable: whether anything is pushed.
+        ``clicked``, ``unsubscribed``, each true or false. Default: unchanged. (templated)
+    :param trans_callback_url: the URL that they are pushed to, ``http://`` or ``https://``. Default: unchanged.
+        (templated)
+    :param trans_callback_url_extra: URLs for single senders, by sender; an empty URL removes that of the sender.
+        Default: unchanged. (templated)
+    :param trans_callback_url_extra_update_mode: ``save`` keeps the URLs of senders that are not given, ``replace``
+        removes them. Used with ``trans_callback_url_extra``. Default: ``save``.
+    :param trans_enable: whether events are pushed. Default: unchanged. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        "mail_conn_id",
-        "trans_event",
-        "trans_callback_url",
-        "trans_callback_url_extra",
-        "trans_enable",
-    )
     ui_color = "#e6f1f2"
     trans_callback_url = HiddenField()
     trans_callback_url_extra = HiddenField()
+    trans_enable: Any
 
     def __init__(
         self,
         *,
-        mail_conn_id: str = "mail_default",
-        trans_event: Mapping[str, bool] | None = None,
-        trans_callback_url: str | None = None,
-        trans_callback_url_extra: Mapping[str, str] | None = None,
-        trans_callback_url_extra_update_mode: str = "save",
-        trans_enable: bool | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        trans_event: Templated[Mapping[str, bool]] | None = None,
+        trans_callback_url: Templated[str] | None = None,
+        trans_callback_url_extra: Templated[Mapping[str, Templated[str]]] | None = None,
+        trans_callback_url_extra_update_mode: UpdateMode = "save",
+        trans_enable: Templated[bool] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if trans_callback_url_extra_update_mode not in UPDATE_MODES:
-            raise ValueError(
-                f"trans_callback_url_extra_update_mode: {trans_callback_url_extra_update_mode!r} is none of "
-                f"{', '.join(UPDATE_MODES)}"
-            )
-        self.mail_conn_id = mail_conn_id
-        self.trans_event = trans_event
-        self.trans_callback_url = trans_callback_url
-        self.trans_callback_url_extra = trans_callback_url_extra
-        self.trans_callback_url_extra_update_mode = trans_callback_url_extra_update_mode
-        self.trans_enable = trans_enable
+        self.set_arguments(locals())
+        check_choice("trans_callback_url_extra_update_mode", trans_callback_url_extra_update_mode, UpdateMode)
 
     def execute(self, context: Context) -> dict[str, list[str]]:
-        """Read, save what differs, read back."""
+        """Read the configuration, save what differs, and read it again."""
         from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
         from airflow_provider_mail.api.webhooks import SaveWebhook
 
-        by_sender = unwrap(self, self.trans_callback_url_extra, context)
-        if by_sender is not None and not isinstance(by_sender, Mapping):
+        urls = unwrap(self, self.trans_callback_url_extra, context)
+        if urls is not None and not isinstance(urls, Mapping):
             raise AirflowFailException("trans_callback_url_extra: a dictionary of URLs by sender is needed")
+        extra = None if urls is None else [{"sender": sender, "url": url} for sender, url in urls.items()]
         with self.mail_errors():
-            fields: dict[str, Any] = {
-                "trans_event": self.trans_event,
-                "trans_callback_url": unwrap(self, self.trans_callback_url, context),
-                "trans_callback_url_extra": by_sender
-                if by_sender is None
-                else [{"sender": sender, "url": url} for sender, url in by_sender.items()],
-                "trans_callback_url_extra_update_mode": self.trans_callback_url_extra_update_mode,
-                "trans_enable": self.trans_enable,
-            }
-            changed = self.hook.run(configure_webhook(SaveWebhook(**fields)))
-        self.log.info("Saved: %s.", ", ".join(changed)) if changed else self.log.info("Nothing to do.")
+            request = self.build_request(
+                SaveWebhook, context, trans_callback_url_extra=extra, trans_enable=self.trans_enable
+            )
+            changed = self.hook.run(configure_webhook(request))
+        self.log.info("%s.", f"Saved: {', '.join(changed)}" if changed else "Nothing to do")
         return {"changed": changed}

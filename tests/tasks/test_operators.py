@@ -74,7 +74,12 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailSaveWebhookOperator: {"trans_enable": False},
     MailSendBatchOperator: {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
     MailSenderSensor: {"sender_email": "new.example.com"},
-    MailSendOperator: {"sender_mail": "news@example.com", "to": "ada@example.com"},
+    MailSendOperator: {
+        "sender_mail": "news@example.com",
+        "to": "ada@example.com",
+        "subject": "a",
+        "content": "<p></p>",
+    },
     MailStatsSettledSensor: {"mail_name": "a"},
     ObjectStorageToMailContactsOperator: {"path": "file:///people.csv"},
     SqlToMailBatchOperator: {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},

@@ -290,7 +290,9 @@ def test_what_cannot_work_is_said_before_anything_is_sent(
 
 @pytest.mark.parametrize("versions", [-1, 0, 101, 2.5, True, None, "10", "{{ params.size }}"])
 def test_a_request_of_an_impossible_size_is_refused_with_the_dag(versions: Any) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"versions_per_request: {versions!r} is not from 1 to 100")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"versions_per_request: must be a whole number from 1 to 100, not {versions!r}")
+    ):
         batch(messages=letters(1), versions_per_request=versions)
 
 
