@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class MailCreateListOperator(BaseCreateOperator):
-    """Create a static contact list, unless it exists. (An import creates its list itself.)
+    """Create a static contact list, unless it exists.
 
-    A dynamic list of that name fails the task.
+    A dynamic list of that name fails the task. An import creates its list itself.
 
     Returns ``list_name``, ``created`` and ``sandbox``.
 
