@@ -20,8 +20,11 @@ from airflow_provider_mail._task.arguments import (
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.rejected_rows import RejectSpool
     from airflow_provider_mail.api import contacts
@@ -95,7 +98,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

@@ -15,8 +15,11 @@ from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemov
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
@@ -127,7 +130,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         poll_error_timeout: float = 600.0,
         timeout: float = 24 * 60 * 60.0,
         cancel_on_kill: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -323,7 +326,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         mail_name: Templated[str],
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -360,7 +363,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
         mail_name: Templated[str],
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

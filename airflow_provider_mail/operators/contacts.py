@@ -17,8 +17,11 @@ from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.contacts import DeleteContact
 
 Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
@@ -86,7 +89,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -184,7 +187,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         name: Templated[str] | None = None,
         list_name: Templated[str] | None = None,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -236,7 +239,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         reference: Templated[str] | None = None,
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.lists import AddList, DeleteList
 
 
@@ -40,7 +43,7 @@ class MailCreateListOperator(BaseCreateOperator):
         list_name: Templated[str],
         list_description: Templated[str] | None = None,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -76,7 +79,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
         list_name: Templated[str],
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

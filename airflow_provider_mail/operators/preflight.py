@@ -13,8 +13,11 @@ from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
 
 FailOn: TypeAlias = Literal["error", "warning", "never"]
@@ -117,7 +120,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
         fail_on: FailOn = "error",
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

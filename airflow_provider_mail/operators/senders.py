@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
@@ -12,8 +12,11 @@ from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDelet
 from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.senders import AddSender, DeleteSender
 
 
@@ -42,7 +45,7 @@ class MailAddSenderOperator(BaseCreateOperator):
         sender_email: Templated[str],
         sender_type: Templated[int],
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -82,7 +85,7 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         from_domain: Templated[str],
         selector: Templated[str],
         fail_if_invalid: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -133,7 +136,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
         sender_email: Templated[str],
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

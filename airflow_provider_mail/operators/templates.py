@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail._task.content_file import from_file
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 
@@ -53,7 +56,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         editor_type: Templated[Literal["CLASSIC", "DRAG"]] | None = None,
         replace: bool = False,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         template_content = from_file(template_content)
@@ -98,7 +101,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         template_name: Templated[str],
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

@@ -23,8 +23,11 @@ from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import Sent
     from airflow_provider_mail.api.flows.batches import Chunk
 
@@ -183,7 +186,7 @@ class MailSendOperator(BaseSendOperator):
         unique_msg_id: Templated[str] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -239,7 +242,7 @@ class BaseSendBatchOperator(BaseSendOperator):
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
@@ -360,7 +363,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())

@@ -12,7 +12,11 @@ from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
 
 UpdateMode: TypeAlias = Literal["save", "replace"]
 """What happens to the URLs of senders that are not given."""
@@ -56,7 +60,7 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
         trans_callback_url_extra: Templated[Mapping[str, Templated[str]]] | None = None,
         trans_callback_url_extra_update_mode: UpdateMode = "save",
         trans_enable: Templated[bool] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
