@@ -128,7 +128,7 @@ def test_every_field_that_differs_is_named(field: str, service: Emulator, client
 
 def test_all_differences_are_named_at_once(service: Emulator, client: Driver) -> None:
     create(client)
-    with pytest.raises(MailConflictError, match="differs in subject, content, sender_name:"):
+    with pytest.raises(MailConflictError, match="differs in sender_name, subject, content:"):
         create(client, REQUEST.model_copy(update={"subject": "a", "content": "b", "sender_name": "c"}))
 
 
@@ -235,7 +235,7 @@ def test_an_older_campaign_is_not_adopted(
             create(client, request, clock=clock, not_older_than=week_1)
         assert not raised.value.temporary
         assert create(client, request, clock=clock).adopted
-        with pytest.raises(MailConflictError, match="differs in subject"):
+        with pytest.raises(MailConflictError, match="differs in sender_mail, subject"):
             create(client, wanted(mail_name=REQUEST.mail_name, subject="Else"), clock=clock, not_older_than=week_1)
     assert (there(service), service.journal.count(SENDS)) == (1, 1)
 

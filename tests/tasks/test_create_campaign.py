@@ -330,7 +330,7 @@ def test_a_different_campaign_of_that_name_is_a_conflict_that_names_the_fields(r
     )
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "differs in subject, reply_to, send_list_names, language_code" in done.log
+    assert "differs in subject, send_list_names, reply_to, language_code" in done.log
     assert len(sends(emulator)) == 1
 
 

@@ -125,7 +125,8 @@ def differences(request: CreateCampaign, found: Campaign, now: datetime | None =
     :param now: the service's time. Default: the local time.
     """
     different = []
-    for ours, (theirs, form) in _COMPARED.items():
+    for ours, theirs in _COMPARED.items():
+        form = _FORMS.get(ours, _identity)
         value = getattr(request, ours)
         if value is None or theirs not in found.model_fields_set:
             continue
@@ -148,20 +149,22 @@ def _address(value: Any) -> object:
     return value and value.casefold()
 
 
-_COMPARED: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "subject": ("subject", _identity),
-    "content": ("mail_content", _identity),
-    "sender_mail": ("sender_mail", _address),
-    "sender_name": ("sender_name", _identity),
-    "reply_to": ("reply_to", _address),
-    "send_list_names": ("rcpt_list_names", frozenset),
-    "repel_list_names": ("repel_list_names", frozenset),
-    "language_code": ("language_code", _identity),
-    "market_name": ("market_name", _identity),
-    "subscript_name": ("subscript_name", _identity),
-    "project_code": ("project_code", _identity),
+_FORMS: dict[str, Callable[[Any], object]] = {
+    "sender_mail": _address,
+    "reply_to": _address,
+    "send_list_names": frozenset,
+    "repel_list_names": frozenset,
 }
-"""The field of the request, that of the campaign, and the form in which they are compared."""
+"""The forms in which fields of the request are compared; all others as they are."""
+
+_RETURNED_AS = {"content": "mail_content", "send_list_names": "rcpt_list_names"}
+
+_COMPARED = {
+    name: returned
+    for name in CreateCampaign.model_fields
+    if name != "mail_name" and (returned := _RETURNED_AS.get(name, name)) in Campaign.model_fields
+}
+"""The fields of the request that are compared, each with that of the campaign."""
 
 COMPARED = frozenset({*_COMPARED, "send_date", "only_save"})
 """The fields that are compared, and that ``ignore`` may name."""
