@@ -12,7 +12,6 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.arguments import (
     MailTaskMixin,
     OnEmpty,
-    Templated,
     check_choice,
     check_number,
     task_instance_name,
@@ -20,11 +19,8 @@ from airflow_provider_mail._task.arguments import (
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.rejected_rows import RejectSpool
     from airflow_provider_mail.api import contacts
@@ -81,27 +77,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     on_empty: OnEmpty
     resume: bool
     _interrupt: Interrupt | None = None
-
-    def __init__(
-        self,
-        *,
-        mail_conn_id: Templated[str] = "mail_default",
-        list_name: Templated[str] | None = None,
-        list_description: Templated[str] | None = None,
-        columns: Templated[Mapping[str, str]] | None = None,
-        update_mode: Templated[UpdateMode] = "create_and_update",
-        chunk_size: int = 5000,
-        max_in_flight: int = 8,
-        null_value: Templated[str] | None = None,
-        max_reject_fraction: float = 0.0,
-        rejects_path: Templated[str] | None = None,
-        on_empty: OnEmpty = "error",
-        sandbox_mode: bool = False,
-        resume: bool = True,
-        **kwargs: Unpack[TaskArguments],
-    ) -> None:
-        super().__init__(**kwargs)
-        self.set_arguments(locals())
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)

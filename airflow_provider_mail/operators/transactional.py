@@ -220,33 +220,6 @@ class BaseSendBatchOperator(BaseSendOperator):
     on_duplicate_recipient: OnDuplicateRecipient
     _duplicates = 0
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: Templated[str] = "mail_default",
-        sender_mail: Templated[str] = "",
-        sender_name: Templated[str] | None = None,
-        subject: Templated[str] | None = None,
-        content: Templated[str] | None = None,
-        template_name: Templated[str] | None = None,
-        mail_params: Templated[Mapping[str, Any]] | None = None,
-        reply_to: Templated[str] | None = None,
-        send_date: Templated[datetime] | None = None,
-        category: Templated[str] | None = None,
-        campaign: Templated[str] | None = None,
-        track_open: bool = False,
-        track_click: bool = False,
-        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
-        versions_per_request: int = 100,
-        on_empty: OnEmpty = "error",
-        on_duplicate_recipient: OnDuplicateRecipient = "fail",
-        sandbox_mode: bool = False,
-        on_ambiguous: Templated[OnAmbiguous] = "fail",
-        **kwargs: Unpack[TaskArguments],
-    ) -> None:
-        super().__init__(**kwargs)
-        self.set_arguments(locals())
-
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
         check_choice("on_duplicate_recipient", self.on_duplicate_recipient, OnDuplicateRecipient)

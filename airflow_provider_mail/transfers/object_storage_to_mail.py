@@ -2,67 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source
+from airflow_provider_mail._task.arguments import OnEmpty, Templated
+from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context, ObjectStoragePath
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.read_files import FileForm
 
 
 class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
-    """Imports the rows of a file as contacts, CSV, JSON Lines or Parquet, in flat memory.
+    """Import the rows of a CSV, JSON Lines or Parquet file as contacts.
+
+    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
+    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. A
+    retried task does not send again what earlier tries got accepted (Airflow 3.3).
+
+    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
+    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
-    :param path: the file, as ``ObjectStoragePath`` takes it: ``s3://bucket/contacts.csv.gz``, ``file:///data/x.parquet``.
-    :param object_storage_conn_id: the connection to reach it with; may stand in the path too: ``s3://aws@bucket/x.csv``.
-    :param file_format: ``csv``, ``jsonl`` or ``parquet`` (needs the extra ``parquet``). Default: what the name's ending
-        says: ``.csv``, ``.tsv`` (tabs), ``.jsonl``, ``.ndjson``, ``.parquet``.
-    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``none``. Default: what a further ending says: ``.gz``,
-        ``.bz2``, ``.xz``, ``.zst``.
-    :param encoding: of CSV and JSON Lines.
-    :param delimiter: between the values of CSV. Default: a comma, or a tab where the ending is ``.tsv``.
-    :param column_names: names of the values of a CSV file that has no line of names.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param path: the file, as ``ObjectStoragePath`` takes it: ``s3://bucket/contacts.csv.gz``,
+        ``file:///data/x.parquet``. (templated)
+    :param object_storage_conn_id: the connection to the storage; can also be part of the path:
+        ``s3://aws@bucket/x.csv``. Default: that of the path. (templated)
+    :param file_format: ``csv``, ``jsonl`` or ``parquet`` (needs the extra ``parquet``). Default: by the ending of the
+        name: ``.csv``, ``.tsv`` (tabs), ``.jsonl``, ``.ndjson``, ``.parquet``. (templated)
+    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``none``. Default: by a further ending of the name:
+        ``.gz``, ``.bz2``, ``.xz``, ``.zst``. (templated)
+    :param encoding: the encoding of CSV and JSON Lines. Default: ``utf-8``. (templated)
+    :param delimiter: the character between the values of CSV. Default: a comma, or a tab where the ending is ``.tsv``.
+        (templated)
+    :param column_names: the names of the values of a CSV file that has no header. Default: those of the header.
+        (templated)
+    :param list_name: the list that the contacts are added to; created when missing. Default: none. (templated)
+    :param list_description: the description with which the list is created. Default: none. (templated)
+    :param columns: the property that each column is sent as, such as ``{"mail_address": "email"}``. Columns left out
+        are not sent. Default: columns named like ``email``, ``name`` and ``phone_number``; any other column fails the
+        task. (templated)
+    :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
+        (templated)
+    :param chunk_size: rows in one request. Default: 5,000.
+    :param max_in_flight: the largest number of concurrent requests. Default: 8.
+    :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
+        document does not describe. (templated)
+    :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
+        0.
+    :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
+        ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
+    :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
+        zeros. Default: ``error``.
+    :param sandbox_mode: let the service check the requests and change nothing. Default: false.
+    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago.
+        If false, every try sends everything. Default: true.
     """
 
-    template_fields: Sequence[str] = (
-        *BaseContactImportOperator.template_fields,
-        "path",
-        "object_storage_conn_id",
-        "file_format",
-        "compression",
-        "encoding",
-        "delimiter",
-        "column_names",
-    )
+    path: str | ObjectStoragePath
+    object_storage_conn_id: str | None
+    file_format: str | None
+    compression: str | None
+    encoding: str
+    delimiter: str | None
+    column_names: Sequence[str] | None
 
     def __init__(
         self,
         *,
-        path: str | ObjectStoragePath,
-        object_storage_conn_id: str | None = None,
-        file_format: Literal["csv", "jsonl", "parquet"] | None = None,
-        compression: Literal["gzip", "bz2", "xz", "zstd", "none"] | None = None,
-        encoding: str = "utf-8",
-        delimiter: str | None = None,
-        column_names: Sequence[str] | None = None,
-        **kwargs: Any,
+        mail_conn_id: Templated[str] = "mail_default",
+        path: Templated[ObjectStoragePath],
+        object_storage_conn_id: Templated[str] | None = None,
+        file_format: Templated[Literal["csv", "jsonl", "parquet"]] | None = None,
+        compression: Templated[Literal["gzip", "bz2", "xz", "zstd", "none"]] | None = None,
+        encoding: Templated[str] = "utf-8",
+        delimiter: Templated[str] | None = None,
+        column_names: Templated[Sequence[Templated[str]]] | None = None,
+        list_name: Templated[str] | None = None,
+        list_description: Templated[str] | None = None,
+        columns: Templated[Mapping[str, str]] | None = None,
+        update_mode: Templated[UpdateMode] = "create_and_update",
+        chunk_size: int = 5000,
+        max_in_flight: int = 8,
+        null_value: Templated[str] | None = None,
+        max_reject_fraction: float = 0.0,
+        rejects_path: Templated[str] | None = None,
+        on_empty: OnEmpty = "error",
+        sandbox_mode: bool = False,
+        resume: bool = True,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.path = path
-        self.object_storage_conn_id = object_storage_conn_id
-        self.file_format = file_format
-        self.compression = compression
-        self.encoding = encoding
-        self.delimiter = delimiter
-        self.column_names = column_names
+        self.set_arguments(locals())
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import check_flags, check_keep_days
+from airflow_provider_mail._task.arguments import OnEmpty, Templated, check_keep_days
 from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
-from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source
-from airflow_provider_mail.operators.transactional import BaseSendBatchOperator
+from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
+from airflow_provider_mail.operators.transactional import BaseSendBatchOperator, OnAmbiguous, OnDuplicateRecipient
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
-    from airflow.sdk import Context, XComArg
+    from typing import Unpack
 
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.rejected_rows import RejectSpool
 
 
 class SqlSource:
-    """Mixin: a query on a connection, with parameters that Airflow does not get to see."""
+    """Mixin for a query on a connection, with parameters that Airflow neither stores nor shows."""
 
     sql_conn_id: str
     template_ext: Sequence[str] = (".sql",)
@@ -36,51 +40,85 @@ class SqlSource:
 
 
 class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
-    """Imports the rows of a query as contacts, from any database with a ``DbApiHook``, in flat memory.
+    """Import the rows of a query as contacts, from any database with a ``DbApiHook``.
+
+    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
+    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. A
+    retried task does not send again what earlier tries got accepted (Airflow 3.3).
+
+    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
+    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
 
-    :param sql_conn_id: the database's connection.
-    :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder. Its columns are mapped to
-        properties by ``columns``.
-    :param parameters: of the query, in the driver's style. They may be addresses: Airflow does not get to see them.
-    :param rejects_table: a table in the same database that keeps the rows that were set aside, with reasons; made when
-        missing. It holds personal data.
-    :param keep_days: rows of ``rejects_table`` that were set aside more than so many days ago, by whatever import, are
-        deleted whenever this one stores its own, in the same transaction. Default: all are kept.
-    :param count_first: count the query's rows first, so that the log can tell the time left.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder. Its
+        columns are mapped to properties by ``columns``. (templated)
+    :param parameters: the parameters of the query, in the driver's style. They may be addresses: Airflow neither stores
+        nor shows them. Default: none. (templated)
+    :param list_name: the list that the contacts are added to; created when missing. Default: none. (templated)
+    :param list_description: the description with which the list is created. Default: none. (templated)
+    :param columns: the property that each column is sent as, such as ``{"mail_address": "email"}``. Columns left out
+        are not sent. Default: columns named like ``email``, ``name`` and ``phone_number``; any other column fails the
+        task. (templated)
+    :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
+        (templated)
+    :param chunk_size: rows in one request. Default: 5,000.
+    :param max_in_flight: the largest number of concurrent requests. Default: 8.
+    :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
+        document does not describe. (templated)
+    :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
+        0.
+    :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
+        ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
+    :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
+        zeros. Default: ``error``.
+    :param sandbox_mode: let the service check the requests and change nothing. Default: false.
+    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago.
+        If false, every try sends everything. Default: true.
+    :param rejects_table: a table in the same database for the rejected rows with reasons; created when missing. It
+        holds personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any import, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
+    :param count_first: count the query's rows first, so that the log can show the remaining time. Default: true.
     """
 
-    template_fields: Sequence[str] = (
-        *BaseContactImportOperator.template_fields,
-        "sql_conn_id",
-        "sql",
-        "parameters",
-        "rejects_table",
-    )
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
+    sql: str
+    rejects_table: str | None
+    keep_days: float | None
+    count_first: bool
 
     def __init__(
         self,
         *,
-        sql_conn_id: str,
-        sql: str,
-        parameters: Sequence[Any] | Mapping[str, Any] | XComArg | None = None,
-        rejects_table: str | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        sql: Templated[str],
+        parameters: Templated[Sequence[Any] | Mapping[str, Any]] | None = None,
+        list_name: Templated[str] | None = None,
+        list_description: Templated[str] | None = None,
+        columns: Templated[Mapping[str, str]] | None = None,
+        update_mode: Templated[UpdateMode] = "create_and_update",
+        chunk_size: int = 5000,
+        max_in_flight: int = 8,
+        null_value: Templated[str] | None = None,
+        max_reject_fraction: float = 0.0,
+        rejects_path: Templated[str] | None = None,
+        on_empty: OnEmpty = "error",
+        sandbox_mode: bool = False,
+        resume: bool = True,
+        rejects_table: Templated[str] | None = None,
         keep_days: float | None = None,
         count_first: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        check_flags(count_first=count_first)
+        self.set_arguments(locals())
         check_keep_days(keep_days, rejects_table)
-        self.sql_conn_id = sql_conn_id
-        self.sql = sql
-        self.parameters = parameters
-        self.rejects_table = rejects_table
-        self.keep_days = keep_days
-        self.count_first = count_first
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -127,64 +165,103 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
 
 class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
-    """Sends one personalized message for each row of a query, at most once, in flat memory.
+    """Send one personalized message for each row of a query, at most once, in flat memory.
 
-    All rows are read and checked before the first message is sent, and then sent in requests of up to 100 messages. A
-    further try runs the query again and goes on behind what was sent; when the rows that were sent are no longer the
+    All rows are read and checked before the first message is sent, and then sent in requests of up to 100 messages.
+    Another try runs the query again and continues after what was sent; when the rows that were sent are no longer the
     first ones, in the same order, nothing more is sent and the task fails. So the query needs an ``ORDER BY``.
+
+    Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
+    ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
 
-    :param sql_conn_id: the database's connection.
-    :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder.
-    :param parameters: of the query, in the driver's style. They may be addresses: Airflow does not get to see them.
-    :param to_column: the column with the recipient's address.
-    :param name_column: the column with the name beside the address. Default: none.
-    :param cc_column: the column with addresses that get a copy, with commas between. Default: none.
-    :param bcc_column: the same for copies that nobody sees.
-    :param columns: which tag each column is the value of: ``{"first_name": "name"}`` for ``{{name}}``. Columns left out
-        are not sent. Default: every column but those of ``to``, ``cc`` and ``bcc``, for the tag of its own name.
-        Missing values are not sent, so that those of ``mail_params`` hold.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param sql: the query; a name that ends in ``.sql`` is read from the DAG's folder. (templated)
+    :param parameters: the parameters of the query, in the driver's style. They may be addresses: Airflow neither stores
+        nor shows them. Default: none. (templated)
+    :param sender_mail: a verified sender of the account. (templated)
+    :param sender_name: the display name of the sender. Default: none. (templated)
+    :param to_column: the column with the recipient's address. Default: ``email``. (templated)
+    :param name_column: the column with the name beside the address. Default: none. (templated)
+    :param cc_column: the column with addresses that get a copy, separated by commas. Default: none. (templated)
+    :param bcc_column: the column with addresses that get a blind copy, separated by commas. Default: none. (templated)
+    :param columns: the tag that each column is the value of: ``{"first_name": "name"}`` for ``{{name}}``. Columns left
+        out are not sent. Default: every column but those of ``to``, ``cc`` and ``bcc``, for the tag of its own name.
+        Missing values are not sent, so that those of ``mail_params`` apply. (templated)
+    :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
+        write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
+    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
+        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
+        Default: none. (templated)
+    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
+        those of a message take precedence. Default: none. (templated)
+    :param reply_to: the address for replies. Default: none. (templated)
+    :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param track_open: count opens. Default: false.
+    :param track_click: count clicks. Default: false.
+    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param versions_per_request: messages in one request, 100 at most. Default: 100.
+    :param on_empty: what to do when there is no message: ``error`` fails the task, ``skip`` skips it, ``continue``
+        returns zeros. Default: ``error``.
+    :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
+        before anything is sent, ``skip`` all but the first, or ``allow`` it. The result counts them as
+        ``duplicate_recipients``. Default: ``fail``.
+    :param sandbox_mode: let the service check the requests and send nothing. Default: false.
+    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
+        which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *BaseSendBatchOperator.template_fields,
-        "sql_conn_id",
-        "sql",
-        "parameters",
-        "to_column",
-        "name_column",
-        "cc_column",
-        "bcc_column",
-        "columns",
-    )
     template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
     argument = "sql"
     things = "rows"
 
+    sql: str
+    to_column: str
+    name_column: str | None
+    cc_column: str | None
+    bcc_column: str | None
+    columns: Mapping[str, str] | None
+
     def __init__(
         self,
         *,
-        sql_conn_id: str,
-        sql: str,
-        parameters: Sequence[Any] | Mapping[str, Any] | XComArg | None = None,
-        to_column: str = "email",
-        name_column: str | None = None,
-        cc_column: str | None = None,
-        bcc_column: str | None = None,
-        columns: Mapping[str, str] | None = None,
-        **kwargs: Any,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        sql: Templated[str],
+        parameters: Templated[Sequence[Any] | Mapping[str, Any]] | None = None,
+        sender_mail: Templated[str],
+        sender_name: Templated[str] | None = None,
+        to_column: Templated[str] = "email",
+        name_column: Templated[str] | None = None,
+        cc_column: Templated[str] | None = None,
+        bcc_column: Templated[str] | None = None,
+        columns: Templated[Mapping[str, str]] | None = None,
+        subject: Templated[str] | None = None,
+        content: Templated[str] | None = None,
+        template_name: Templated[str] | None = None,
+        mail_params: Templated[Mapping[str, Any]] | None = None,
+        reply_to: Templated[str] | None = None,
+        send_date: Templated[datetime] | None = None,
+        category: Templated[str] | None = None,
+        campaign: Templated[str] | None = None,
+        track_open: bool = False,
+        track_click: bool = False,
+        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        versions_per_request: int = 100,
+        on_empty: OnEmpty = "error",
+        on_duplicate_recipient: OnDuplicateRecipient = "fail",
+        sandbox_mode: bool = False,
+        on_ambiguous: Templated[OnAmbiguous] = "fail",
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.sql_conn_id = sql_conn_id
-        self.sql = sql
-        self.parameters = parameters
-        self.to_column = to_column
-        self.name_column = name_column
-        self.cc_column = cc_column
-        self.bcc_column = bcc_column
-        self.columns = columns
+        self.set_arguments(locals())
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
