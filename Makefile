@@ -13,7 +13,7 @@
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make lint                  ruff and mypy
-#   make docs                  the generated parts of docs/: examples, tables, operations
+#   make docs                  the generated parts of docs/: examples, tables, operations, imports
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
 #
@@ -79,6 +79,7 @@ docs: $(INSTALLED)
 	$(RUN) docs/embed.py
 	$(RUN) docs/tables.py
 	$(RUN) docs/er.py
+	$(RUN) docs/architecture.py
 	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py
 
 bench: $(INSTALLED)
