@@ -117,9 +117,9 @@ class MailTaskMixin:
     def mail_errors(self) -> AbstractContextManager[None]:
         """Where errors of the service become what Airflow understands."""
         from airflow_provider_mail._task.exceptions import AirflowErrors
-        from airflow_provider_mail.api._core.requests import SENDERS
+        from airflow_provider_mail.api._core.requests import SENDER_FIELDS
 
-        given = (getattr(self, name, None) for name in SENDERS)
+        given = (getattr(self, name, None) for name in SENDER_FIELDS)
         return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
 
     def _do_render_template_fields(

@@ -52,7 +52,7 @@ class CancelOnKillMixin:
             except MailError as error:
                 walk.fail(error)
             else:
-                walk.go_on(answer)
+                walk.send(answer)
         yield from self.check_kill(mail_name, context)
         result: T = walk.result
         return result

@@ -1,6 +1,6 @@
-"""The two clients: they carry out the steps that `_core.exchange` decides on, one with threads, one with asyncio.
+"""The two clients, for threads and for asyncio: they carry out the steps that `_core.exchange` decides on.
 
-``send`` is the only way in for one request; ``pages``, ``records`` and ``run`` are made of it.
+``send`` carries out one request; ``pages`` and ``run`` are built on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner,
 from airflow_provider_mail.api._core.log_redaction import redact_http_logs
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
-from airflow_provider_mail.api._core.responses import Answer, BodyReader
+from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
 from airflow_provider_mail.api._core.transport import async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
@@ -31,55 +31,63 @@ Item = TypeVar("Item")
 
 
 class _Client(Generic[Http]):
-    """What both clients are made of.
+    """What both clients share.
 
-    :param config: where the service is and how to talk to it.
+    :param config: the client's settings.
+    :param create_http: creates the httpx client.
     """
 
-    def __init__(self, config: ClientConfig, made: Callable[[ClientConfig], Http]) -> None:
+    def __init__(self, config: ClientConfig, create_http: Callable[[ClientConfig], Http]) -> None:
         self.config = config
         self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1))
         self.service_clock = self._exchange.service_clock
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
-        self._made = made
-        self._https = {os.getpid(): made(config)}
+        self._create_http = create_http
+        self._https = {os.getpid(): create_http(config)}
 
     @property
     def _http(self) -> Http:
         return self._https[os.getpid()]
 
     def _enter_process(self) -> None:
-        """Use nothing that a fork brought along: of one connection, each of two processes would read what the other is
-        sent; and a lock may have been held by a thread that is not in this process.
+        """Use no connection and no lock of the parent process after a fork.
+
+        On a shared connection, each process would read responses of the other; a lock may be held by a thread that does
+        not exist in this process.
         """
         process = os.getpid()
         if process not in self._https:
-            self._exchange.forked()
-            self._https.setdefault(process, self._made(self.config))
+            self._exchange.after_fork()
+            self._https.setdefault(process, self._create_http(self.config))
             for other in self._https.keys() - {process}:
-                # Not closed: that needs its locks.
+                # Do not close it: that needs its locks.
                 self._https.pop(other, None)
 
 
 class MailClient(_Client[httpx.Client]):
-    """A client for threads: one may serve many.
+    """A client for threads; several threads may share one.
 
-    :param config: where the service is and how to talk to it.
+    :param config: the client's settings.
     """
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, http_client)
 
     def send(self, request: MailRequest[R]) -> R:
-        """Carry out one operation.
+        """Carry out one operation and return its response.
 
+        :param request: the operation.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
         response: R = self._drive(self._exchange.send(request))
         return response
 
     def run(self, flow: Flow[T]) -> T:
-        """Carry out several requests that belong together, such as ``find_campaign(name)``."""
+        """Carry out a flow and return its result.
+
+        :param flow: several requests in a row, such as ``find_campaign(name)``.
+        :raises MailError: the first error that the flow does not handle.
+        """
         result: T = self._drive(flow)
         return result
 
@@ -97,15 +105,15 @@ class MailClient(_Client[httpx.Client]):
     def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
         self._enter_process()
         with clear_traceback_frames():
-            walk = FlowRunner(steps)
-            while walk.step is not None:
+            runner = FlowRunner(steps)
+            while runner.step is not None:
                 try:
-                    result = self._perform(walk.step)
+                    result = self._perform(runner.step)
                 except MailError as error:
-                    walk.fail(error)
+                    runner.fail(error)
                 else:
-                    walk.go_on(result)
-            return walk.result
+                    runner.send(result)
+            return runner.result
 
     def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
@@ -114,9 +122,9 @@ class MailClient(_Client[httpx.Client]):
             return interrupt.sleep(step.seconds)
         return self.send(step)
 
-    def _fetch(self, call: Call) -> Answer:
-        if (ended_by := interrupt.current()) is not None:
-            ended_by.check()
+    def _fetch(self, call: Call) -> HttpResponse:
+        if (interrupted_by := interrupt.current()) is not None:
+            interrupted_by.check()
         transmission = self._exchange.transmission(call)
         try:
             with (
@@ -127,14 +135,14 @@ class MailClient(_Client[httpx.Client]):
                 ) as response,
             ):
                 transmission.check_response(response.status_code)
-                collector = BodyReader(call.operation, self.config, response.status_code, response.headers)
-                for piece in response.iter_raw():
-                    collector.feed(piece)
-                return collector.answer()
+                body = BodyReader(call.operation, self.config.max_answer_bytes, response.status_code, response.headers)
+                for chunk in response.iter_raw():
+                    body.feed(chunk)
+                return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
             failure = transport_error(call.operation, error, self.config, late)
-        # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
+        # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
         raise failure
 
     def close(self) -> None:
@@ -153,22 +161,27 @@ class MailClient(_Client[httpx.Client]):
 class AsyncMailClient(_Client[httpx.AsyncClient]):
     """A client for one event loop.
 
-    :param config: where the service is and how to talk to it.
+    :param config: the client's settings.
     """
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, async_http_client)
 
     async def send(self, request: MailRequest[R]) -> R:
-        """Carry out one operation.
+        """Carry out one operation and return its response.
 
+        :param request: the operation.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
         response: R = await self._drive(self._exchange.send(request))
         return response
 
     async def run(self, flow: Flow[T]) -> T:
-        """Carry out several requests that belong together, such as ``find_campaign(name)``."""
+        """Carry out a flow and return its result.
+
+        :param flow: several requests in a row, such as ``find_campaign(name)``.
+        :raises MailError: the first error that the flow does not handle.
+        """
         result: T = await self._drive(flow)
         return result
 
@@ -186,15 +199,15 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
         self._enter_process()
         with clear_traceback_frames():
-            walk = FlowRunner(steps)
-            while walk.step is not None:
+            runner = FlowRunner(steps)
+            while runner.step is not None:
                 try:
-                    result = await self._perform(walk.step)
+                    result = await self._perform(runner.step)
                 except MailError as error:
-                    walk.fail(error)
+                    runner.fail(error)
                 else:
-                    walk.go_on(result)
-            return walk.result
+                    runner.send(result)
+            return runner.result
 
     async def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
@@ -203,7 +216,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
             return await asyncio.sleep(step.seconds)
         return await self.send(step)
 
-    async def _fetch(self, call: Call) -> Answer:
+    async def _fetch(self, call: Call) -> HttpResponse:
         transmission = self._exchange.transmission(call)
         try:
             with redact_http_logs(), transmission:
@@ -211,14 +224,16 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
                 ) as response:
                     transmission.check_response(response.status_code)
-                    collector = BodyReader(call.operation, self.config, response.status_code, response.headers)
-                    async for piece in response.aiter_raw():
-                        collector.feed(piece)
-                    return collector.answer()
+                    body = BodyReader(
+                        call.operation, self.config.max_answer_bytes, response.status_code, response.headers
+                    )
+                    async for chunk in response.aiter_raw():
+                        body.feed(chunk)
+                    return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
             failure = transport_error(call.operation, error, self.config, late)
-        # Raised out here so that not even __context__ leads to httpx's error: it holds the request with its headers.
+        # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
         raise failure
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client needs to know: where the service is, who we are, how patient and how fast we are."""
+"""The settings of a client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import httpx
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -31,19 +32,17 @@ from airflow_provider_mail.api.errors import (
     describe_validation_error,
 )
 
-MOST_TOKEN_BYTES = 512
-"""Of an access token (document, "Limits")."""
+MAX_TOKEN_BYTES = 512
+"""Maximum length of an access token (document, "Limits")."""
 
 
 def _url(value: str, example: str) -> str:
-    import httpx
-
     value = value.strip().rstrip("/")
     if not value:
         raise ValueError("is empty")
     try:
         url = httpx.URL(value)
-        url.raw_host.decode().encode("idna")  # as the resolver does, which would end in a UnicodeError
+        url.raw_host.decode().encode("idna")  # as the resolver does, which would raise UnicodeError
     except (httpx.InvalidURL, UnicodeError):
         raise ValueError("is not a URL") from None
     if url.scheme not in ("http", "https") or not url.host or re.search(r"\s", value):
@@ -58,7 +57,7 @@ def _base_url(value: str) -> str:
 
 
 def _proxy(value: str) -> str:
-    # No password in it: Airflow before 3.1 shows this field to everybody who may see connections.
+    # Without a password: Airflow before 3.1 shows this field to everybody who may view connections.
     return _url(value, "http://proxy.example.com:3128")
 
 
@@ -113,9 +112,25 @@ class RetryRule:
 
 
 class ClientConfig(BaseModel):
-    """Settings of a client.
+    """The settings of a client, immutable.
 
-    :raises MailConfigError: naming the settings that are missing or wrong.
+    :param base_url: the service's base address, ``http://`` or ``https://``; a ``/v5`` at its end is removed.
+    :param auth_type: the credential that requests carry: ``api_key`` (default) or ``oauth``.
+    :param api_key: the API key; required with ``auth_type="api_key"``.
+    :param access_token: the OAuth access token, at most 512 bytes; required with ``auth_type="oauth"``.
+    :param sandbox: send ``sandboxMode`` with every write, and reject writes that do not support it before they are
+        sent. Default: false.
+    :param timeout: seconds for connecting and for each read and write. A whole request may take four times as long.
+        Default: 30; at most 3,600.
+    :param requests_per_second: maximum number of requests per second of this client. Default: ``None``, no limit.
+    :param max_in_flight: maximum number of concurrent connections, and so of concurrent requests, from 1 to 1,000.
+        Default: 16.
+    :param ca_bundle: file with certificates (PEM) that are trusted in addition to the default ones. Default: none.
+    :param proxy: URL of a proxy, without a password. Default: the proxy that the environment names, if any.
+    :param max_answer_bytes: maximum size of a response body in bytes, compressed or decompressed. Default: 64 MiB; at
+        least 1,024. Decoded, a response may take four times as much memory.
+    :param retry: when and how often requests are repeated; see :class:`RetryRule`.
+    :raises MailConfigError: a setting is missing or wrong; the message names it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -141,26 +156,26 @@ class ClientConfig(BaseModel):
 
     @field_validator("api_key", "access_token")
     @classmethod
-    def _fit_for_a_header(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+    def _is_header_value(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         text = secret.get_secret_value().strip() if secret else ""
         auth_type = info.data.get("auth_type")
         if not text and info.field_name == {"api_key": "api_key", "oauth": "access_token"}.get(auth_type or ""):
             raise ValueError(f"is empty, and auth_type is {auth_type}")
         if not text.isascii() or not text.isprintable():
-            raise ValueError("holds characters that cannot stand in a header")
-        if info.field_name == "access_token" and len(text) > MOST_TOKEN_BYTES:
-            raise ValueError(f"{len(text)} bytes, at most {MOST_TOKEN_BYTES} are allowed: is it an access token?")
+            raise ValueError("has characters that a header cannot contain")
+        if info.field_name == "access_token" and len(text) > MAX_TOKEN_BYTES:
+            raise ValueError(f"{len(text)} bytes, at most {MAX_TOKEN_BYTES} are allowed: is it an access token?")
         return SecretStr(text) if text else None
 
     @field_validator("ca_bundle")
     @classmethod
-    def _is_there(cls, path: Path | None) -> Path | None:
+    def _file_exists(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
             raise ValueError(f"no such file: {path}")
         return path
 
     def credentials(self) -> dict[str, str]:
-        """The header that authenticates a request (document, "Authentication")."""
+        """Return the header that authenticates a request (document, "Authentication")."""
         if self.auth_type == "oauth":
             assert self.access_token is not None
             return {"OAuth": self.access_token.get_secret_value()}
@@ -168,9 +183,9 @@ class ClientConfig(BaseModel):
         return {"ApiKey": self.api_key.get_secret_value()}
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS settings; built once for each state of the CA bundle, since that takes 16 ms.
+        """Return the TLS settings, cached until a certificate file changes: creating them takes 16 ms.
 
-        :raises MailConfigError: when the CA bundle cannot be read.
+        :raises MailConfigError: the CA bundle cannot be read.
         """
         try:
             return _ssl_context(self.ca_bundle, _version(self.ca_bundle), _version(os.environ.get("SSL_CERT_FILE")))
@@ -179,7 +194,7 @@ class ClientConfig(BaseModel):
 
 
 def _version(file: str | Path | None) -> tuple[int, ...]:
-    """What changes when a file is written or replaced."""
+    """Return a value that changes when the file is written or replaced."""
     if not file:
         return ()
     status = Path(file).stat()
@@ -188,13 +203,11 @@ def _version(file: str | Path | None) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def _ssl_context(ca_bundle: Path | None, version: tuple[int, ...], default_version: tuple[int, ...]) -> ssl.SSLContext:
-    import httpx
-
     context = httpx.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca_bundle is not None:
         try:
             context.load_verify_locations(cafile=ca_bundle)
         except (ssl.SSLError, OSError):
-            raise MailConfigError(f"ca_bundle: {ca_bundle} holds no certificates that can be read") from None
+            raise MailConfigError(f"ca_bundle: {ca_bundle} contains no readable certificates") from None
     return context

@@ -1,7 +1,7 @@
-"""Every error that the service or the way to it can cause, under one root.
+"""The errors of the clients and flows, with one root: `MailError`.
 
-No message, attribute or chained exception of these holds a credential, a request body or an answer's body: only
-the operation, numbers, field names and the service's own ``message``.
+No message, attribute or chained exception contains a credential, a request body or a response body: only the operation,
+numbers, field names and the service's own ``message``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class PicklableError(Exception):
     """An exception that survives pickling also when its class requires keyword arguments."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own way calls the class with ``args`` alone.
+        # The default calls the class with ``args`` alone.
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -32,18 +32,18 @@ def _restore(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]
 class MailError(PicklableError):
     """Root of all errors of this package.
 
-    :param text: what happened and what to mend, for a person.
-    :param operation: the path of the operation, for instance ``/v5/campaign/mail/sends``.
-    :param status: the HTTP status, when there was an answer.
-    :param code: the ``code`` of the answer's body, when it could be read.
-    :param service_message: the ``message`` of the answer's body.
+    :param text: what happened and what to fix.
+    :param operation: the path of the operation, such as ``/v5/campaign/mail/sends``.
+    :param status: the HTTP status, if there was a response.
+    :param code: the ``code`` of the response body, if it could be read.
+    :param service_message: the ``message`` of the response body, with secrets and personal data masked.
     """
 
     temporary: ClassVar[bool] = False
-    """Whether the same call may well succeed later without anybody mending anything."""
+    """Whether the same call may succeed later without a fix."""
 
     may_have_taken_effect: bool = False
-    """Whether the service may have carried the request out although it reported no success."""
+    """Whether the service may have carried out the request although it reported no success."""
 
     def __init__(
         self,
@@ -62,21 +62,23 @@ class MailError(PicklableError):
 
 
 class MailConfigError(MailError):
-    """A setting of the connection or of the client is missing or wrong; the text names it."""
+    """A setting of the connection or of the client is missing or wrong; the message names it."""
 
 
 class MailValidationError(MailError):
-    """A request was refused before it was sent; the text names each field."""
+    """A request is invalid and was not sent; the message names each field."""
 
 
 class MailSandboxError(MailError):
-    """The connection is in sandbox mode and the operation has no ``sandboxMode``: it was not sent."""
+    """The connection is in sandbox mode and the operation has no ``sandboxMode``: the request was not sent."""
 
 
 class MailConnectError(MailError):
-    """The request provably never reached the service: refused, no such host, no route, TLS, proxy, full pool.
+    """The request provably never reached the service: connection refused, unknown host, TLS, proxy, full pool.
 
-    :param reason: what the network said, for instance ``ConnectError: [Errno 111] Connection refused``.
+    :param text: what happened and what to fix.
+    :param operation: the path of the operation.
+    :param reason: the network's error, such as ``ConnectError: [Errno 111] Connection refused``.
     """
 
     temporary = True
@@ -87,30 +89,35 @@ class MailConnectError(MailError):
 
 
 class MailAnswerLostError(MailError):
-    """The request was on its way and no whole answer came back: time-out, reset, cut or too slow an answer."""
+    """The request was sent and no complete response came back: timeout, reset, or a response cut off or too slow."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 class MailInterruptedError(MailError):
-    """The work that the request belongs to was ended meanwhile, so it was given up."""
+    """The task was ended while the request was running, so the request was abandoned."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 class MailAnswerError(MailError):
-    """An answer that is not the service's: no JSON object, no ``code``, wrong types, too large, or without end."""
+    """The response is not the service's: no JSON object, no ``code``, wrong types, too large, or an endless list."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 class MailServiceError(MailError):
-    """The service answered, and not with success.
+    """The service reported an error.
 
-    :param retry_after: seconds the service asked to wait (``Retry-After``), if it did.
+    :param text: what happened and what to fix.
+    :param operation: the path of the operation.
+    :param status: the HTTP status.
+    :param code: the ``code`` of the response body, if it could be read.
+    :param service_message: the ``message`` of the response body, with secrets and personal data masked.
+    :param retry_after: the seconds that ``Retry-After`` asks to wait, if it was sent.
     """
 
     def __init__(
@@ -128,31 +135,33 @@ class MailServiceError(MailError):
 
 
 class MailRejectedError(MailServiceError):
-    """The service refused the request (4xx): repeating it unchanged is pointless."""
+    """The service rejected the request (4xx); the same request fails again."""
 
 
 class MailAuthError(MailServiceError):
-    """The service refused the credentials (401). No :class:`MailRejectedError`: it says nothing about the request."""
+    """The service rejected the credentials (401). Not a :class:`MailRejectedError`: the request may be valid."""
 
 
 class MailRateLimitError(MailServiceError):
-    """Too many requests (429): not carried out."""
+    """Too many requests (429); the request was not carried out."""
 
     temporary = True
 
 
 class MailServerError(MailServiceError):
-    """The service failed (5xx, or a ``code`` that the document does not know)."""
+    """The service failed (5xx, or a ``code`` that the document does not list)."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 class MailIncompleteError(MailError):
-    """A list was read to its end and is shorter than the service says.
+    """A list was read to its end and has fewer records than ``totalRecords``, or it changed while it was read.
 
-    :param got: different records received.
-    :param expected: the highest ``totalRecords`` that was said.
+    :param text: what happened.
+    :param got: number of distinct records received.
+    :param expected: number of records expected.
+    :param operation: the path of the operation.
     """
 
     temporary = True
@@ -164,52 +173,57 @@ class MailIncompleteError(MailError):
 
 
 class MailConflictError(MailError):
-    """Something of that name exists and is not what was asked for; the text names the differences."""
+    """An object of that name exists and differs from the request; the message names the differences."""
 
 
 class MailMissingError(MailError):
-    """There is nothing of that name."""
+    """No object has that name."""
 
 
 class MailAmbiguousSendError(MailError):
-    """A request that must not happen twice may or may not have been carried out, so it is not repeated.
+    """A request that must not happen twice may have been carried out, so it is not repeated.
 
-    For a transactional send: the mail may be on its way, and sending it again could mail people twice.
+    For a transactional send: sending it again could mail recipients twice.
     """
 
     may_have_taken_effect = True
 
 
 class MailIncompleteCampaignError(MailError):
-    """The service kept a campaign whose creation failed half-way (code 500: attachment or task check)."""
+    """The service kept a campaign whose creation failed (code 500: attachment or task check)."""
 
     may_have_taken_effect = True
 
 
 class MailPendingCampaignError(MailError):
-    """An attempt to create a campaign may have succeeded, and the service does not show its outcome yet."""
+    """An attempt to create a campaign may have succeeded, but the service does not show the campaign yet."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """An error and all that led to it, shown or not."""
+    """Yield an error and all errors in its chain, suppressed ones included.
+
+    :param error: the last error of the chain.
+    """
     known: dict[int, BaseException] = {}
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        link = pending.pop()
         if link is not None and id(link) not in known:
             known[id(link)] = link
             yield link
-            waiting += [link.__cause__, link.__context__]
+            pending += [link.__cause__, link.__context__]
 
 
 def clear_frames(error: BaseException) -> None:
-    """Empty the frames of an error's traceback that have ended, and of those that led to it.
+    """Clear the local variables in the tracebacks of an error and of its chain.
 
-    They hold credentials, requests and rows, and there is who shows them: Airflow 3.0 on its console, later ones in
-    development mode, services that collect errors.
+    They hold credentials, requests and rows, and some tools show them: Airflow 3.0 on its console, later versions in
+    development mode, error collectors.
+
+    :param error: the last error of the chain.
     """
     for link in chain_of(error):
         traceback.clear_frames(link.__traceback__)
@@ -217,7 +231,7 @@ def clear_frames(error: BaseException) -> None:
 
 @contextmanager
 def clear_traceback_frames() -> Iterator[None]:
-    """Let no :class:`MailError` leave with variables in the frames that it has passed."""
+    """Clear the frames of every :class:`MailError` that leaves the ``with`` block."""
     try:
         yield
     except MailError as error:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from airflow_provider_mail.api._core.fields import Text, WebUrl, WebUrlOrNothing
+from airflow_provider_mail.api._core.fields import OptionalWebUrl, Text, WebUrl
 from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, Part, Records, Resource
 
 
@@ -26,7 +26,7 @@ class SenderCallback(Part):
     """The callback of one sender; an empty ``url`` removes it."""
 
     sender: Text
-    url: WebUrlOrNothing | None = None
+    url: OptionalWebUrl | None = None
 
 
 class SavedToggles(EventToggles):

@@ -109,7 +109,7 @@ class Rehearsal:
             if isinstance(walk.step, Pause):
                 self.pauses.append(walk.step.seconds)
                 self.time.now += walk.step.seconds
-                walk.go_on(None)
+                walk.send(None)
                 continue
             self.asked.append(walk.step)
             self.at.append(self.time.now)
@@ -117,7 +117,7 @@ class Rehearsal:
             if isinstance(answer, MailError):
                 walk.fail(answer)
             else:
-                walk.go_on(answer)
+                walk.send(answer)
         return walk.result
 
 

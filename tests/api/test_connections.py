@@ -112,13 +112,13 @@ def test_a_success_before_the_request_was_sent_is_none(wire: Wire, connect: Call
 
 
 def twice(connection: socket.socket) -> None:
-    """Answer one request with two responses at once; read what comes next and say nothing more."""
+    """HttpResponse one request with two responses at once; read what comes next and say nothing more."""
     connection.sendall(GOOD + GOOD)
     connection.recv(65_536)
 
 
 def one_too_late(connection: socket.socket) -> None:
-    """Answer twice, but the second time only when the next request is there."""
+    """HttpResponse twice, but the second time only when the next request is there."""
     connection.sendall(GOOD)
     if connection.recv(65_536):
         connection.sendall(GOOD)
@@ -212,7 +212,7 @@ def test_a_response_that_drips_ends_in_time_wherever_it_drips(
 ) -> None:
     wire.answer = dripping = Dripping(*DRIPS[part])
     # On a busy machine a pause may be longer than the time-out of one read.
-    with pytest.raises(MailAnswerLostError, match=r"not complete after 0\.4 s \(four times|ReadTimeout"):
+    with pytest.raises(MailAnswerLostError, match=r"not complete after 0\.4 s \(4 times|ReadTimeout"):
         connect(wire.base_url, retry=ONCE, timeout=0.1).send(READ)
     wire.join()
     assert dripping.seconds < 5

@@ -95,7 +95,7 @@ def test_an_import_ends_within_seconds(stall: str, how: str, emulator: Emulator,
     emulator.faults.clear()
     assert emulator.journal.count() == asked, "and nothing is sent any more"
     # The same client serves what still has to be done, such as in on_kill.
-    client._exchange.forked()
+    client._exchange.after_fork()
     assert client.send(GetLists()).code == 200
 
 

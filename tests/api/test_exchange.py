@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_mail.api._core.exchange import Call
 from airflow_provider_mail.api._core.requests import Effect, MailRequest
-from airflow_provider_mail.api._core.responses import Answer
+from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.api.campaigns import CancelCampaign, DeleteCampaign, GetCampaigns
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
@@ -35,14 +35,14 @@ from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, Driver, Rehearsal, Time, exchange
 
-GOOD = Answer(200, {}, b'{"code": 200}')
-LOST = MailAnswerLostError("the answer was lost", operation="/v5/x")
+GOOD = HttpResponse(200, {}, b'{"code": 200}')
+LOST = MailAnswerLostError("the response was lost", operation="/v5/x")
 READ = GetLists()
 SEND = SendMail(subject="s", content="c", sender_mail="news@example.com", to=Recipient(email="ada@example.com"))
 
 
-def answer(status: int = 200, headers: dict[str, str] | None = None, **body: Any) -> Answer:
-    return Answer(status, headers or {}, json.dumps({"code": 200, **body}).encode())
+def answer(status: int = 200, headers: dict[str, str] | None = None, **body: Any) -> HttpResponse:
+    return HttpResponse(status, headers or {}, json.dumps({"code": 200, **body}).encode())
 
 
 def in_turn(*answers: Any) -> Callable[[Any], Any]:
@@ -50,8 +50,8 @@ def in_turn(*answers: Any) -> Callable[[Any], Any]:
     return lambda step: left.pop(0)
 
 
-def busy(retry_after: str | None = None) -> Answer:
-    return Answer(429, {} if retry_after is None else {"retry-after": retry_after}, b"")
+def busy(retry_after: str | None = None) -> HttpResponse:
+    return HttpResponse(429, {} if retry_after is None else {"retry-after": retry_after}, b"")
 
 
 def test_the_pauses_between_repetitions_double() -> None:
@@ -64,7 +64,7 @@ def test_the_pauses_between_repetitions_double() -> None:
 def test_the_last_error_is_raised_and_leads_nowhere_else() -> None:
     time = Time()
     with pytest.raises(MailServerError, match="HTTP 503") as raised:
-        Rehearsal(in_turn(LOST, LOST, Answer(503, {}, b"")), time).run(
+        Rehearsal(in_turn(LOST, LOST, HttpResponse(503, {}, b"")), time).run(
             exchange(time, retry=RetryRule(attempts=3)).send(READ)
         )
     assert raised.value.__context__ is None
@@ -104,7 +104,7 @@ def test_a_503_that_asks_for_rest_holds_everything_too() -> None:
     core = exchange(time, draw=0.0)
     first = core.send(READ)
     next(first)
-    first.send(Answer(503, {"retry-after": "7"}, b""))
+    first.send(HttpResponse(503, {"retry-after": "7"}, b""))
     other = Rehearsal(in_turn(GOOD), time)
     other.run(core.send(READ))
     assert other.at == [1007.0]
@@ -181,7 +181,12 @@ def test_an_unknown_outcome_of_a_send_is_ambiguous() -> None:
     time = Time()
     request = GetToken(client_id="id", client_secret="s3cret", code="c0de")
     assert request.effect is Effect.SEND
-    for result in (LOST, Answer(500, {}, b""), Answer(200, {}, b"<html>"), Answer(200, {}, b'{"code": 200}')):
+    for result in (
+        LOST,
+        HttpResponse(500, {}, b""),
+        HttpResponse(200, {}, b"<html>"),
+        HttpResponse(200, {}, b'{"code": 200}'),
+    ):
         rehearsal = Rehearsal(in_turn(result), time)
         with pytest.raises(MailAmbiguousSendError, match="not sent again") as raised:
             rehearsal.run(exchange(time).send(request))
@@ -199,11 +204,11 @@ def test_a_send_that_never_arrived_is_not_ambiguous() -> None:
     assert len(rehearsal.asked) == 3
 
 
-PAGES = [Answer(status, {}, b"<html>no</html>") for status in (400, 403, 404, 407, 413, 422, 451)]
+PAGES = [HttpResponse(status, {}, b"<html>no</html>") for status in (400, 403, 404, 407, 413, 422, 451)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.status))
-def test_a_proxys_page_does_not_say_that_nothing_was_sent(page: Answer) -> None:
+def test_a_proxys_page_does_not_say_that_nothing_was_sent(page: HttpResponse) -> None:
     rehearsal = Rehearsal(in_turn(page), Time())
     with pytest.raises(MailAmbiguousSendError, match=f"HTTP {page.status}"):
         rehearsal.run(exchange(rehearsal.time).send(SEND))
@@ -216,7 +221,7 @@ def test_a_proxys_page_does_not_say_that_nothing_was_sent(page: Answer) -> None:
 
 
 def test_a_401_without_a_code_is_the_services_if_it_reads_nothing_either() -> None:
-    page = Answer(401, {}, b"<html>Unauthorized</html>")
+    page = HttpResponse(401, {}, b"<html>Unauthorized</html>")
     rehearsal = Rehearsal(in_turn(page, MailAuthError("no")))
     with pytest.raises(MailAuthError) as raised:
         rehearsal.run(exchange(rehearsal.time).send(SEND))

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core.responses import takes_more_memory
+from airflow_provider_mail.api._core.responses import exceeds_memory
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -77,7 +77,7 @@ BROKEN = {
 @pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)
 def test_broken_http_is_a_lost_answer(answer: bytes, wire: Wire, client: Driver) -> None:
     wire.answer = answer
-    with pytest.raises(MailAnswerLostError, match="/v5/lists/get: the answer was lost"):
+    with pytest.raises(MailAnswerLostError, match="/v5/lists/get: the response was lost"):
         client.send(READ)
     with pytest.raises(MailAmbiguousSendError):
         client.send(SEND)
@@ -223,7 +223,7 @@ def test_a_large_answer_of_large_texts_is_none_of_very_many_values(wire: Wire, c
     "text", [b'"' * 1_000_001, b'"' + rb"\"" * 1_000_000, b'"' + b"\\" * 1_000_001, b"{" * 2_000_000]
 )
 def test_looking_for_texts_takes_no_longer_than_the_answer_is_long(text: bytes) -> None:
-    takes_more_memory(text, 0)
+    exceeds_memory(text, 0)
 
 
 def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PageResponse, Resource
-from airflow_provider_mail.api._core.responses import Answer, judge
+from airflow_provider_mail.api._core.responses import HttpResponse, parse_response
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (
@@ -41,12 +41,12 @@ def coded(code: Any, message: Any = "words") -> bytes:
 # (HTTP status, body), then error, temporary, may have taken effect, code, what the text says
 TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
     # The body's code, under HTTP 200 or under its own status.
-    (200, coded(400), MailRejectedError, False, False, 400, "code 400: refused: words"),
-    (400, coded(400), MailRejectedError, False, False, 400, "code 400: refused: words"),
-    (200, coded(403), MailRejectedError, False, False, 403, "code 403: refused: words"),
-    (200, coded(401), MailAuthError, False, False, 401, "code 401: the service refused the credentials: words"),
+    (200, coded(400), MailRejectedError, False, False, 400, "code 400: rejected: words"),
+    (400, coded(400), MailRejectedError, False, False, 400, "code 400: rejected: words"),
+    (200, coded(403), MailRejectedError, False, False, 403, "code 403: rejected: words"),
+    (200, coded(401), MailAuthError, False, False, 401, "code 401: the service rejected the credentials: words"),
     (200, coded(429), MailRateLimitError, True, False, 429, "code 429: too many requests: words"),
-    (200, coded(408), MailAnswerLostError, True, True, 408, "code 408: the service gave up waiting"),
+    (200, coded(408), MailAnswerLostError, True, True, 408, "code 408: the service timed out"),
     (200, coded(500), MailServerError, True, True, 500, "code 500: the service failed: words"),
     (500, coded(500), MailServerError, True, True, 500, "code 500: the service failed: words"),
     # Codes that the document does not know are the service's failures.
@@ -72,11 +72,11 @@ TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
     (500, coded(200), MailServerError, True, True, 200, "HTTP 500"),
     (502, coded(400), MailRejectedError, False, False, 400, "code 400"),
     (400, coded(500), MailServerError, True, True, 500, "code 500"),
-    (400, coded(200), MailAnswerError, True, True, 200, "HTTP 400 with code 200"),
+    (400, coded(200), MailAnswerError, True, True, 200, "HTTP 400 contradicts code 200"),
     (429, coded(500), MailRateLimitError, True, False, 500, "HTTP 429"),
-    (429, coded(200), MailAnswerError, True, True, 200, "HTTP 429 with code 200"),
+    (429, coded(200), MailAnswerError, True, True, 200, "HTTP 429 contradicts code 200"),
     (401, coded(500), MailAuthError, False, False, 500, "HTTP 401"),
-    (401, coded(200), MailAnswerError, True, True, 200, "HTTP 401 with code 200"),
+    (401, coded(200), MailAnswerError, True, True, 200, "HTTP 401 contradicts code 200"),
     # No JSON object: the status decides.
     (200, HTML, MailAnswerError, True, True, None, "HTTP 200 with no JSON object"),
     (200, b"", MailAnswerError, True, True, None, "no JSON object"),
@@ -95,11 +95,11 @@ TABLE: list[tuple[int, bytes, type[MailError], bool, bool, int | None, str]] = [
         for status in (400, 402, 403, 404, 405, 406, 407, 409, 410, 414, 418, 421, 422, 425, 431, 451, 499)
         for body in (HTML, b"", b'{"message": "words"}', b'{"code": "x"}')
     ),
-    (413, HTML, MailRejectedError, False, True, None, "HTTP 413: refused, the request is too large for a proxy"),
-    (413, coded(413), MailRejectedError, False, False, 413, "code 413: refused"),
+    (413, HTML, MailRejectedError, False, True, None, "HTTP 413: rejected, the request is too large for a proxy"),
+    (413, coded(413), MailRejectedError, False, False, 413, "code 413: rejected"),
     # ... but for 401 (what the service's own holds is not shown) and 429, which are given before anything is done.
-    (401, HTML, MailAuthError, False, False, None, "HTTP 401: the service refused the credentials"),
-    (408, b"", MailAnswerLostError, True, True, None, "HTTP 408: the service gave up waiting"),
+    (401, HTML, MailAuthError, False, False, None, "HTTP 401: the service rejected the credentials"),
+    (408, b"", MailAnswerLostError, True, True, None, "HTTP 408: the service timed out"),
     (429, b"slow down", MailRateLimitError, True, False, None, "HTTP 429: too many requests"),
     (500, HTML, MailServerError, True, True, None, "HTTP 500: the service failed"),
     (502, HTML, MailServerError, True, True, None, "HTTP 502: the service failed"),
@@ -119,7 +119,7 @@ def test_what_an_answer_means(
     status: int, body: bytes, error: type[MailError], temporary: bool, effect: bool, code: int | None, says: str
 ) -> None:
     with pytest.raises(MailError) as raised:
-        judge(REQUEST, Answer(status, {}, body))
+        parse_response(REQUEST, HttpResponse(status, {}, body))
     assert type(raised.value) is error
     assert (raised.value.temporary, raised.value.may_have_taken_effect) == (temporary, effect)
     assert (raised.value.status, raised.value.code, raised.value.operation) == (status, code, "/v5/lists/add")
@@ -133,7 +133,9 @@ def test_what_an_answer_means(
 @pytest.mark.parametrize("message", ["", None])
 @pytest.mark.parametrize("status", [200, 201, 299])
 def test_success(code: Any, message: str | None, status: int) -> None:
-    response = judge(GetLists(), Answer(status, {}, json.dumps({"code": code, "message": message}).encode()))
+    response = parse_response(
+        GetLists(), HttpResponse(status, {}, json.dumps({"code": code, "message": message}).encode())
+    )
     assert response.code == 200
     assert not response.message
     assert response.records == []
@@ -142,8 +144,9 @@ def test_success(code: Any, message: str | None, status: int) -> None:
 def test_a_wrong_type_names_the_field_and_not_the_value() -> None:
     body = {"code": 200, "mailStatsList": [{"mailName": "n", "sentCount": "secret-value", "openCount": 1}]}
     with pytest.raises(MailAnswerError) as raised:
-        judge(
-            GetCampaignStats(start_date="2026-01-01", end_date="2026-01-01"), Answer(200, {}, json.dumps(body).encode())
+        parse_response(
+            GetCampaignStats(start_date="2026-01-01", end_date="2026-01-01"),
+            HttpResponse(200, {}, json.dumps(body).encode()),
         )
     assert "mailStatsList[0].sentCount" in str(raised.value)
     assert "secret-value" not in str(raised.value)
@@ -161,7 +164,7 @@ def test_a_total_that_is_none(number: bytes) -> None:
     ):
         body = b'{"code": 200, "%s": [], "totalRecords": %s}' % (records, number)
         with pytest.raises(MailAnswerError, match="totalRecords"):
-            judge(request, Answer(200, {}, body))
+            parse_response(request, HttpResponse(200, {}, body))
 
 
 @pytest.mark.parametrize("number", NO_COUNTS)
@@ -180,7 +183,7 @@ def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
     """Two megabytes of wrong records must not become a gigabyte of complaints."""
     body = b'{"code": 200, "mailList": [' + b"1," * 500_000 + b"1]}"
     with pytest.raises(MailAnswerError) as raised:
-        judge(GetCampaigns(), Answer(200, {}, body))
+        parse_response(GetCampaigns(), HttpResponse(200, {}, body))
     assert "mailList[0]" in str(raised.value)
     assert "mailList[1]" not in str(raised.value)
     assert "more" not in str(raised.value)
@@ -200,9 +203,11 @@ def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
 )
 def test_what_is_passed_on_of_the_services_words(said: Any, shown: str | None) -> None:
     with pytest.raises(MailRejectedError) as raised:
-        judge(REQUEST, Answer(200, {}, json.dumps({"code": 400, "message": said}).encode()), hidden=["sk-hidden-1"])
+        parse_response(
+            REQUEST, HttpResponse(200, {}, json.dumps({"code": 400, "message": said}).encode()), secrets=["sk-hidden-1"]
+        )
     assert raised.value.service_message == shown
-    assert str(raised.value) == "/v5/lists/add: code 400: refused" + (f": {shown}" if shown else "")
+    assert str(raised.value) == "/v5/lists/add: code 400: rejected" + (f": {shown}" if shown else "")
 
 
 def subclasses(kind: type[Any]) -> set[type[Any]]:
@@ -249,9 +254,9 @@ STATUSES = st.sampled_from([200, 200, 200, 201, 204, 301, 400, 401, 404, 408, 42
 HEADERS = st.dictionaries(st.sampled_from(["retry-after", "content-type"]), st.text(max_size=20))
 
 
-def only_mail_errors(request: MailRequest[Any], answer: Answer) -> None:
+def only_mail_errors(request: MailRequest[Any], answer: HttpResponse) -> None:
     try:
-        result = str(judge(request, answer).code)
+        result = str(parse_response(request, answer).code)
     except MailError as error:
         result = str(error)
     assert result == "200" or result.startswith(request.path)
@@ -261,21 +266,21 @@ def only_mail_errors(request: MailRequest[Any], answer: Answer) -> None:
 def test_any_bytes_end_in_a_response_or_a_mail_error(
     request: MailRequest[Any], status: int, headers: dict[str, str], body: bytes
 ) -> None:
-    only_mail_errors(request, Answer(status, headers, body))
+    only_mail_errors(request, HttpResponse(status, headers, body))
 
 
 @given(st.sampled_from(REQUESTS), STATUSES, HEADERS, JSON_VALUES)
 def test_any_json_ends_in_a_response_or_a_mail_error(
     request: MailRequest[Any], status: int, headers: dict[str, str], value: Any
 ) -> None:
-    only_mail_errors(request, Answer(status, headers, json.dumps(value).encode()))
+    only_mail_errors(request, HttpResponse(status, headers, json.dumps(value).encode()))
 
 
 @given(st.sampled_from(REQUESTS), st.dictionaries(st.sampled_from(NAMES), JSON_VALUES))
 def test_any_fields_of_a_success_end_in_a_response_or_a_mail_error(
     request: MailRequest[Any], fields: dict[str, Any]
 ) -> None:
-    only_mail_errors(request, Answer(200, {}, json.dumps({**fields, "code": 200}, allow_nan=True).encode()))
+    only_mail_errors(request, HttpResponse(200, {}, json.dumps({**fields, "code": 200}, allow_nan=True).encode()))
 
 
 @pytest.mark.parametrize(
@@ -291,16 +296,16 @@ def test_a_number_that_is_none_is_named(record: dict[str, Any], words: str) -> N
     body = json.dumps({"code": 200, "mailStatsList": [right, {**right, "mailName": "b", **record}]}).encode()
     request = GetCampaignStats(start_date="2026-01-01", end_date="2026-01-02")
     with pytest.raises(MailAnswerError, match=words):
-        judge(request, Answer(200, {}, body))
+        parse_response(request, HttpResponse(200, {}, body))
 
 
 def test_what_is_no_json_spoils_nothing_but_itself() -> None:
-    assert judge(REQUEST, Answer(200, {}, b'{"code": 200, "x": Infinity}')).code == 200
-    assert judge(REQUEST, Answer(200, {}, b'{"code": 200, "message": "\\ud800"}')).code == 200
+    assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "x": Infinity}')).code == 200
+    assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "message": "\\ud800"}')).code == 200
 
 
 def test_half_a_surrogate_pair_spoils_its_field_alone() -> None:
     body = b'{"code": 200, "message": "\\ud800", "contactList": [{"id": "1", "name": "\\ud800"}, {"id": "2"}]}'
-    page = judge(GetListContacts(list_name="news"), Answer(200, {}, body))
+    page = parse_response(GetListContacts(list_name="news"), HttpResponse(200, {}, body))
     assert [contact.id for contact in page.records] == ["1", "2"]
     assert page.records[0].name == "\ud800"

@@ -107,7 +107,7 @@ def test_not_cancelled_because_it_is_a_draft_or_its_time_has_come(
     with pytest.raises(MailIncompleteCampaignError) as raised:
         create(client, REQUEST.model_copy(update={"send_date": None}), on_incomplete="cancel")
     text = str(raised.value)
-    assert "It could not be cancelled: /v5/campaign/mail/cancel: code 403: refused" in text
+    assert "It could not be cancelled: /v5/campaign/mail/cancel: code 403: rejected" in text
     assert f"; it shows mailStatus {status}. {advice}" in text
     assert ("run again" in text) == (kept == "draft")
     assert not held(service)["cancelled"]
@@ -388,7 +388,7 @@ def test_cancelling_what_is_not_there(service: Emulator, client: Driver) -> None
 def test_cancelling_with_a_refused_key(service: Emulator, connect: Callable[..., Driver]) -> None:
     cancellation = connect(service.base_url, api_key="wrong").run(cancel_campaign(NAME))
     assert not cancellation.done
-    assert "refused the credentials" in cancellation.text
+    assert "rejected the credentials" in cancellation.text
     assert service.journal.count() == 1
 
 
@@ -411,7 +411,7 @@ def until_it_dies(flow: Flow[Any], steps: int) -> Flow[Any]:
         except MailError as error:
             walk.fail(error)
         else:
-            walk.go_on(answer)
+            walk.send(answer)
     return walk.result
 
 

@@ -182,7 +182,7 @@ def test_a_page_that_was_pushed_down_whole_is_read_on() -> None:
 
 @pytest.mark.parametrize("total", [5, 0, -7, None])
 def test_a_list_without_end_ends_in_an_error(total: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pagination, "MOST_WITHOUT_TOTAL", 3000)
+    monkeypatch.setattr(pagination, "MAX_WITHOUT_TOTAL", 3000)
     monkeypatch.setattr(pagination, "GROWTH", 3000)
     asked = []
 

@@ -168,12 +168,12 @@ def test_without_a_rate_nobody_waits() -> None:
 def test_a_hold_stops_everybody_and_never_shortens() -> None:
     now = Time()
     throttle = Throttle(10.0, now)
-    throttle.hold(5.0)
-    throttle.hold(1.0)
-    assert throttle.held
+    throttle.pause(5.0)
+    throttle.pause(1.0)
+    assert throttle.paused
     assert [throttle.reserve() for _ in range(2)] == pytest.approx([5.0, 5.1])
     now.now += 5.0
-    assert not throttle.held
+    assert not throttle.paused
 
 
 def test_no_place_is_given_twice_to_threads() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api._core.requests import MailRequest
-from airflow_provider_mail.api._core.responses import Answer
+from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.api.campaigns import Campaign
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import Contact, DeleteContact, GetContact, GetContactResponse, UpsertContact
@@ -147,7 +147,7 @@ def test_representations_hide_secrets() -> None:
         call = next(steps)
         assert_clean(repr(call))
         assert_clean(str(call))
-    for each in (config, core, REQUESTS[-1], Answer(200, {"x": KEY}, KEY.encode())):
+    for each in (config, core, REQUESTS[-1], HttpResponse(200, {"x": KEY}, KEY.encode())):
         assert_clean(repr(each))
         assert_clean(str(each))
         assert_clean(f"{each}")

@@ -181,8 +181,7 @@ def test_the_button_says_what_is_wrong(page: Page, emulator: Emulator) -> None:
 
     words = press_test(page, "mail_wrong", "Test Connection Failed")
     assert words == (
-        f"{emulator.base_url} refuses the password (API key): missing or invalid ApiKey. "
-        "Check it, and that auth_type fits."
+        f"{emulator.base_url} rejects the password (API key): missing or invalid ApiKey. Check it, and auth_type."
     )
 
 

@@ -37,7 +37,7 @@ def test_check(command: Command) -> None:
 def test_check_says_what_is_wrong(command: Command) -> None:
     said = command("check", "--conn-id", "mail_bad")
     assert (said.status, said.out) == (1, "")
-    assert "refuses the password (API key)" in said.err
+    assert "rejects the password (API key)" in said.err
 
 
 @pytest.mark.parametrize("arguments", [("check",), ("campaigns",), ("campaign", "spring")])

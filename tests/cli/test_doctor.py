@@ -76,7 +76,7 @@ def test_a_connection_with_a_wrong_field(doctor: Command, monkeypatch: pytest.Mo
 def test_a_refused_key(doctor: Command) -> None:
     said = doctor("-c", "mail_bad", "--sender", "news@example.com")
     assert (said.status, level(said, "connection"), level(said, "sender")) == (1, "ok", "not checked")
-    assert "refuses the password (API key)" in only(said, "service")["message"]
+    assert "rejects the password (API key)" in only(said, "service")["message"]
     assert "python -m airflow_provider_mail check -c mail_bad" in only(said, "service")["fix"]
     assert "not-the-key" not in said.out
 

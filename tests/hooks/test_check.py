@@ -55,9 +55,7 @@ def test_it_works_with_a_token_in_sandbox_mode(make_hook: MakeHook, emulator: Em
 
 def test_no_such_host(make_hook: MakeHook) -> None:
     words = say(make_hook, host="https://no-such-host.invalid", password=API_KEY)
-    assert words.startswith(
-        "https://no-such-host.invalid cannot be reached: there is no host of that name; check host (base URL). ("
-    )
+    assert words.startswith("https://no-such-host.invalid cannot be reached: no such host; check host (base URL). (")
 
 
 def test_nothing_listens(make_hook: MakeHook) -> None:
@@ -69,7 +67,7 @@ def test_nothing_listens(make_hook: MakeHook) -> None:
 def test_no_tls_where_tls_is_expected(make_hook: MakeHook, emulator: Emulator) -> None:
     host = emulator.base_url.replace("http://", "https://")
     words = say(make_hook, host=host, password=emulator.api_key)
-    assert words.startswith(f"{host} cannot be reached: no TLS is spoken there; is it http:// instead of https://")
+    assert words.startswith(f"{host} cannot be reached: the server does not use TLS; is it http:// instead of https://")
 
 
 def test_tls_where_none_is_expected(make_hook: MakeHook, tmp_path: Path) -> None:
@@ -77,7 +75,7 @@ def test_tls_where_none_is_expected(make_hook: MakeHook, tmp_path: Path) -> None
     with Emulator(settings) as secure:
         host = secure.base_url.replace("https://", "http://")
         words = say(make_hook, host=host, password=secure.api_key, extra={"timeout": 2})
-    assert words == f"{host} hangs up or says nothing for 2 s; check host (base URL), port and timeout."
+    assert words == f"{host} disconnects or is silent for 2 s; check host (base URL), port and timeout."
 
 
 def test_a_certificate_that_is_not_trusted(make_hook: MakeHook, tmp_path: Path) -> None:
@@ -93,7 +91,7 @@ def test_the_proxy_does_not_let_it_through(make_hook: MakeHook) -> None:
     with Proxy(refuses=True) as proxy:
         words = say(make_hook, host=host, password=API_KEY, extra={"proxy": proxy.url})
     assert words.startswith(
-        f"{host} cannot be reached through the proxy {proxy.url}: the proxy does not let it through; check proxy. ("
+        f"{host} cannot be reached through the proxy {proxy.url}: the proxy rejects the connection; check proxy. ("
     )
     assert proxy.seen == ["CONNECT api.example.com:443 HTTP/1.1"]
 
@@ -142,7 +140,7 @@ def test_a_key_in_clear_is_warned_of(
 ) -> None:
     hook = make_hook(host=host, password=emulator.api_key)
     config = hook.config
-    words = f"host (base URL): {host} is not encrypted, so the password (API key) and all that is sent can be read"
+    words = f"host (base URL): {host} is not encrypted, so others can read the password (API key)"
     assert ("is not encrypted" in "".join(capfd.readouterr())) is warned
     assert (words in clear_text_warning(config)) is warned
 
@@ -158,7 +156,7 @@ def test_the_button_warns_of_a_key_in_clear(make_hook: MakeHook, emulator: Emula
 def test_nobody_answers(make_hook: MakeHook) -> None:
     with silent_server() as host:
         words = say(make_hook, host=host, password=API_KEY, extra={"timeout": 1})
-    assert words == f"{host} hangs up or says nothing for 1 s; check host (base URL), port and timeout."
+    assert words == f"{host} disconnects or is silent for 1 s; check host (base URL), port and timeout."
 
 
 def test_whoever_pushed_the_button_is_not_kept_waiting(
@@ -168,13 +166,12 @@ def test_whoever_pushed_the_button_is_not_kept_waiting(
     monkeypatch.setattr(connection_check, "MAX_TIMEOUT", 0.5)
     emulator.faults.add("delay", seconds=2)
     words = say(make_hook, host=emulator.base_url, password=emulator.api_key, extra={"timeout": 3600})
-    assert words.startswith(f"{emulator.base_url} hangs up or says nothing for 0.5 s")
+    assert words.startswith(f"{emulator.base_url} disconnects or is silent for 0.5 s")
 
 
 def test_a_refused_key(make_hook: MakeHook, emulator: Emulator) -> None:
     assert say(make_hook, host=emulator.base_url, password=API_KEY) == (
-        f"{emulator.base_url} refuses the password (API key): missing or invalid ApiKey. "
-        "Check it, and that auth_type fits."
+        f"{emulator.base_url} rejects the password (API key): missing or invalid ApiKey. Check it, and auth_type."
     )
     assert emulator.journal.count() == 1
 
@@ -182,7 +179,7 @@ def test_a_refused_key(make_hook: MakeHook, emulator: Emulator) -> None:
 def test_a_refused_token(make_hook: MakeHook, emulator: Emulator) -> None:
     extra = {"auth_type": "oauth", "access_token": "token-of-the-tests"}
     words = say(make_hook, host=emulator.base_url, password=emulator.api_key, extra=extra)
-    assert words.startswith(f"{emulator.base_url} refuses the access_token (OAuth access token)")
+    assert words.startswith(f"{emulator.base_url} rejects the access_token (OAuth access token)")
     assert "token-of-the-tests" not in words
 
 
@@ -190,7 +187,7 @@ def test_a_key_refused_in_other_words(make_hook: MakeHook, emulator: Emulator) -
     # The document does not show what follows a wrong API key.
     emulator.change_settings(bad_api_key_code=403, bad_api_key_http_status=403)
     assert say(make_hook, host=emulator.base_url, password=API_KEY) == (
-        f"{emulator.base_url} refuses the request (code 403: refused: missing or invalid ApiKey); "
+        f"{emulator.base_url} rejects the request (code 403: rejected: missing or invalid ApiKey); "
         "check host (base URL) and password (API key)."
     )
 
@@ -198,17 +195,17 @@ def test_a_key_refused_in_other_words(make_hook: MakeHook, emulator: Emulator) -
 @pytest.mark.parametrize(
     ("fault", "params", "words"),
     [
-        ("html_before", {}, "does not answer as the service does: HTTP 200 with no JSON object"),
+        ("html_before", {}, "does not respond as the service does: HTTP 200 with no JSON object"),
         (
             "html_before",
             {"status": 404},
-            "does not answer as the service does: HTTP 404 with no JSON object instead of",
+            "does not respond as the service does: HTTP 404 with no JSON object instead of",
         ),
-        ("no_code", {}, "does not answer as the service does: HTTP 200 with an object without a whole-number code"),
-        ("http_error_before", {"status": 503}, "has trouble of its own (HTTP 503: the service failed); try again"),
-        ("too_many_requests", {}, "has had too many requests; try again later."),
-        ("redirect", {}, ": the address answers with a redirect (HTTP 307), which is not followed: set the"),
-        ("close_before", {}, "hangs up or says nothing for 10 s; check host (base URL), port and timeout."),
+        ("no_code", {}, "does not respond as the service does: HTTP 200 with an object without a whole-number code"),
+        ("http_error_before", {"status": 503}, "has an internal error (HTTP 503: the service failed); try again"),
+        ("too_many_requests", {}, "received too many requests; try again later."),
+        ("redirect", {}, ": the response is a redirect (HTTP 307), which is not followed: set the"),
+        ("close_before", {}, "disconnects or is silent for 10 s; check host (base URL), port and timeout."),
     ],
 )
 def test_other_answers(hook: MailHook, emulator: Emulator, fault: str, params: dict[str, Any], words: str) -> None:

@@ -98,7 +98,7 @@ def test_what_was_not_carried_out_is_tried_again(
 def test_a_refused_key(emulator: Emulator, connect: Connect, tell: Tell, said: Callable[[], str]) -> None:
     connect(password="wrong")
     tell()
-    assert "the service refused the credentials" in said()
+    assert "the service rejected the credentials" in said()
     assert emulator.messages() == []
 
 
@@ -128,7 +128,7 @@ def slow(pieces: Callable[[socket.socket], None]) -> Iterator[tuple[Wire, thread
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [
-        pytest.param(lambda connection: None, "the answer was lost", id="silent"),
+        pytest.param(lambda connection: None, "the response was lost", id="silent"),
         # No pause is longer than any time-out for a part of the answer.
         pytest.param(lambda connection: connection.sendall(b"X"), "no response within 1 s", id="dripping"),
     ],

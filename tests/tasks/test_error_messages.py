@@ -209,7 +209,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "connection 'mail_default': extra: unknown field sandBox; known are ...": lambda stage: stage.wrong_connection(
         extra={"sandBox": True}
     ),
-    "connection 'mail_default': ...: http... cannot be reached: there is no host of that name; "
+    "connection 'mail_default': ...: http... cannot be reached: no such host; "
     "check host (base URL). (ConnectError: [Errno -...": lambda stage: stage.wrong_connection(
         host="https://no-such-host.invalid"
     ),
@@ -218,7 +218,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         stage.wrong_connection(host="http://127.0.0.1:9")
     ),
     # Without a scheme, too: it is https then.
-    "connection 'mail_default': ...: https... cannot be reached: no TLS is spoken there; is it http:// instead of "
+    "connection 'mail_default': ...: https... cannot be reached: the server does not use TLS; is it http:// instead of "
     "https:// (http://...), or another port? (ConnectError: [SSL: ...": (
         lambda stage: stage.wrong_connection(host=stage.emulator.base_url.replace("http:", "https:")),
         lambda stage: stage.wrong_connection(host=stage.emulator.base_url.removeprefix("http://")),
@@ -236,19 +236,22 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "connection 'mail_default': ca_bundle: no such file: ...": lambda stage: stage.wrong_connection(
         extra={"ca_bundle": "/no/such.pem"}
     ),
-    "connection 'mail_default': ... the service refused the credentials: .... Check the connection's password "
-    "(API key) or access_token, and that auth_type fits": lambda stage: stage.wrong_connection(password="another"),
-    "... the address answers with a redirect (HTTP 307), which is not followed: "
+    "connection 'mail_default': ... the service rejected the credentials: .... Check the connection's password "
+    "(API key) or access_token, and auth_type": lambda stage: stage.wrong_connection(password="another"),
+    "... the response is a redirect (HTTP 307), which is not followed: "
     "set the connection's host to the final address": lambda stage: [fault(stage, "redirect"), statistics(stage)],
-    "... HTTP 200 with no JSON object instead of the service's answer: is the connection's host the service's address, "
-    "without a proxy's page in between?": lambda stage: [fault(stage, "html_before"), statistics(stage)],
-    "... HTTP 404 with no JSON object instead of the service's answer: "
-    "is the connection's host the service's address, ...": lambda stage: [
+    "... HTTP 200 with no JSON object instead of the service's response: check that the connection's host is the "
+    "service's address and that no proxy's page replaces the response": lambda stage: [
+        fault(stage, "html_before"),
+        statistics(stage),
+    ],
+    "... HTTP 404 with no JSON object instead of the service's response: "
+    "check that the connection's host is the service's address ...": lambda stage: [
         fault(stage, "http_error_before", status=404),
         statistics(stage),
     ],
     "... code 429: too many requests: ...": lambda stage: [fault(stage, "too_many_requests"), statistics(stage)],
-    "... the answer was lost (ReadTimeout), the request may have been carried out": lambda stage: [
+    "... the response was lost (ReadTimeout), the request may have been carried out": lambda stage: [
         stage.connection(extra={"timeout": 0.2}),
         fault(stage, "delay", seconds=5),
         statistics(stage),
@@ -278,7 +281,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "write {% raw %}{{name}}{% endraw %}": lambda stage: campaign(subject="Hello {{name}}"),
     "content: line 1 is no template: ... What the service is to fill in, such as {{first name}}, is written "
     "{% raw %}{{first name}}{% endraw %}": lambda stage: campaign(content="<p>{{my name}}</p>"),
-    "... code 403: refused: ...": (
+    "... code 403: rejected: ...": (
         lambda stage: campaign(send_list_names=["nobodies"]),
         lambda stage: one(sender_mail="unknown@example.com"),
         lambda stage: batch(template_name="none", content=None),

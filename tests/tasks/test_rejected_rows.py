@@ -178,7 +178,7 @@ def test_the_errors_do_not_hide_each_other(run: Run, emulator: Emulator, crm: Sq
 
     assert done.state == "failed"
     assert done.tries == 1
-    assert "the service refused the credentials" in done.log
+    assert "the service rejected the credentials" in done.log
     assert "3 rows had been set aside and could not be kept" in done.log
 
 

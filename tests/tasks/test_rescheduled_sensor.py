@@ -68,7 +68,7 @@ def test_a_refused_key_fails_the_first_poll(
     emulator: Emulator, connect: Connect, store: type[StateStore] | None
 ) -> None:
     connect(password="wrong")
-    with pytest.raises(AirflowFailException, match="refused the credentials"):
+    with pytest.raises(AirflowFailException, match="rejected the credentials"):
         Rescheduled(store).poll()
 
 

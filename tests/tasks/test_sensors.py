@@ -46,7 +46,7 @@ def test_a_refused_key_fails_at_once(
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "connection 'mail_team'" in done.log
-    assert "refused the credentials" in done.log
+    assert "rejected the credentials" in done.log
     assert emulator.journal.count() == 1
 
 

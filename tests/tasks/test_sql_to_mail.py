@@ -281,7 +281,7 @@ def test_a_refused_key_fails_at_once_and_names_the_connection(
     assert done.state == "failed"
     assert done.tries == 1
     assert "connection 'mail_team'" in done.log
-    assert "the service refused the credentials" in done.log
+    assert "the service rejected the credentials" in done.log
     assert "not the key" not in done.log
 
 

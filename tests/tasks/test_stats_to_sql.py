@@ -635,7 +635,7 @@ def test_what_cannot_be_true_is_not_loaded(
     ("fault", "words"),
     [
         ({"kind": "code_before", "code": 400, "message": "no such thing"}, "no such thing"),
-        ({"kind": "html_before"}, "is the connection's host the service's address"),
+        ({"kind": "html_before"}, "check that the connection's host is the service's address"),
         ({"kind": "code_before", "code": 401}, "connection 'mail_default'"),
     ],
     ids=["refused", "html", "key"],
@@ -678,7 +678,7 @@ def test_a_refused_key_fails_at_once_and_names_the_connection(
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "connection 'mail_default'" in done.log
-    assert "refused the credentials" in done.log
+    assert "rejected the credentials" in done.log
     assert "days were asked for" not in done.log
     assert "wrong-key-of-somebody" not in done.log
     assert warehouse.tables() == set()

@@ -142,7 +142,7 @@ def test_a_key_that_stays_refused_ends_the_wait(
     assert found["status"] == "refused"
     assert "connection 'mail_default': 3 polls in a row failed" in found["message"]
     assert emulator.journal.count() == 3
-    with pytest.raises(AirflowFailException, match="refused the credentials"):
+    with pytest.raises(AirflowFailException, match="rejected the credentials"):
         result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
 
 

@@ -19,8 +19,8 @@ from tests.support.processes import free_port
 from tests.tasks.conftest import TASK, Connect, Run
 
 WRONG_KEY = (
-    "connection 'mail_default': /v5/contacts/get: code 401: the service refused the credentials: missing or invalid "
-    "ApiKey. Check the connection's password (API key) or access_token, and that auth_type fits"
+    "connection 'mail_default': /v5/contacts/get: code 401: the service rejected the credentials: missing or invalid "
+    "ApiKey. Check the connection's password (API key) or access_token, and auth_type"
 )
 
 
@@ -79,7 +79,7 @@ def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
         pytest.raises(AirflowFailException) as raised,
         AirflowErrors("mail_default"),
     ):
-        raise MailRejectedError("/v5/lists/add: code 403: refused")
+        raise MailRejectedError("/v5/lists/add: code 403: rejected")
     assert raised.value.__suppress_context__
     assert raised.value.__cause__ is None
     (record,) = caplog.records

@@ -1,4 +1,4 @@
-"""The service's clock, as far as the ``Date`` headers of its responses show it. No I/O."""
+"""The service's clock, derived from the ``Date`` headers of its responses. No I/O."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ RESOLUTION = 1.0
 """Seconds: a ``Date`` header shows whole seconds."""
 
 SLOW = 2.0
-"""Seconds. A response that takes longer may have been stamped long after the service looked its data up."""
+"""Seconds. The ``Date`` of a response that takes longer may be much later than its data."""
 
 MAX_OFFSET = 10 * 366 * 86_400.0
 """Seconds. A header that is further away from the local time (such as 1970) is ignored."""
 
 
 class ServiceClock:
-    """Tells the service's time: the local time plus an offset taken from the last response with a ``Date`` header.
+    """The service's time: the local time plus an offset from the last response with a ``Date`` header.
 
-    Without such a response it tells the local time. A response shows the service's time only to the second, and some
-    time passes between the request and its response; the offset is the smallest that explains the header, so it is 0
-    for clocks that agree.
+    Without such a response it is the local time. The header has a resolution of one second, and time passes between the
+    request and its response: the offset is the smallest that explains the header, so it is 0 for clocks that agree.
     """
 
     def __init__(self) -> None:
         self.offset = 0.0
         """Seconds by which the service's clock is ahead of the local one."""
         self.asked_at: datetime | None = None
-        """When the earliest of the requests was sent whose responses have come since `restart`, by the service's clock.
+        """When the first request since `restart` was sent, by the service's clock: its data is not older.
 
-        What they say is not older than that. Exact to the second where the local clock is wrong. ``None``: no response
-        had a plausible ``Date`` header.
+        Exact to the second when the local clock is wrong. ``None``: no response had a plausible ``Date`` header.
         """
 
     def restart(self) -> None:
-        """Forget `asked_at`."""
+        """Reset `asked_at`."""
         self.asked_at = None
 
     def observe(self, headers: Mapping[str, str], sent: float, received: float) -> None:
-        """Take the offset from a response; one without a plausible ``Date`` header changes nothing.
+        """Update the offset from a response. One without a plausible ``Date`` header is ignored.
 
         :param headers: of the response, with lower-case names or case-insensitive.
         :param sent: local Unix time at which the request was sent.
@@ -50,9 +48,9 @@ class ServiceClock:
         if date is None:
             return
         shown = date.timestamp()
-        # The service stamped the response between `sent` and `received`, at a fraction of the second that it shows.
-        least, most = shown - received, shown + RESOLUTION - sent
-        offset = min(max(0.0, least), most)
+        # The service set the header between `sent` and `received`, at some fraction of the second that it shows.
+        smallest, largest = shown - received, shown + RESOLUTION - sent
+        offset = min(max(0.0, smallest), largest)
         if abs(offset) > MAX_OFFSET:
             return
         self.offset = offset
@@ -61,16 +59,19 @@ class ServiceClock:
         self.asked_at = min(asked_at, self.asked_at or asked_at)
 
     def time(self) -> float:
-        """The service's time as Unix time."""
+        """Return the service's time as Unix time."""
         return time.time() + self.offset
 
     def now(self) -> datetime:
-        """The service's time as a datetime in UTC."""
+        """Return the service's time as a datetime in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
 
 def http_date(text: str) -> datetime | None:
-    """The moment in an HTTP header such as ``Date`` or ``Retry-After``; ``None`` when it is not a date."""
+    """Parse the date of an HTTP header such as ``Date`` or ``Retry-After``; ``None`` when it is not a date.
+
+    :param text: the value of the header.
+    """
     try:
         moment = parsedate_to_datetime(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

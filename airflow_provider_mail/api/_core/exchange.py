@@ -1,6 +1,6 @@
-"""One request with its repetitions, without I/O: what is sent, and what is done about a failure.
+"""The life of one request without I/O: what is sent, how often, and which error is final.
 
-The clients only carry out the steps, so nothing here is written twice for sync and async.
+Both clients carry out these steps, so the logic exists once for sync and async.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_provider_mail.api._core.advice import connect_error_message, networ
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.requests import Effect, Flow, MailRequest, MailResponse, Pause
-from airflow_provider_mail.api._core.responses import MEMORY_RATIO, judge
+from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
 from airflow_provider_mail.api._core.retry import Throttle
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
@@ -42,15 +42,15 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=MailResponse)
 
-TIMEOUTS = 4
-"""So many times the connection's timeout may a request and its response take together, whatever bytes come."""
+TOTAL_TIMEOUT_FACTOR = 4
+"""A request and its response may take this multiple of the connection's timeout, even while bytes arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A step of an exchange: one HTTP request; its :class:`Answer` is sent back in, or a :class:`MailError` thrown.
+    """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown.
 
-    :param reads: it changes nothing, so a response that belongs to another request could do no harm for good.
+    :param reads: the request changes nothing, so it may use a connection that has served other requests.
     """
 
     operation: str
@@ -66,31 +66,31 @@ Steps: TypeAlias = Generator[Call | Pause | MailRequest[Any], Any, R]
 
 
 class FlowRunner:
-    """A walk through a generator's steps: ``step`` is to be carried out, ``None`` when ``result`` is there."""
+    """Run a generator of steps: carry ``step`` out until it is ``None``; then ``result`` is set."""
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps
         self.step: Any = None
         self.result: Any = None
-        self.go_on(None)
+        self.send(None)
 
-    def go_on(self, value: Any) -> None:
-        """Hand the step's result in and come to the next."""
+    def send(self, value: Any) -> None:
+        """Send the step's result in and advance to the next step."""
         self._advance(self._steps.send, value)
 
     def fail(self, error: MailError) -> None:
-        """Hand the step's failure in; raises it when the generator does not deal with it."""
+        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it."""
         self._advance(self._steps.throw, error)
 
-    def _advance(self, how: Callable[[Any], Any], value: Any) -> None:
+    def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
         try:
-            self.step = how(value)
+            self.step = resume(value)
         except StopIteration as end:
             self.step, self.result = None, end.value
 
 
 class Exchange:
-    """What the two clients share: settings, throttle, and the life of one request.
+    """What the two clients share: the settings, the throttle and the steps of one request.
 
     :param config: the client's settings.
     :param credentials_probe: a request that reads and that every valid credential may send.
@@ -114,23 +114,24 @@ class Exchange:
         self._draw = draw
 
     def send(self, request: MailRequest[R]) -> Steps[R]:
-        """The steps of sending a request until there is a response or a final error.
+        """Return the steps that send a request until there is a response or a final error.
 
-        :raises MailError: the final one; see :mod:`~airflow_provider_mail.api.errors`.
+        :raises MailError: the final error; see :mod:`~airflow_provider_mail.api.errors`.
         """
-        request = self._for_sandbox(request)
+        request = self._apply_sandbox(request)
         call = self._call(request)
-        hidden = (*self.config.credentials().values(), *_secrets(request))
-        yield from self._turn()
+        secrets = (*self.config.credentials().values(), *_secrets(request))
+        yield from self._wait_for_slot()
         started = self._clock()
-        lost_answer = False
+        response_lost = False
         for attempt in count(1):
             sent = time.time()
             try:
-                answer = yield call
-                response = judge(request, answer, hidden, MEMORY_RATIO * self.config.max_answer_bytes)
-                # A failure may be a proxy's response, which carries the proxy's time.
-                self.service_clock.observe(answer.headers, sent, time.time())
+                http_response: HttpResponse = yield call
+                max_memory = MEMORY_RATIO * self.config.max_answer_bytes
+                response = parse_response(request, http_response, secrets, max_memory)
+                # Not of a failure: it may be a proxy's response, which carries the proxy's time.
+                self.service_clock.observe(http_response.headers, sent, time.time())
                 return response
             except MailInterruptedError:
                 raise
@@ -141,26 +142,26 @@ class Exchange:
             )
             if pause is None:
                 break
-            lost_answer = lost_answer or error.may_have_taken_effect
+            response_lost = response_lost or error.may_have_taken_effect
             log.warning("%s Trying again in %.1f s (attempt %d failed).", _sentence(error), pause, attempt)
             self._slow_down(error, pause)
             yield Pause(pause)
-            yield from self._turn()
-        if lost_answer and request.effect is not Effect.READ and not error.may_have_taken_effect:
-            if (yield from self._is_gone(request, error)):
+            yield from self._wait_for_slot()
+        if response_lost and request.effect is not Effect.READ and not error.may_have_taken_effect:
+            if (yield from self._took_effect(request, error)):
                 return request.read({"code": 200, "message": None})
-            if not _was_looked_for(request, error):
-                raise _in_doubt(error)
+            if not _can_look_up(request, error):
+                raise _after_lost_response(error)
         if request.effect is Effect.SEND:
-            yield from self._believe(request, error)
+            yield from self._verify_auth_error(request, error)
             if error.may_have_taken_effect:
                 raise _ambiguous(error)
         raise error
 
-    def _believe(self, request: MailRequest[Any], error: MailError) -> Flow[None]:
-        """Ask whether a 401 without a ``code`` is the service's, whose 401 is not shown in the document, or a proxy's.
+    def _verify_auth_error(self, request: MailRequest[Any], error: MailError) -> Flow[None]:
+        """Find out whether a 401 without a ``code`` comes from the service or from a proxy.
 
-        Credentials that the service rejects do not read anything, either.
+        The document does not show the service's 401. Credentials that the service rejects cannot read, either.
         """
         if isinstance(error, MailAuthError) and error.code is None and request.authenticated:
             try:
@@ -172,27 +173,27 @@ class Exchange:
             error.may_have_taken_effect = True
 
     def transmission(self, call: Call) -> Transmission:
-        """The limits of one attempt on the network."""
-        return Transmission(call.operation, self.config.timeout * TIMEOUTS, fresh=not call.reads)
+        """Return the limits of one attempt on the network."""
+        return Transmission(call.operation, self.config.timeout * TOTAL_TIMEOUT_FACTOR, fresh=not call.reads)
 
-    def forked(self) -> None:
-        """Take up work in another process than the one that made this."""
+    def after_fork(self) -> None:
+        """Replace what must not be shared with the parent process."""
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
-    def _turn(self) -> Flow[None]:
-        """Wait for a place in the row. One that was given out before a hold is given up for one behind it."""
+    def _wait_for_slot(self) -> Flow[None]:
+        """Wait for the throttle. A slot that was reserved before a pause is given up for one after it."""
         while (wait := self.throttle.reserve()) > 0:
             yield Pause(wait)
-            if not self.throttle.held:
+            if not self.throttle.paused:
                 return
 
     def _slow_down(self, error: MailError, pause: float) -> None:
-        """Let a service that is overrun rest from the whole client, not from one request."""
-        asked = error.retry_after if isinstance(error, MailServiceError) else None
-        if asked is not None or isinstance(error, MailRateLimitError):
-            self.throttle.hold(pause if asked is None else asked)
+        """Pause the whole client, not only one request, when the service is overloaded."""
+        retry_after = error.retry_after if isinstance(error, MailServiceError) else None
+        if retry_after is not None or isinstance(error, MailRateLimitError):
+            self.throttle.pause(pause if retry_after is None else retry_after)
 
-    def _for_sandbox(self, request: MailRequest[R]) -> MailRequest[R]:
+    def _apply_sandbox(self, request: MailRequest[R]) -> MailRequest[R]:
         if not self.config.sandbox or request.effect is Effect.READ or not request.authenticated:
             return request
         if not request.takes_sandbox:
@@ -202,7 +203,7 @@ class Exchange:
                 operation=request.path,
             )
         marked = request.model_copy(update={"sandbox_mode": True})
-        if not _is_marked(marked):
+        if not _has_sandbox_mode(marked):
             raise MailSandboxError(
                 f"{request.path}: the connection is in sandbox mode and the request cannot be marked with sandboxMode: "
                 "nothing was sent",
@@ -220,39 +221,39 @@ class Exchange:
         headers["Content-Type"] = "application/json"
         return Call(request.path, "POST", request.path, headers, request.payload(), None, reads)
 
-    def _is_gone(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
-        """Whether a deletion that was refused after a lost answer had in fact been carried out the first time."""
-        if not _was_looked_for(request, error):
+    def _took_effect(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
+        """Whether an earlier attempt whose response was lost has carried out a deletion that is now rejected."""
+        if not _can_look_up(request, error):
             return False
         exists: Flow[bool] = request.exists()  # type: ignore[attr-defined]
         try:
             return not (yield from exists)
-        except MailError as failed_look:
-            raise _in_doubt(failed_look) from None
+        except MailError as lookup_error:
+            raise _after_lost_response(lookup_error) from None
 
 
-class _Mark(msgspec.Struct):
+class _SandboxBody(msgspec.Struct):
     sandboxMode: bool = False
 
 
-def _is_marked(request: MailRequest[Any]) -> bool:
-    """Whether what is sent says so: a request may make its body in its own way."""
+def _has_sandbox_mode(request: MailRequest[Any]) -> bool:
+    """Whether the encoded request has ``sandboxMode``: a request class may encode its body itself."""
     if request.method == "GET":
         return request.query().get("sandboxMode") in (True, "true")
     try:
-        return msgspec.json.decode(request.payload(), type=_Mark).sandboxMode
+        return msgspec.json.decode(request.payload(), type=_SandboxBody).sandboxMode
     except msgspec.DecodeError:
         return False
 
 
-def _was_looked_for(request: MailRequest[Any], error: MailError) -> bool:
-    """Whether a refusal may come of what an earlier attempt has done, so that it is worth a look."""
+def _can_look_up(request: MailRequest[Any], error: MailError) -> bool:
+    """Whether the rejection may be the effect of an earlier attempt, which a lookup can tell."""
     return isinstance(error, MailRejectedError) and request.effect is Effect.DELETE
 
 
-def _in_doubt(error: MailError) -> MailError:
-    """The same error, saying that an attempt before it may have succeeded."""
-    error.args = (f"{_sentence(error)} The answer to an earlier attempt was lost: it may have been carried out.",)
+def _after_lost_response(error: MailError) -> MailError:
+    """Add to an error that an earlier attempt may have succeeded."""
+    error.args = (f"{_sentence(error)} The response to an earlier attempt was lost: it may have been carried out.",)
     error.may_have_taken_effect = True
     return error
 
@@ -261,7 +262,7 @@ def _secrets(request: MailRequest[Any]) -> list[str]:
     return [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
 
 
-NOT_REPEATED = " It is not sent again, since it may have been carried out all the same."
+NOT_REPEATED = " It is not sent again, because it may have been carried out."
 
 
 def _ambiguous(error: MailError) -> MailAmbiguousSendError:
@@ -280,11 +281,14 @@ def _sentence(error: MailError) -> str:
 
 
 def transport_error(operation: str, error: Exception, config: ClientConfig, late: float | None = None) -> MailError:
-    """Our error for one on the way: did the request provably not arrive, or is its fate unknown?
+    """Convert httpx's error: the request provably did not arrive, or it may have been carried out.
 
-    The other error is not chained: httpx's carries the request with its credentials.
+    Do not chain httpx's error: it carries the request with its credentials.
 
-    :param late: the seconds that were given, if that is what ended it.
+    :param operation: the path of the operation.
+    :param error: httpx's error.
+    :param config: the client's settings, for the message.
+    :param late: the total time limit in seconds, when it has ended the request.
     """
     kind = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -302,10 +306,10 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
         return MailConfigError(f"{operation}: the request could not be built ({kind})", operation=operation)
     if late is not None:
         return MailAnswerLostError(
-            f"{operation}: the answer was not complete after {late:g} s (four times the connection's timeout), the "
-            "request may have been carried out",
+            f"{operation}: the response was not complete after {late:g} s ({TOTAL_TIMEOUT_FACTOR} times the "
+            "connection's timeout), the request may have been carried out",
             operation=operation,
         )
     return MailAnswerLostError(
-        f"{operation}: the answer was lost ({kind}), the request may have been carried out", operation=operation
+        f"{operation}: the response was lost ({kind}), the request may have been carried out", operation=operation
     )

@@ -1,4 +1,4 @@
-"""The limits and forms of the document as types: checked before anything is sent, in messages that name the field.
+"""The limits and formats of the document as types, checked before a request is sent.
 
 Sections "Conventions", "Limits" and the tables of the endpoints.
 """
@@ -21,42 +21,41 @@ from pydantic import (
 )
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
-"""Control characters, for a set in a regular expression. In a header a line break would begin another one."""
+"""Control characters, for a character class. In a header a line break would start another header."""
 
 ADDRESS_PATTERN = rf"^[^@\s<>,;{_CONTROL}]+@[^@\s<>,;.{_CONTROL}]+(?:\.[^@\s<>,;.{_CONTROL}]+)+$"
-"""One ``@``, a domain with a dot, nothing that separates or brackets addresses, no control characters.
+"""One ``@``, a domain with a dot, no separators, brackets or control characters.
 
-The document says "format-validated" and not how. This refuses what cannot be an address and leaves finer judgement
-to the service.
+The document says "format-validated" but not how. This rejects what cannot be an address; the service checks the rest.
 """
 
 PHONE_PATTERN = (
     r"^ *(?:\+ ?)?(?:\([+0-9 ]+\)|[0-9])[0-9 ()./\u00a0\u2010-\u2015\u202f-]*(?:(?i:ext|x|#)[. ]*[0-9]+)? *$"
 )
-"""Digits as people write them: a plus sign in front, brackets, spaces, dots, slashes, hyphens, an extension.
+"""Digits with an optional plus sign, brackets, spaces, dots, slashes, hyphens and an extension.
 
-The document shows no form. This refuses what nobody could dial, such as a word or two numbers in one, and leaves finer
-judgement to the service.
+The document shows no format. This rejects what cannot be dialled, such as a word or two numbers in one; the service
+checks the rest.
 """
 
-PHONE_OR_NOTHING_PATTERN = rf"^$|{PHONE_PATTERN}"
+OPTIONAL_PHONE_PATTERN = rf"^$|{PHONE_PATTERN}"
 
 LINE_PATTERN = rf"^[^{_CONTROL}\u2028\u2029]*$"
 
 _WEB_URL_PATTERN = r"^https?://\S+$"
-_WEB_URL_OR_NOTHING_PATTERN = r"^(https?://\S+)?$"
+_OPTIONAL_WEB_URL_PATTERN = r"^(https?://\S+)?$"
 _NO_SPACE_PATTERN = r"^\S+$"
 
 FORMS = {
     ADDRESS_PATTERN: "is not an email address",
     PHONE_PATTERN: "is not a phone number",
-    PHONE_OR_NOTHING_PATTERN: "is not a phone number",
+    OPTIONAL_PHONE_PATTERN: "is not a phone number",
     LINE_PATTERN: "must be one line without control characters",
     _WEB_URL_PATTERN: "must begin with http:// or https://",
-    _WEB_URL_OR_NOTHING_PATTERN: "must be empty or begin with http:// or https://",
+    _OPTIONAL_WEB_URL_PATTERN: "must be empty or begin with http:// or https://",
     _NO_SPACE_PATTERN: "must not contain white space",
 }
-"""What a form means, in words."""
+"""The message for a value that does not match a pattern."""
 
 
 def _max_bytes(limit: int) -> AfterValidator:
@@ -82,8 +81,8 @@ _FILE_NAME = re.compile(r"[^<>{}\r\n]{1,250}\.(?:html?|txt|md|j2|jinja2?|mjml)",
 def _no_file_name(value: str) -> str:
     if _FILE_NAME.fullmatch(value.strip()):
         raise ValueError(
-            "is only the name of a file, and would be mailed as it is. An operator's own content argument loads a file "
-            "whose name ends in .html, .htm or .txt; elsewhere give what is in the file"
+            "is only the name of a file, which would be sent as it is. An operator's own content argument loads a file "
+            "whose name ends in .html, .htm or .txt; elsewhere pass the content of the file"
         )
     return value
 
@@ -91,7 +90,7 @@ def _no_file_name(value: str) -> str:
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if not _is_finite(value):
-            raise ValueError(f"{key!r} is NaN or infinite, which JSON has no form for: give text, or leave it out")
+            raise ValueError(f"{key!r} is NaN or infinite, which JSON cannot represent: pass text, or omit it")
     return values
 
 
@@ -104,9 +103,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def _iso_text(value: Any) -> Any:
-    # Without this pydantic would read numbers and numeric text as epochs: never meant by the author of a DAG.
+    # Without this pydantic would accept numbers and numeric text as epochs, which a DAG author does not mean.
     if not isinstance(value, str | datetime):
-        raise ValueError("a datetime or ISO 8601 text with a time zone is needed, such as 2026-01-31T09:00:00Z")
+        raise ValueError("must be a datetime or ISO 8601 text with a time zone, such as 2026-01-31T09:00:00Z")
     if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d[T ]", value.strip()):
         raise ValueError("not an ISO 8601 date and time such as 2026-01-31T09:00:00Z")
     return value.strip() if isinstance(value, str) else value
@@ -129,7 +128,7 @@ def _only_day(value: Any) -> Any:
         return value
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    raise ValueError("a date or text of the form YYYY-MM-DD is needed")
+    raise ValueError("must be a date or text of the form YYYY-MM-DD")
 
 
 def _sender_entry(value: str) -> str:
@@ -139,7 +138,7 @@ def _sender_entry(value: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(min_length=1)]
-"""Required text: not empty."""
+"""Text that must not be empty."""
 
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
 """An email address."""
@@ -148,7 +147,7 @@ PhoneNumber = Annotated[str, StringConstraints(pattern=PHONE_PATTERN)]
 """A phone number."""
 
 Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
-"""What becomes part of a header, such as a subject: one line."""
+"""Text that becomes part of a header, such as a subject: one line without control characters."""
 
 FileName = Annotated[str, StringConstraints(min_length=1, pattern=LINE_PATTERN)]
 """The name of an attachment."""
@@ -157,39 +156,39 @@ Html = Annotated[str, AfterValidator(_no_file_name)]
 """The content of a mail or a template."""
 
 Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
-"""Values for tags. JSON has no NaN and no infinity: they would arrive as nothing."""
+"""Values for tags; NaN and infinity are rejected, because JSON cannot represent them."""
 
 MAX_MAIL_NAME_BYTES = 200
 
 MailName = Annotated[str, StringConstraints(min_length=1), _max_bytes(MAX_MAIL_NAME_BYTES)]
-"""A campaign's name: 200 bytes, unique within the team."""
+"""A campaign's name: at most 200 bytes, unique within the team."""
 
 NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN)]
-"""The name of a campaign that is created: one line. What exists can be asked for and deleted, whatever its name."""
+"""The name of a new campaign: one line. Existing campaigns may have other names."""
 
 TemplateName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
-"""A template's name: 250. The document wavers between bytes and characters; what exceeds both is refused here."""
+"""A template's name: at most 250 characters (the document says "bytes/characters")."""
 
 DisplayName = Annotated[Line, _max_bytes(100)]
-"""The name of a recipient: 100 bytes."""
+"""The name of a recipient: at most 100 bytes."""
 
 SenderName = Annotated[Line, _max_bytes(200)]
-"""The display name of a sender in the batch form: 200 bytes."""
+"""The display name of a sender in the batch form: at most 200 bytes."""
 
 Label = Annotated[str, AfterValidator(_alphanumeric), _max_bytes(100)]
-"""A report label: 100 bytes, letters and digits."""
+"""A report label: at most 100 bytes, letters and digits only."""
 
 UniqueMsgId = Annotated[str, StringConstraints(min_length=1), _max_bytes(50)]
-"""The caller's own message id: 50 bytes."""
+"""The caller's message id: at most 50 bytes."""
 
 SenderEntry = Annotated[str, StringConstraints(min_length=1, pattern=_NO_SPACE_PATTERN), AfterValidator(_sender_entry)]
-"""A sender as it is registered: an address or a domain, not a top-level domain."""
+"""A sender entry: an address or a domain, not a top-level domain."""
 
 WebUrl = Annotated[str, StringConstraints(pattern=_WEB_URL_PATTERN)]
 """A callback URL."""
 
-WebUrlOrNothing = Annotated[str, StringConstraints(pattern=_WEB_URL_OR_NOTHING_PATTERN)]
-"""A callback URL, or empty text where that removes it."""
+OptionalWebUrl = Annotated[str, StringConstraints(pattern=_OPTIONAL_WEB_URL_PATTERN)]
+"""A callback URL, or empty text, which removes it."""
 
 UtcTime = Annotated[
     AwareDatetime,
@@ -197,25 +196,25 @@ UtcTime = Annotated[
     AfterValidator(_to_utc_seconds),
     PlainSerializer(_as_wire, return_type=str),
 ]
-"""An instant with a zone, sent as ``YYYY-MM-DDThh:mm:ssZ``; fractions of a second are cut off."""
+"""A time with a zone, sent as ``YYYY-MM-DDThh:mm:ssZ``; fractions of a second are truncated."""
 
 Day = Annotated[date, BeforeValidator(_only_day)]
 """A calendar day in UTC, sent as ``YYYY-MM-DD``."""
 
 
 def _no_boolean(value: Any) -> Any:
-    # To Python, and so to pydantic, true is a number: 1.
+    # In Python, and so for pydantic, true is the number 1.
     if isinstance(value, bool):
-        raise ValueError("a whole number is needed")
+        raise ValueError("must be a whole number")
     return value
 
 
 WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
-"""A count or a state in an answer; also as text, but not true or false."""
+"""A count or a state in a response, as a number or text; true and false are rejected."""
 
 
-def _nullable(read: Callable[[Any], datetime]) -> BeforeValidator:
-    return BeforeValidator(lambda value: None if value in (None, "", 0, "0") else read(value))
+def _nullable(parse: Callable[[Any], datetime]) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value in (None, "", 0, "0") else parse(value))
 
 
 def _from_epoch_millis(value: Any) -> datetime:
@@ -224,7 +223,7 @@ def _from_epoch_millis(value: Any) -> datetime:
     try:
         return datetime.fromtimestamp(int(value) / 1000, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
-        raise ValueError("milliseconds since 1970 are needed") from None
+        raise ValueError("must be milliseconds since 1970") from None
 
 
 def _from_text(value: Any) -> datetime:

@@ -1,4 +1,4 @@
-"""Ending requests of other threads: between two attempts at once, within one after seconds."""
+"""Interrupt requests in other threads: immediately between two attempts, within seconds during one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from airflow_provider_mail.api.errors import MailInterruptedError
 T = TypeVar("T")
 
 GRACE_SECONDS = 2.0
-"""So long may an attempt that is under way go on after its work was ended."""
+"""A running attempt may continue this long after the interrupt."""
 
 _POLL_SECONDS = 0.5
-"""So often does a thread that waits for others check whether the work was ended, by a signal handler for instance."""
+"""Interval at which a waiting thread checks for an interrupt, such as one from a signal handler."""
 
 _current: ContextVar[Interrupt | None] = ContextVar("_current", default=None)
 
 
 class Interrupt:
-    """Ends all requests that were begun under it. It cannot be used again.
+    """Ends all requests that run under it; cannot be reused.
 
-    :meth:`stop` may be called from a signal handler, such as ``on_kill`` of an operator.
+    :meth:`stop` may be called from a signal handler, such as an operator's ``on_kill``.
     """
 
     def __init__(self) -> None:
@@ -40,25 +40,30 @@ class Interrupt:
 
     @property
     def stopped(self) -> bool:
-        """Whether no further attempt may begin."""
+        """Whether no further attempt may start."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """End all pauses, and let no further attempt begin."""
+        """End all pauses and start no further attempt."""
         self._stopped.set()
 
     def abort(self) -> None:
-        """Stop, and cut the connections of the attempts that are under way."""
+        """Stop, and shut down the connections of running attempts."""
         self.stop()
         with self._lock:
             self._aborted = True
             for each in self._sockets:
-                # Not SSLSocket's own: it would let the thread that reads go on without TLS.
+                # Not SSLSocket's method, which would let the reading thread continue without TLS.
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def run(self, action: Callable[..., T], *arguments: Any) -> T:
-        """Call a function, and let every request that it makes in this thread end with this interrupt."""
+        """Call a function; this interrupt ends every request that the function makes in this thread.
+
+        :param action: the function.
+        :param arguments: its arguments.
+        :return: its result.
+        """
         token = _current.set(self)
         try:
             return action(*arguments)
@@ -66,26 +71,28 @@ class Interrupt:
             _current.reset(token)
 
     def check(self) -> None:
-        """Refuse to go on.
+        """Raise an error if the work was interrupted.
 
         :raises MailInterruptedError: after :meth:`stop`.
         """
         if self.stopped:
-            raise MailInterruptedError("the work was ended, so nothing more is sent for it")
+            raise MailInterruptedError("the task was ended, so no further request is sent")
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not beyond the end.
+        """Sleep until the time has passed or the work is interrupted.
 
-        :raises MailInterruptedError: when it comes.
+        :param seconds: how long.
+        :raises MailInterruptedError: after :meth:`stop`.
         """
         self._stopped.wait(seconds)
         self.check()
 
     @contextmanager
     def watching(self, connection: socket.socket) -> Iterator[None]:
-        """Let :meth:`abort` cut a connection as long as this thread waits for it.
+        """Let :meth:`abort` shut down a connection while the ``with`` block runs.
 
-        :raises ConnectionAbortedError: when that has happened already.
+        :param connection: the connection that this thread waits for.
+        :raises ConnectionAbortedError: after :meth:`abort`.
         """
         with self._lock:
             if self._aborted:
@@ -99,14 +106,15 @@ class Interrupt:
 
 
 def current() -> Interrupt | None:
-    """What ends the requests of this thread, if anything does."""
+    """Return the interrupt of this thread's requests, if any."""
     return _current.get()
 
 
 def sleep(seconds: float) -> None:
-    """Pause a thread, as long as its requests are not ended.
+    """Sleep until the time has passed or this thread's requests are interrupted.
 
-    :raises MailInterruptedError: when they are.
+    :param seconds: how long.
+    :raises MailInterruptedError: they are interrupted.
     """
     interrupt = current()
     if interrupt is None:
@@ -116,29 +124,34 @@ def sleep(seconds: float) -> None:
 
 
 class Workers(Generic[T]):
-    """Threads that send, and that end within seconds when the work ends: by an error, a time-out or a kill.
+    """Threads that send requests and stop within seconds after an error, a timeout or a kill.
 
-    :param threads: how many.
-    :param name: of the threads.
-    :param interrupt: ends the work from outside.
+    :param threads: number of threads.
+    :param name: prefix of the threads' names.
+    :param interrupt: ends the work from outside. Default: a new one.
     """
 
     def __init__(self, threads: int, name: str, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._under_way: set[Future[T]] = set()
+        self._running: set[Future[T]] = set()
 
     def submit(self, action: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Have a function called by one of the threads."""
+        """Call a function in one of the threads.
+
+        :param action: the function.
+        :param arguments: its arguments.
+        """
         future = self._pool.submit(self.interrupt.run, action, *arguments)
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
         return future
 
     def first_done(self, futures: Iterable[Future[T]]) -> set[Future[T]]:
-        """Wait until one of the futures is done; returns those that are.
+        """Wait until a future is done and return all that are.
 
-        :raises MailInterruptedError: when the work is ended from outside meanwhile.
+        :param futures: of this pool.
+        :raises MailInterruptedError: the work is interrupted from outside.
         """
         futures = list(futures)
         while not (done := wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done):
@@ -146,17 +159,17 @@ class Workers(Generic[T]):
         return done
 
     def end(self, grace: float = GRACE_SECONDS) -> None:
-        """Begin nothing more, and leave nothing under way.
+        """Start nothing more and end what is running.
 
-        :param grace: seconds that attempts under way get before their connections are cut.
+        :param grace: seconds that running attempts get before their connections are shut down.
         """
         self.interrupt.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        wait(list(self._under_way), grace)
+        wait(list(self._running), grace)
         self.interrupt.abort()
-        wait(list(self._under_way), GRACE_SECONDS)
-        # What cannot be cut, such as the look-up of a name, ends by its own time-out; nobody waits for it.
-        self._pool.shutdown(wait=not self._under_way)
+        wait(list(self._running), GRACE_SECONDS)
+        # What cannot be shut down, such as a DNS lookup, ends by its own timeout without being waited for.
+        self._pool.shutdown(wait=not self._running)
 
     def __enter__(self) -> Self:
         return self

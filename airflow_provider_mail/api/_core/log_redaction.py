@@ -1,7 +1,7 @@
-"""What httpx and httpcore log of our requests, at any level, says nothing of what was sent and answered.
+"""Redact what httpx and httpcore log of the package's requests, at any level.
 
-Both log what the service says beside an answer's body (reason phrase, headers, broken lines), and it may repeat there
-what it was sent; and the token exchange carries the client secret in its query.
+Both log the reason phrase, headers and malformed lines of a response, in which the service may repeat what was sent;
+and the token exchange has the client secret in its query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ours = ContextVar("_ours", default=False)
 
 @contextmanager
 def redact_http_logs() -> Iterator[None]:
-    """Whatever is logged while this lasts belongs to a request of ours; others' are left alone."""
+    """Redact the HTTP logs of requests in the ``with`` block; those of other requests stay unchanged."""
     token = _ours.set(True)
     try:
         yield
@@ -34,9 +34,9 @@ class _RedactingFilter(logging.Filter):
             record.args = tuple(
                 arg.copy_with(query=None) if isinstance(arg, httpx.URL) else arg for arg in record.args[:4]
             ) + tuple("" for _ in record.args[4:])
-        elif not record.args:  # httpcore: what happens, and what came of it
-            for words in (" return_value=", " exception="):
-                record.msg = str(record.msg).partition(words)[0]
+        elif not record.args:  # httpcore: the event and its result
+            for marker in (" return_value=", " exception="):
+                record.msg = str(record.msg).partition(marker)[0]
         return True
 
 

@@ -1,9 +1,9 @@
-"""What a request may do on the wire: how long it takes in all, and which connections it may use.
+"""Network backends of httpcore that limit the total time of a request and choose its connection.
 
-httpx limits each read and write, so a peer that sends a byte now and then, in whatever part of a response, could hold
-a request for ever; and httpx gives a request any connection that is idle, with whatever has come over it unasked. Both
-are decided here, below httpx, where every byte passes: in network backends of httpcore, one for threads and one for an
-event loop. They know the request by a context variable, since a request is carried out by one thread or task.
+httpx limits each read and write, so a peer that sends a byte now and then could keep a request open for ever. httpx
+also gives a request any idle connection, together with whatever has arrived on it unrequested. The backends, one for
+threads and one for an event loop, see every byte. They find the request in a context variable, because one thread or
+task carries it out.
 """
 
 from __future__ import annotations
@@ -26,78 +26,78 @@ from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigErro
 
 log = logging.getLogger(__name__)
 
-_PIECE = 1 << 16
-"""Bytes that are written at a time by a thread: the deadline is checked in between."""
+_CHUNK = 1 << 16
+"""Bytes that a thread writes at a time; the deadline is checked in between."""
 
 _current: ContextVar[Transmission | None] = ContextVar("_current", default=None)
 
 
 class Transmission:
-    """One HTTP request on its way and its response; to be used in a ``with`` statement.
+    """One attempt to send a request and to receive its response; use it in a ``with`` statement.
 
-    :param operation: for errors.
-    :param seconds: from the first step on the network, such as connecting, to the last byte of the response.
-    :param fresh: send it over a connection that no other request has used. Over another one, a response may come that
-        belongs to an earlier request (one answered twice), and nothing in it tells. Needed by whatever changes
-        something: it would be taken for done.
+    :param operation: the path of the operation, for errors.
+    :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
+    :param fresh: use a connection that no other request has used. On a used one, a second response to an earlier
+        request cannot be told from this request's. Required for writes, which would count as done.
     """
 
     def __init__(self, operation: str, seconds: float, *, fresh: bool) -> None:
         self._operation = operation
         self.seconds = seconds
         self._fresh = fresh
-        self._until: float | None = None
+        self._deadline: float | None = None
         self._connection: object = None
-        self._answered = self._cut = False
+        self._received = self._truncated = False
         self._token: Token[Transmission | None] | None = None
 
     @property
     def late(self) -> bool:
-        """Whether its time is over."""
-        return self._until is not None and time.monotonic() > self._until - 0.001
+        """Whether the time limit has passed."""
+        return self._deadline is not None and time.monotonic() > self._deadline - 0.001
 
-    def left(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
-        """Seconds for the next step: no more than ``timeout``.
+    def remaining(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
+        """Return the seconds for the next step, at most ``timeout``.
 
-        :raises error: when there are none left.
+        :raises error: no time is left.
         """
         now = time.monotonic()
-        if self._until is None:
-            self._until = now + self.seconds
-        left = self._until - now
-        if left <= 0:
+        if self._deadline is None:
+            self._deadline = now + self.seconds
+        remaining = self._deadline - now
+        if remaining <= 0:
             raise error
-        return left if timeout is None else min(timeout, left)
+        return remaining if timeout is None else min(timeout, remaining)
 
-    def writes(self, connection: _Used) -> None:
-        """Note that it is about to be sent over a connection.
+    def begin_write(self, connection: _ConnectionUse) -> None:
+        """Record the connection that the request is sent on.
 
-        :raises httpcore.ConnectionNotAvailable: it must not; the pool closes that connection and gives it another.
+        :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
         """
-        self._answered = False
+        self._received = False
         if self._connection is not connection:
             if self._fresh and connection.used:
                 raise httpcore.ConnectionNotAvailable
             connection.used = True
             self._connection = connection
 
-    def was_cut(self) -> None:
-        """Note that it could not be sent as a whole. httpcore reads the response all the same."""
-        self._cut = True
+    def write_failed(self) -> None:
+        """Record that the request was not sent completely. httpcore still reads the response."""
+        self._truncated = True
 
-    def reads(self, data: bytes) -> None:
-        """Note what came after the last write."""
-        self._answered = self._answered or bool(data)
+    def data_read(self, data: bytes) -> None:
+        """Record what arrived after the last write."""
+        self._received = self._received or bool(data)
 
     def check_response(self, status: int) -> None:
-        """Refuse a response that cannot be this request's.
+        """Reject a response that cannot belong to this request.
 
-        :raises MailAnswerLostError: the response had come before the request was sent, or calls a request a success
-            that was not sent as a whole.
+        :param status: the HTTP status.
+        :raises MailAnswerLostError: the response arrived before the request was sent, or reports success for a request
+            that was not sent completely.
         """
-        if not self._answered or (self._cut and status < 400):
+        if not self._received or (self._truncated and status < 400):
             raise MailAnswerLostError(
-                f"{self._operation}: a response came that belongs to another request, so the answer was lost",
+                f"{self._operation}: the response belongs to another request, so the response to this one was lost",
                 operation=self._operation,
             )
 
@@ -112,86 +112,86 @@ class Transmission:
         _current.reset(self._token)
 
 
-def _left(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
+def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
     transmission = _current.get()
-    return timeout if transmission is None else transmission.left(timeout, error)
+    return timeout if transmission is None else transmission.remaining(timeout, error)
 
 
 class Trust:
-    """Gives each new connection the TLS settings of the moment: the files with certificates may be renewed.
+    """The current TLS settings for each new connection: certificate files may be renewed.
 
-    :param config: whose settings; ``first`` is what the connection pool is made with.
+    :param config: the client's settings. The connection pool is created with ``initial``.
     """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
-        self.first = self._last = config.ssl_context()
+        self.initial = self._current = config.ssl_context()
         self._warned = False
 
-    def now(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """What to use instead of a context: the same, if it is another one than the pool's, such as a proxy's."""
-        if context is not self.first:
+    def current(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        """Return the current settings; a context that is not the pool's, such as a proxy's, is returned unchanged."""
+        if context is not self.initial:
             return context
         try:
-            self._last = self._config.ssl_context()
+            self._current = self._config.ssl_context()
             self._warned = False
         except MailConfigError as error:
-            # Perhaps it is being written. What was read before was good.
+            # The file may be half-written. What was read before was valid.
             if not self._warned:
-                log.warning("%s; the certificates read before stay in force", error)
+                log.warning("%s; continuing with the certificates read before", error)
             self._warned = True
-        return self._last
+        return self._current
 
 
-class _Used:
-    """What both kinds of streams know of their connection."""
+class _ConnectionUse:
+    """What the streams of both backends record of their connection."""
 
     used = False
 
     def _begin_write(self) -> None:
         transmission = _current.get()
         if transmission is not None:
-            transmission.writes(self)
+            transmission.begin_write(self)
 
     @contextmanager
-    def _noting_a_cut(self) -> Iterator[None]:
+    def _record_failure(self) -> Iterator[None]:
         try:
             yield
         except httpcore.WriteError:
             transmission = _current.get()
             if transmission is not None:
-                transmission.was_cut()
+                transmission.write_failed()
             raise
 
-    def _end_read(self, data: bytes) -> bytes:
+    def _record_read(self, data: bytes) -> bytes:
         transmission = _current.get()
         if transmission is not None:
-            transmission.reads(data)
+            transmission.data_read(data)
         return data
 
 
-class _Stream(_Used, httpcore.NetworkStream):
+class _Stream(_ConnectionUse, httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream, trust: Trust) -> None:
         self._stream = stream
         self._trust = trust
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with self._interruptible(httpcore.ReadError):
-            return self._end_read(self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout)))
+            return self._record_read(self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if not buffer:
             return
         self._begin_write()
-        with self._noting_a_cut(), self._interruptible(httpcore.WriteError):
-            for begin in range(0, len(buffer), _PIECE):
-                self._stream.write(buffer[begin : begin + _PIECE], _left(timeout, httpcore.WriteTimeout))
+        with self._record_failure(), self._interruptible(httpcore.WriteError):
+            for begin in range(0, len(buffer), _CHUNK):
+                self._stream.write(buffer[begin : begin + _CHUNK], _remaining(timeout, httpcore.WriteTimeout))
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._stream.start_tls(self._trust.now(ssl_context), server_hostname, left), self._trust)
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(self._trust.current(ssl_context), server_hostname, seconds), self._trust)
 
     def close(self) -> None:
         self._stream.close()
@@ -201,21 +201,24 @@ class _Stream(_Used, httpcore.NetworkStream):
 
     @contextmanager
     def _interruptible(self, kind: type[httpcore.NetworkError]) -> Iterator[None]:
-        ended_by = interrupt.current()
-        with contextlib.nullcontext() if ended_by is None else self._watched(ended_by, kind):
+        interrupted_by = interrupt.current()
+        with contextlib.nullcontext() if interrupted_by is None else self._watch(interrupted_by, kind):
             yield
 
     @contextmanager
-    def _watched(self, ended_by: interrupt.Interrupt, kind: type[httpcore.NetworkError]) -> Iterator[None]:
+    def _watch(self, interrupted_by: interrupt.Interrupt, kind: type[httpcore.NetworkError]) -> Iterator[None]:
         try:
-            with ended_by.watching(self._stream.get_extra_info("socket")):
+            with interrupted_by.watching(self._stream.get_extra_info("socket")):
                 yield
         except ConnectionAbortedError as error:
             raise kind from error
 
 
 class Backend(httpcore.SyncBackend):
-    """Makes connections for threads."""
+    """Create connections for threads.
+
+    :param trust: the TLS settings.
+    """
 
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
@@ -228,30 +231,30 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _Stream(super().connect_tcp(host, port, left, local_address, socket_options), self._trust)
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
+        return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
 
 
-class _AsyncStream(_Used, httpcore.AsyncNetworkStream):
+class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
     def __init__(self, stream: httpcore.AsyncNetworkStream, trust: Trust) -> None:
         self._stream = stream
         self._trust = trust
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._end_read(await self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout)))
+        return self._record_read(await self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if not buffer:
             return
         self._begin_write()
-        with self._noting_a_cut():
-            await self._stream.write(buffer, _left(timeout, httpcore.WriteTimeout))
+        with self._record_failure():
+            await self._stream.write(buffer, _remaining(timeout, httpcore.WriteTimeout))
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        stream = await self._stream.start_tls(self._trust.now(ssl_context), server_hostname, left)
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
+        stream = await self._stream.start_tls(self._trust.current(ssl_context), server_hostname, seconds)
         return _AsyncStream(stream, self._trust)
 
     async def aclose(self) -> None:
@@ -262,7 +265,10 @@ class _AsyncStream(_Used, httpcore.AsyncNetworkStream):
 
 
 class AsyncBackend(httpcore.AnyIOBackend):
-    """Makes connections for an event loop."""
+    """Create connections for an event loop.
+
+    :param trust: the TLS settings.
+    """
 
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
@@ -275,6 +281,6 @@ class AsyncBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        stream = await super().connect_tcp(host, port, left, local_address, socket_options)
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
+        stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)
         return _AsyncStream(stream, self._trust)

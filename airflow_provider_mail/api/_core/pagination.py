@@ -30,7 +30,7 @@ from airflow_provider_mail.api.errors import (
 
 Item = TypeVar("Item")
 
-MOST_WITHOUT_TOTAL = 10_000_000
+MAX_WITHOUT_TOTAL = 10_000_000
 """So many records are read when the service does not say how many there are."""
 
 GROWTH = 10_000
@@ -104,7 +104,7 @@ class Pager(Generic[Item]):
         self._seen_twice = 0
         self._repeats = 0
         self._stale_repeats = 0
-        self._most = MOST_WITHOUT_TOTAL
+        self._most = MAX_WITHOUT_TOTAL
         self._total: int | None = None
         self._lowest_total: int | None = None
         self._highest_total: int | None = None

@@ -1,7 +1,7 @@
-"""What a request and a response are. One class is one operation; nothing else knows its path.
+"""The base classes of requests and responses. One request class declares one operation.
 
-A request class says everything about its operation: path, fields with their limits, response, effect, and by having
-the field ``sandbox_mode`` that it takes ``sandboxMode`` (document, "Conventions", 5).
+It declares the path, the fields with their limits, the response, the effect and, by the field ``sandbox_mode``, that
+the operation takes ``sandboxMode`` (document, "Conventions", 5).
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ log = logging.getLogger(__name__)
 
 
 class Effect(Enum):
-    """What carrying out a request twice would do, and so whether it is repeated when an answer is lost."""
+    """The effect of carrying out a request twice, which decides whether it is repeated after its response was lost."""
 
     READ = "read"
-    """Changes nothing: repeated."""
+    """Changes nothing: is repeated."""
     REPEATABLE = "repeatable"
-    """Twice is the same as once: repeated."""
+    """Has the same effect twice as once: is repeated."""
     CREATE = "create"
-    """Makes something with a name: never repeated blind; the name is looked up first."""
+    """Creates an object with a name: is repeated only after a lookup of the name."""
     DELETE = "delete"
-    """Removes or cancels: repeated; gone after a lost answer is success."""
+    """Deletes or cancels: is repeated; an object that is missing after a lost response counts as deleted."""
     SEND = "send"
-    """Cannot be looked up and must not happen twice: never repeated."""
+    """Cannot be looked up and must not happen twice: is never repeated."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether the request may be sent again after an answer was lost."""
+        """Whether the request may be sent again after its response was lost."""
         return self in (Effect.READ, Effect.REPEATABLE, Effect.DELETE)
 
 
 PII_FIELDS = frozenset(
     {"email", "name", "phone_number", "properties", "params", "contact_data", "rcpt_emails", "repel_emails", "ip"}
 )
-"""Fields that say who somebody is."""
+"""Fields with personal data."""
 
-SENDERS = ("sender_mail", "sender_email", "from_domain")
-"""Fields that hold a sender's address. It belongs to the company, not to a person, so messages show it."""
+SENDER_FIELDS = ("sender_mail", "sender_email", "from_domain")
+"""Fields with a sender's address. It belongs to the company, not to a person, so messages show it."""
 
 
 class RedactedRepr(BaseModel):
-    """Its ``repr``, which ends up in logs and tracebacks, says nothing of people."""
+    """Base of models whose ``repr``, which may appear in logs and tracebacks, masks personal data."""
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
@@ -59,7 +59,7 @@ class RedactedRepr(BaseModel):
 
 
 class Resource(RedactedRepr):
-    """Something the service returns. Unknown fields are ignored: the service may add some."""
+    """Base of objects that the service returns. Unknown fields are ignored: the service may add some."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -67,7 +67,7 @@ class Resource(RedactedRepr):
 
 
 class Part(RedactedRepr):
-    """A part of a request, such as an attachment. Unknown fields are errors: they are typing mistakes."""
+    """Base of requests and of their parts, such as an attachment. Unknown fields are errors."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -76,14 +76,14 @@ class Part(RedactedRepr):
         frozen=True,
         hide_input_in_errors=True,
         loc_by_alias=False,
-        # With any rule on its length pydantic looks at the text itself: half a surrogate pair, which has no form in
-        # UTF-8, is refused by the name of its field rather than by a crash when the body is encoded.
+        # With any rule on the length pydantic checks the text itself: a lone surrogate, which UTF-8 cannot encode, is
+        # reported with the name of its field instead of failing when the body is encoded.
         str_min_length=0,
     )
 
 
 class MailResponse(Resource):
-    """The answer to every operation: ``code`` is 200 here, every other code is an error."""
+    """Base of all responses. ``code`` is always 200: every other code raises an error."""
 
     code: int = 200
     message: str | None = None
@@ -114,7 +114,7 @@ class MailRequest(Part, Generic[R_co]):
                     cls.response = argument
 
     def __init__(self, **fields: Any) -> None:
-        # Here and not in a validator: only here are the errors of all of them, subclasses' included, in one place.
+        # Not in a validator: only here are the errors of all validators, those of subclasses included, in one place.
         try:
             super().__init__(**fields)
         except ValidationError as error:
@@ -128,46 +128,50 @@ class MailRequest(Part, Generic[R_co]):
         return "sandbox_mode" in type(self).model_fields
 
     def payload(self) -> bytes:
-        """The JSON body: camelCase, without the fields that were not given."""
+        """Return the JSON body: camelCase names, without fields that are ``None``."""
         return self.model_dump_json(by_alias=True, exclude_none=True).encode()
 
-    def personal(self) -> Iterator[str]:
-        """What it says of people, text by text: the service may repeat it in its answer."""
-        yield from _texts(self.model_dump(), wanted=False)
+    def pii_values(self) -> Iterator[str]:
+        """Yield the texts that are personal data: the service may repeat them in its message."""
+        yield from _pii_values(self.model_dump(), personal=False)
 
     def senders(self) -> list[str]:
-        """The sender addresses that it names."""
-        given = (getattr(self, name, None) for name in SENDERS)
-        return [address for address in given if isinstance(address, str)]
+        """Return the sender addresses of the request."""
+        values = (getattr(self, name, None) for name in SENDER_FIELDS)
+        return [address for address in values if isinstance(address, str)]
 
     def query(self) -> dict[str, str]:
-        """The same fields as query parameters, for the two operations that are ``GET``."""
+        """Return the fields as query parameters, for the operations that use ``GET``."""
         return cast(dict[str, str], self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
     def decode(self, body: bytes | bytearray) -> R_co | None:
         """Decode a successful response directly into its type; ``None`` leaves it to :meth:`read`."""
         return None
 
-    def read(self, answer: Mapping[str, Any]) -> R_co:
-        """The typed response.
+    def read(self, fields: Mapping[str, Any]) -> R_co:
+        """Validate a successful response.
 
-        :param answer: the JSON object of an answer whose ``code`` is 200.
+        :param fields: the JSON object of the response.
         :raises MailAnswerError: naming the fields that are missing or of the wrong type.
         """
         try:
-            response = cast(R_co, self.response.model_validate(answer))
+            response = cast(R_co, self.response.model_validate(fields))
         except ValidationError as error:
             raise MailAnswerError(
-                f"{self.path}: the answer does not have the documented form: {describe(error)}", operation=self.path
+                f"{self.path}: the response does not have the documented form: {describe(error)}", operation=self.path
             ) from None
         if response.message and self.effect is not Effect.READ:
-            # The document has a message for errors only; there may be rows that were left out without one.
+            # The document shows messages for errors only; this one may tell of rows that were left out.
             log.warning("%s: the service reports success with a message: %s", self.path, response.message)
         return response
 
 
 class Sandboxed(Part):
-    """Mixin of the operations that take ``sandboxMode``: checked and reported on, nothing changes."""
+    """Mixin of operations that take ``sandboxMode``.
+
+    :param sandbox_mode: check the request and report whether it would succeed, without changing anything. Default: the
+        connection's ``sandbox``.
+    """
 
     sandbox_mode: bool | None = None
 
@@ -175,23 +179,22 @@ class Sandboxed(Part):
 Item = TypeVar("Item")
 
 Records = Annotated[list[Item], Field(fail_fast=True)]
-"""A list in an answer. The first wrong record is named and the rest left alone: a million complaints would take
-gigabytes.
-"""
+"""A list in a response. Only the first wrong record is reported: a million errors would take gigabytes."""
 
 
 class PageResponse(MailResponse, Generic[Item]):
-    """One page of a list; subclasses say which field holds the records."""
+    """One page of a list; subclasses define which field holds the records."""
 
     total_records: WholeNumber | None = None
 
     @property
     def records(self) -> Sequence[Item]:
+        """The records of the page."""
         raise NotImplementedError
 
     @staticmethod
     def identity(record: Item) -> object:
-        """What makes a record another one: used to notice pages that come twice."""
+        """Return what identifies a record, to detect pages that come twice."""
         raise NotImplementedError
 
 
@@ -199,7 +202,11 @@ P_co = TypeVar("P_co", bound=PageResponse[Any], covariant=True)
 
 
 class PagedRequest(MailRequest[P_co], Generic[P_co]):
-    """A request that is read page by page (``pageIndex`` counts from 1)."""
+    """A request whose list is read page by page.
+
+    :param page_size: maximum number of records per page. Default: the service's.
+    :param page_index: number of the page, from 1. Default: 1.
+    """
 
     page_size: int | None = Field(default=None, ge=1)
     page_index: int | None = Field(default=None, ge=1)
@@ -207,7 +214,10 @@ class PagedRequest(MailRequest[P_co], Generic[P_co]):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A step of a flow: wait so many seconds."""
+    """A step of a flow: wait.
+
+    :param seconds: how long.
+    """
 
     seconds: float
 
@@ -215,20 +225,20 @@ class Pause:
 Flow: TypeAlias = Generator[MailRequest[Any] | Pause, Any, T]
 """Several requests in a row, written once for both clients.
 
-The generator yields requests and pauses; each request's response is sent back in, each error is thrown in. Run it
+The generator yields requests and pauses; the response to each request is sent in, each error is thrown in. Run it
 with ``client.run(flow)`` or ``await client.run(flow)``.
 """
 
 
-def _texts(value: Any, *, wanted: bool) -> Iterator[str]:
-    """The texts in fields that say who somebody is."""
+def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
+    """Yield the texts in fields with personal data."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _texts(item, wanted=wanted or name in PII_FIELDS)
+            yield from _pii_values(item, personal=personal or name in PII_FIELDS)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts(item, wanted=wanted)
-    elif wanted and isinstance(value, str):
+            yield from _pii_values(item, personal=personal)
+    elif personal and isinstance(value, str):
         yield value
 
 

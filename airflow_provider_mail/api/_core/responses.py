@@ -1,4 +1,4 @@
-"""What comes back: taking an answer in within bounds, and judging what it means. No I/O."""
+"""Responses without I/O: read a body within its size limit, and parse it into a response or an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pydantic_core
 
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
 from airflow_provider_mail.api._core.retry import retry_after_seconds
-from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -29,52 +28,56 @@ R = TypeVar("R", bound=MailResponse)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A whole HTTP answer."""
+class HttpResponse:
+    """A complete HTTP response."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | bytearray = field(repr=False)
 
 
-def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = (), max_memory: float = math.inf) -> R:
-    """The response in an answer.
+def parse_response(
+    request: MailRequest[R], http_response: HttpResponse, secrets: Collection[str] = (), max_memory: float = math.inf
+) -> R:
+    """Parse a response, or raise the error that it reports.
 
     The body's ``code`` counts where there is one, the HTTP status otherwise (document, "Conventions", 3); the HTTP
-    statuses 401 and 429 count whatever the body says. A rejection (4xx) without a ``code`` is somebody else's page: a
-    proxy may put it in place of any response, so it does not say what became of the request.
+    statuses 401 and 429 always count. A 4xx without a ``code`` is a proxy's page: it may replace any response, so it
+    does not tell whether the request was carried out.
 
-    :param hidden: secrets that the service's words must not show, should it repeat what it was sent.
-    :param max_memory: bytes that the decoded body may take.
-    :raises MailError: whatever the answer says that is not success.
+    :param request: what was sent.
+    :param http_response: what was received.
+    :param secrets: texts that are masked in the service's message, which may repeat what was sent.
+    :param max_memory: maximum estimated size of the decoded body in bytes.
+    :raises MailError: when the response is not a success.
     """
-    operation, status = request.path, answer.status
-    if 200 <= status < 300 and (response := request.decode(answer.body)) is not None:
+    operation, status, raw_body = request.path, http_response.status, http_response.body
+    if 200 <= status < 300 and (response := request.decode(raw_body)) is not None:
         return response
-    if takes_more_memory(answer.body, max_memory):
+    if exceeds_memory(raw_body, max_memory):
         raise MailAnswerError(
-            f"{operation}: the answer holds so many values that they would take more than {max_memory} bytes of "
-            "memory: ask for less at once",
+            f"{operation}: the response has so many values that decoding it would take more than {max_memory} bytes of "
+            "memory: request less at once",
             operation=operation,
         )
-    body = _json_object(answer.body)
+    body = _json_object(raw_body)
     code = _code(body)
-    message = _message(body, hidden, request)
+    message = _service_message(body, secrets, request)
     if code == 200 and 200 <= status < 300:
         assert body is not None
         return request.read({**body, "code": code, "message": message})
     if 300 <= status < 400:
         raise MailConfigError(
-            f"{operation}: the address answers with a redirect (HTTP {status}), which is not followed: "
+            f"{operation}: the response is a redirect (HTTP {status}), which is not followed: "
             "set the connection's host to the final address",
             operation=operation,
             status=status,
         )
-    verdict = status if code in (None, 200) or status in (401, 429) else code
+    result = status if code in (None, 200) or status in (401, 429) else code
     contradiction = code == 200 and status < 500
-    assert verdict is not None
-    where = f"{operation}: " + (f"code {code}" if verdict == code else f"HTTP {status}")
-    said = f": {message}" if message else ""
+    assert result is not None
+    where = f"{operation}: " + (f"code {code}" if result == code else f"HTTP {status}")
+    service_message = f": {message}" if message else ""
     details: dict[str, Any] = {
         "operation": operation,
         "status": status,
@@ -82,34 +85,36 @@ def judge(request: MailRequest[R], answer: Answer, hidden: Collection[str] = (),
         "service_message": message or None,
     }
     if contradiction:
-        raise MailAnswerError(f"{where} with code 200, which means success: they contradict each other", **details)
-    if verdict == 429:
-        asked = retry_after_seconds(answer.headers)
-        raise MailRateLimitError(f"{where}: too many requests{said}", retry_after=asked, **details)
-    if verdict == 401:
+        raise MailAnswerError(f"{where} contradicts code 200, which means success", **details)
+    if result == 429:
+        retry_after = retry_after_seconds(http_response.headers)
+        raise MailRateLimitError(f"{where}: too many requests{service_message}", retry_after=retry_after, **details)
+    if result == 401:
         raise MailAuthError(
-            f"{where}: the service refused the credentials{said}. Check the connection's password (API key) or "
-            "access_token, and that auth_type fits",
+            f"{where}: the service rejected the credentials{service_message}. Check the connection's password (API "
+            "key) or access_token, and auth_type",
             **details,
         )
-    if verdict == 408:
-        raise MailAnswerLostError(f"{where}: the service gave up waiting{said}", **details)
-    if verdict == 413 and code is None:
-        # A proxy's page as well, but sending the same again is pointless; half of it may pass.
-        rejection = MailRejectedError(f"{where}: refused, the request is too large for a proxy{said}", **details)
+    if result == 408:
+        raise MailAnswerLostError(f"{where}: the service timed out{service_message}", **details)
+    if result == 413 and code is None:
+        # A proxy's page as well, but the same request fails again. Half of an import may pass.
+        rejection = MailRejectedError(
+            f"{where}: rejected, the request is too large for a proxy{service_message}", **details
+        )
         rejection.may_have_taken_effect = True
         raise rejection
-    if 400 <= verdict < 500 and code not in (None, 200):
-        raise MailRejectedError(f"{where}: refused{said}", **details)
+    if 400 <= result < 500 and code not in (None, 200):
+        raise MailRejectedError(f"{where}: rejected{service_message}", **details)
     if status < 500 and code is None:
         kind = "no JSON object" if body is None else "an object without a whole-number code"
         raise MailAnswerError(
-            f"{where} with {kind} instead of the service's answer: is the connection's host the service's address, "
-            "without a proxy's page in between?",
+            f"{where} with {kind} instead of the service's response: check that the connection's host is the service's "
+            "address and that no proxy's page replaces the response",
             **details,
         )
-    asked = retry_after_seconds(answer.headers)
-    raise MailServerError(f"{where}: the service failed{said}", retry_after=asked, **details)
+    retry_after = retry_after_seconds(http_response.headers)
+    raise MailServerError(f"{where}: the service failed{service_message}", retry_after=retry_after, **details)
 
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
@@ -117,8 +122,8 @@ def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
         try:
-            # NaN and halves of surrogate pairs are no JSON, but one in one field must not make the whole unreadable:
-            # whoever needs the field refuses it by its name.
+            # NaN and lone surrogates are not JSON. One in a field that nobody reads must not fail the whole response;
+            # validation reports the others by their names.
             value = json.loads(body.decode())
         except (ValueError, RecursionError):
             return None
@@ -138,101 +143,104 @@ def _code(body: Mapping[str, Any] | None) -> int | None:
 _WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 
 
-def _message(body: Mapping[str, Any] | None, hidden: Collection[str], request: MailRequest[Any]) -> str:
-    """What the service says, in one short line without what it may have repeated of a request: secrets, people.
+def _service_message(body: Mapping[str, Any] | None, secrets: Collection[str], request: MailRequest[Any]) -> str:
+    """Return the service's message as one short line, with secrets and personal data of the request masked.
 
-    The sender that the request names is shown: an address that a company writes from is no personal data.
+    The request's sender is shown: an address that a company writes from is not personal data.
     """
     message = None if body is None else body.get("message")
     if not isinstance(message, str) or not message:
         return ""
     message = message[:10_000]
-    for word in request.personal():
+    for word in request.pii_values():
         if len(word) > 2 and word in message:
             message = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "***", message)
-    for secret in hidden:
+    for secret in secrets:
         message = message.replace(secret, "***")
     senders = {sender.casefold() for sender in request.senders()}
     message = _WORD.sub(lambda word: "***" if _is_address(word[0], senders) else word[0], message)
     return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
 
 
-def _is_address(word: str, but: Collection[str]) -> bool:
-    return "@" in word[1:-1] and word.rstrip(".!?").casefold() not in but
+def _is_address(word: str, exceptions: Collection[str]) -> bool:
+    return "@" in word[1:-1] and word.rstrip(".!?").casefold() not in exceptions
 
 
 MEMORY_RATIO = 4
-"""So many times ``max_answer_bytes`` may an answer take in memory when it is decoded."""
+"""A decoded response may take this multiple of ``max_answer_bytes`` in memory."""
 
-# Bytes in memory, roughly and rather too many: of an object with its model, of a field with its name, of other values.
-_MEMORY = ((b"{", 700), (b":", 100), (b",", 64), (b"[", 64))
+# Estimated bytes in memory, rather too many: of an object with its model, of a field with its name, of other values.
+_BYTES_PER_MARK = ((b"{", 700), (b":", 100), (b",", 64), (b"[", 64))
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOTALL)
-"""So many texts with what stands before them: some megabytes of memory to take them out, at the speed of ``re``."""
+"""Up to 10,000 strings with what precedes them: removing the strings of one part takes a few megabytes."""
 
 
-def takes_more_memory(body: bytes | bytearray, most: float) -> bool:
-    """Whether the values of a JSON text may take more memory than allowed.
+def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
+    """Whether the values of a JSON text may take more than ``max_memory`` bytes.
 
-    They can take thirty times the text's size, and that a thousand times what was received: ``{},{},{}``.
+    They can take thirty times the size of the text (``{},{},{}``), which can be a thousand times what was received.
     """
-    if _memory(body) <= most:
+    if _estimated_memory(body) <= max_memory:
         return False
-    # What stands in texts does not count: contents of mails are full of these characters.
+    # Do not count inside strings: the contents of mails are full of these characters.
     needed = end = 0
     for part in _PART.finditer(body):
-        needed += _memory(_TEXT.sub(b"", part[0]))
+        needed += _estimated_memory(_TEXT.sub(b"", part[0]))
         end = part.end()
-        if needed > most:
+        if needed > max_memory:
             return True
-    return needed + _memory(body[end:]) > most
+    return needed + _estimated_memory(body[end:]) > max_memory
 
 
-def _memory(body: bytes | bytearray) -> int:
-    return sum(body.count(mark) * size for mark, size in _MEMORY)
+def _estimated_memory(body: bytes | bytearray) -> int:
+    return sum(body.count(mark) * size for mark, size in _BYTES_PER_MARK)
 
 
 class BodyReader:
-    """Takes an answer's body in piece by piece and unpacks it, within bounds of size.
+    """Collect and decompress a response body chunk by chunk, within the size limit.
 
-    httpx would unpack a piece whole, a thousand times its size. What cannot be unpacked is kept as it came: it is no
-    JSON, so the status decides.
+    httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept as it
+    is: it is not JSON, so the status decides.
 
-    :param headers: the answer's.
+    :param operation: the path of the operation, for errors.
+    :param max_bytes: the maximum size of the body in bytes, compressed and decompressed.
+    :param status: the HTTP status.
+    :param headers: the headers of the response.
     """
 
-    def __init__(self, operation: str, config: ClientConfig, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:
         self._operation = operation
-        self._most = config.max_answer_bytes
+        self._max_bytes = max_bytes
         self._status = status
         self._headers = headers
-        packed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
-        self._unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if packed else None
+        compressed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
+        self._decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS) if compressed else None
         self._body = bytearray()
         self._received = 0
 
-    def feed(self, piece: bytes) -> None:
-        """Keep a piece.
+    def feed(self, chunk: bytes) -> None:
+        """Add a chunk.
 
         :raises MailAnswerError: when the body is too large.
         """
-        self._received += len(piece)
-        unpacked = self._unpack(piece)
-        if max(self._received, len(self._body) + len(unpacked)) > self._most:
+        self._received += len(chunk)
+        decompressed = self._decompress(chunk)
+        if max(self._received, len(self._body) + len(decompressed)) > self._max_bytes:
             raise MailAnswerError(
-                f"{self._operation}: the answer is larger than {self._most} bytes", operation=self._operation
+                f"{self._operation}: the response is larger than {self._max_bytes} bytes", operation=self._operation
             )
-        self._body += unpacked
+        self._body += decompressed
 
-    def _unpack(self, piece: bytes) -> bytes:
-        if self._unpacker is None:
-            return piece
+    def _decompress(self, chunk: bytes) -> bytes:
+        if self._decompressor is None:
+            return chunk
         try:
-            return self._unpacker.decompress(piece, self._most - len(self._body) + 1)
+            return self._decompressor.decompress(chunk, self._max_bytes - len(self._body) + 1)
         except zlib.error:
-            self._unpacker = None
-            return piece
+            self._decompressor = None
+            return chunk
 
-    def answer(self) -> Answer:
-        """The whole answer."""
-        return Answer(self._status, self._headers, self._body)
+    def response(self) -> HttpResponse:
+        """Return the complete response."""
+        return HttpResponse(self._status, self._headers, self._body)

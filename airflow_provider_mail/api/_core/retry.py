@@ -9,18 +9,21 @@ from datetime import UTC, datetime
 
 from airflow_provider_mail.api._core.clock import http_date
 
-_NONSENSE = 1e9
-"""Seconds; also keeps infinity away from whoever reckons with the number."""
+_MAX_RETRY_AFTER = 1e9
+"""Seconds. Larger values, such as infinity, are ignored."""
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """What ``Retry-After`` asks for: seconds, or the time until a date; ``None`` when absent or unreadable."""
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date; ``None`` when absent or unreadable.
+
+    :param headers: of the response, with lower-case names or case-insensitive.
+    """
     value = headers.get("retry-after", "")
     try:
         seconds = float(value)
     except ValueError:
         return _seconds_until(value)
-    return seconds if 0 <= seconds < _NONSENSE else None
+    return seconds if 0 <= seconds < _MAX_RETRY_AFTER else None
 
 
 def _seconds_until(date: str) -> float | None:
@@ -29,32 +32,36 @@ def _seconds_until(date: str) -> float | None:
 
 
 class Throttle:
-    """Spaces the requests of one client evenly and lets a 429 slow down all of them, across threads and tasks.
+    """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks.
 
-    :param per_second: requests a second at most; ``None`` for no limit.
+    :param per_second: maximum number of requests per second; ``None`` for no limit.
+    :param clock: returns seconds that only grow.
     """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1.0 / per_second if per_second else 0.0
         self._clock = clock
-        self._next = 0.0
-        self._held_until = 0.0
+        self._next_slot = 0.0
+        self._paused_until = 0.0
         self._lock = threading.Lock()
 
     def reserve(self) -> float:
-        """Take the next place in the row; returns the seconds to wait for it."""
+        """Reserve the next slot and return the seconds to wait for it."""
         with self._lock:
             now = self._clock()
-            start = max(now, self._next, self._held_until)
-            self._next = start + self._interval
+            start = max(now, self._next_slot, self._paused_until)
+            self._next_slot = start + self._interval
         return start - now
 
-    def hold(self, seconds: float) -> None:
-        """Let nobody send for so many seconds."""
+    def pause(self, seconds: float) -> None:
+        """Pause all requests of this client.
+
+        :param seconds: how long, from now.
+        """
         with self._lock:
-            self._held_until = max(self._held_until, self._clock() + seconds)
+            self._paused_until = max(self._paused_until, self._clock() + seconds)
 
     @property
-    def held(self) -> bool:
-        """Whether nobody may send now, whatever place they have."""
-        return self._clock() < self._held_until
+    def paused(self) -> bool:
+        """Whether all requests are paused now, even those with a slot."""
+        return self._clock() < self._paused_until

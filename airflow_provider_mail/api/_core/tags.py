@@ -10,11 +10,18 @@ _TAG = re.compile(r"\{\{([^{}]++)\}\}")
 
 
 def tags_of(*texts: str | None) -> list[str]:
-    """The names of the tags in these texts, each once, in the order in which they come."""
+    """Return the names of the tags in the texts, each once, in order of appearance.
+
+    :param texts: subjects and contents; ``None`` is skipped.
+    """
     names = (name.strip() for text in texts for name in _TAG.findall(text or ""))
     return list(dict.fromkeys(filter(None, names)))
 
 
 def fill(text: str, values: Mapping[str, Any]) -> str:
-    """The text with its tags filled in, for a preview; tags without a value stay as they are."""
+    """Return the text with its tags replaced, for a preview; tags without a value stay.
+
+    :param text: a subject or a content.
+    :param values: the values by tag.
+    """
     return _TAG.sub(lambda tag: str(values.get(tag[1].strip(), tag[0])), text)

@@ -1,4 +1,4 @@
-"""How the two clients of httpx reach the network: connection pools of httpcore over the package's network backend."""
+"""The httpx clients: connection pools of httpcore on the package's network backends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 
 _IDLE_SECONDS = 5.0
-"""An unused connection is closed after so long."""
+"""An idle connection is closed after this time."""
 
 
 def http_client(config: ClientConfig) -> httpx.Client:
-    """A client for threads.
+    """Create an httpx client for threads.
 
-    :raises MailConfigError: the environment names a proxy that cannot be used.
+    :param config: the client's settings.
+    :raises MailConfigError: the environment names an invalid proxy.
     """
     backend = Backend(trust := Trust(config))
     pool: httpcore.ConnectionPool = _pool(
@@ -32,9 +33,10 @@ def http_client(config: ClientConfig) -> httpx.Client:
 
 
 def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
-    """A client for an event loop.
+    """Create an httpx client for an event loop.
 
-    :raises MailConfigError: the environment names a proxy that cannot be used.
+    :param config: the client's settings.
+    :raises MailConfigError: the environment names an invalid proxy.
     """
     backend = AsyncBackend(trust := Trust(config))
     pool: httpcore.AsyncConnectionPool = _pool(
@@ -44,7 +46,10 @@ def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
 
 
 def proxy_url(config: ClientConfig) -> str | None:
-    """The proxy to use: the connection's, or the one that the environment names for the service's address."""
+    """Return the connection's proxy, or the one that the environment names for the service's address.
+
+    :param config: the client's settings.
+    """
     if config.proxy:
         return config.proxy
     url = httpx.URL(config.base_url)
@@ -58,18 +63,18 @@ def proxy_url(config: ClientConfig) -> str | None:
 def _options(config: ClientConfig) -> dict[str, Any]:
     return {
         "base_url": config.base_url,
-        # Waiting for a free connection is our own throttling, not a failure: it may take as long as it takes.
+        # Waiting for a free connection is throttling, not a failure, so it has no limit.
         "timeout": httpx.Timeout(config.timeout, pool=None),
-        # The service has no sessions, and one odd cookie would spoil every later request.
+        # The service has no sessions, and one invalid cookie would break every later request.
         "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        # A redirect would carry the credential header to wherever it points.
+        # A redirect would send the credential header to its target.
         "follow_redirects": False,
     }
 
 
 def _pool(config: ClientConfig, trust: Trust, backend: Any, direct: Any, http: Any, socks: Any) -> Any:
     options = {
-        "ssl_context": trust.first,
+        "ssl_context": trust.initial,
         "max_connections": config.max_in_flight,
         "max_keepalive_connections": config.max_in_flight,
         "keepalive_expiry": _IDLE_SECONDS,
@@ -88,15 +93,13 @@ def _pool(config: ClientConfig, trust: Trust, backend: Any, direct: Any, http: A
         return http(proxy_url=target, proxy_auth=proxy.raw_auth, **options)
     except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
         pass
-    # Raised out here: httpx's error shows the proxy's URL, with its password.
-    raise MailConfigError(
-        "proxy: the proxies that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used"
-    )
+    # Outside of the except block: httpx's error shows the proxy's URL with its password.
+    raise MailConfigError("proxy: a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) is invalid")
 
 
 @contextmanager
 def _httpx_errors() -> Iterator[None]:
-    """Raise httpx's errors for httpcore's, which have the same names."""
+    """Convert httpcore's errors into httpx's of the same names."""
     try:
         yield
     except (

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.fields import ADDRESS_PATTERN, FORMS, PHONE_OR_NOTHING_PATTERN, PHONE_PATTERN
+from airflow_provider_mail.api._core.fields import ADDRESS_PATTERN, FORMS, OPTIONAL_PHONE_PATTERN, PHONE_PATTERN
 
 Row: TypeAlias = Sequence[Any]
 
@@ -161,7 +161,7 @@ class RowChecker:
         text = Annotated[str, StringConstraints(strict=True, **rules)]
         address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
         number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
-        number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=PHONE_OR_NOTHING_PATTERN)] | None
+        number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=OPTIONAL_PHONE_PATTERN)] | None
         types: dict[str, Any] = {
             "email": address if self._phone is None else address | None,
             "phoneNumber": number if self._email is None else number_or_nothing,
