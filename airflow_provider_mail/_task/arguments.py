@@ -17,11 +17,11 @@ from airflow_provider_mail._task.redacted_field import unwrap
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api._core.requests import Flow, Part
+    from airflow_provider_mail.api._core.requests import Flow, RequestModel
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.hooks.mail import MailHook
 
-    P = TypeVar("P", bound=Part)
+    P = TypeVar("P", bound=RequestModel)
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class MailTaskMixin:
             setattr(self, name, value)
         self._arguments = tuple(given)
 
-    def request_fields(self, model: type[Part], context: Context) -> dict[str, Any]:
+    def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
 
         :param model: the request's class.

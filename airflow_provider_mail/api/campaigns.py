@@ -30,8 +30,8 @@ from airflow_provider_mail.api._core.requests import (
     MailResponse,
     PagedRequest,
     PageResponse,
-    Part,
     Records,
+    RequestModel,
     Resource,
     Sandboxed,
 )
@@ -39,13 +39,13 @@ from airflow_provider_mail.api._core.requests import (
 LanguageCode = Literal[
     "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
 ]  # fmt: skip
-"""The languages of system modules such as the unsubscribe link."""
+"""The languages of system modules, such as the unsubscribe link."""
 
 TaskType = Literal["MailList", "ABTest"]
 
 
 class MailStatus(IntEnum):
-    """The states of a campaign. A scheduled or cancelled one may show another number: the document does not say."""
+    """The states of a campaign. The document does not show those of a scheduled or cancelled one."""
 
     DRAFT = -1
     SENDING = 1
@@ -53,8 +53,12 @@ class MailStatus(IntEnum):
     FAILED = 4
 
 
-class Attachment(Part):
-    """One file; ``file_data`` is Base64."""
+class Attachment(RequestModel):
+    """One file.
+
+    :param file_name: its name, one line.
+    :param file_data: its content in Base64.
+    """
 
     file_name: FileName
     file_data: Text
@@ -69,12 +73,32 @@ class Attachment(Part):
 
 
 class CreateCampaignResponse(MailResponse):
+    """``id`` and ``guid`` of the new campaign; both are ``None`` in sandbox mode."""
+
     id: int | None = None
     guid: str | None = None
 
 
 class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
-    """Create a campaign to contact lists: sent now, at ``send_date``, or with ``only_save`` kept as a draft."""
+    """Create a campaign that is sent to contact lists (document, "Campaign send tasks").
+
+    :param mail_name: its name: one line, at most 200 bytes, unique within the team.
+    :param sender_mail: address of a verified sender.
+    :param sender_name: display name of the sender. Default: ``sender_mail``.
+    :param subject: subject, one line; may contain tags such as ``{{name}}``.
+    :param content: HTML; may contain tags.
+    :param send_date: when it is sent, with a time zone. Default: now.
+    :param only_save: save it as a draft instead of sending it. Default: false.
+    :param send_list_names: lists that it is sent to; required unless ``only_save`` is true.
+    :param repel_list_names: lists whose contacts are excluded.
+    :param reply_to: address for replies. Default: ``sender_mail``.
+    :param attachment: one file.
+    :param language_code: language of system modules, such as the unsubscribe link.
+    :param market_name: activity that it belongs to; created if absent.
+    :param subscript_name: subscription type; must exist.
+    :param project_code: project code; created if absent.
+    :param editor_type: ``DRAG`` (the service's default) or ``CLASSIC``.
+    """
 
     path = "/v5/campaign/mail/sends"
     effect = Effect.CREATE
@@ -99,12 +123,12 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
     @model_validator(mode="after")
     def _has_recipients(self) -> CreateCampaign:
         if not self.only_save and not self.send_list_names:
-            raise ValueError("send_list_names: needed unless only_save is true")
+            raise ValueError("send_list_names: required unless only_save is true")
         return self
 
 
 class MailStats(Resource):
-    """Counts of a campaign, present when ``mailStatus`` is 2."""
+    """The counts of a completed campaign (``mailStatus`` 2)."""
 
     sent_count: WholeNumber | None = Field(None, description="Mails sent")
     delivered_count: WholeNumber | None = Field(None, description="Mails delivered")
@@ -117,7 +141,7 @@ class MailStats(Resource):
 
 
 class Campaign(Resource):
-    """A campaign send task as the service returns it."""
+    """A campaign send task as the service returns it (document, "Campaign send task")."""
 
     mail_name: str
     subject: str | None = None
@@ -143,15 +167,14 @@ class Campaign(Resource):
 
     @property
     def is_idle_draft(self) -> bool:
-        """Whether it is a draft that waits for no send time.
+        """Whether it is a draft without a future send time.
 
-        The status of a scheduled task is not shown in the document: one that shows as a draft and has its send time
-        still ahead is taken for scheduled.
+        The document does not show the status of a scheduled task: a draft with a future send time counts as scheduled.
         """
         return self.mail_status == MailStatus.DRAFT and not self.send_time_is_ahead()
 
     def send_time_is_ahead(self, now: datetime | None = None) -> bool:
-        """Whether the send time has not come yet.
+        """Whether the send time is in the future.
 
         :param now: the service's time. Default: the local time.
         """
@@ -159,7 +182,10 @@ class Campaign(Resource):
 
 
 class CancelCampaign(MailRequest[MailResponse], Sandboxed):
-    """Cancel a scheduled campaign whose send time has not passed."""
+    """Cancel a scheduled campaign whose send time has not passed.
+
+    :param mail_name: its name, at most 200 bytes.
+    """
 
     path = "/v5/campaign/mail/cancel"
     effect = Effect.DELETE
@@ -167,10 +193,10 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
     mail_name: MailName
 
     def exists(self) -> Flow[bool]:
-        """Ask the service whether the campaign still waits for its send time.
+        """Look up whether the campaign is still scheduled.
 
-        What a cancelled campaign looks like is not shown: it counts as cancelled when it is gone, a draft again, or has
-        failed.
+        The document does not show the state of a cancelled campaign: it counts as cancelled when it is missing, a draft
+        or failed.
         """
         if self.sandbox_mode:
             return True  # nothing was changed
@@ -179,6 +205,8 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
 
 
 class CampaignsPage(PageResponse[Campaign]):
+    """One page of campaigns."""
+
     mail_list: Records[Campaign] | None = None
 
     @property
@@ -191,7 +219,15 @@ class CampaignsPage(PageResponse[Campaign]):
 
 
 class GetCampaigns(PagedRequest[CampaignsPage]):
-    """Read campaigns whose name and subject contain the given texts, 10 a page unless told otherwise."""
+    """Read campaigns, 10 per page by default.
+
+    :param mail_name: only campaigns whose name contains this text.
+    :param subject: only campaigns whose subject contains this text.
+    :param sender_mail: only campaigns of this sender.
+    :param type: only ``MailList`` (ordinary) or ``ABTest`` tasks.
+    :param all_team: read the campaigns of all teams, which needs a permission. Default: false.
+    :param mail_status: only campaigns in these states. Default: all.
+    """
 
     path = "/v5/campaign/mail/get"
     effect = Effect.READ
@@ -205,7 +241,10 @@ class GetCampaigns(PagedRequest[CampaignsPage]):
 
 
 class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
-    """Delete a campaign for good."""
+    """Delete a campaign permanently.
+
+    :param mail_name: its name, at most 200 bytes.
+    """
 
     path = "/v5/campaign/mail/delete"
     effect = Effect.DELETE
@@ -214,13 +253,16 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
     mail_name: MailName
 
     def exists(self) -> Flow[bool]:
-        """Ask the service whether the campaign is (still) there."""
+        """Look up whether the campaign exists."""
         found = yield from find_campaign(self.mail_name)
         return found is not None
 
 
 class CampaignStats(Resource):
-    """The counts of one campaign: ``open_count`` and ``click_count`` are unique people."""
+    """The counts of one campaign; ``open_count`` and ``click_count`` count recipients, not events.
+
+    Further counters that the service adds are declared here; the compact form is derived from these fields.
+    """
 
     mail_name: str
     mail_send_date: EpochMillis = None
@@ -234,12 +276,20 @@ class CampaignStats(Resource):
 
 
 class CampaignStatsResponse(MailResponse):
+    """The records of the window and the number of campaigns that match."""
+
     mail_stats_list: Records[CampaignStats] | None = None
     total_records: WholeNumber | None = None
 
 
 class GetCampaignStats(MailRequest[CampaignStatsResponse]):
-    """Read the statistics of campaigns sent from ``start_date`` to ``end_date``, both included (days in UTC)."""
+    """Read the statistics of campaigns that were sent in a window.
+
+    :param start_date: first day in UTC, ``YYYY-MM-DD``.
+    :param end_date: last day, included.
+    :param mail_name: only campaigns that the service finds by this name.
+    :param type: only ``MailList`` (ordinary) or ``ABTest`` campaigns.
+    """
 
     path = "/v5/campaign/mail/stats/get"
     effect = Effect.READ
@@ -252,10 +302,13 @@ class GetCampaignStats(MailRequest[CampaignStatsResponse]):
     @model_validator(mode="after")
     def _forward(self) -> GetCampaignStats:
         if self.end_date < self.start_date:
-            raise ValueError(f"end_date: {self.end_date} lies before start_date {self.start_date}")
+            raise ValueError(f"end_date: {self.end_date} is before start_date {self.start_date}")
         return self
 
 
 def find_campaign(mail_name: str) -> Flow[Campaign | None]:
-    """The campaign of exactly that name in the own team."""
+    """Return the campaign with exactly this name in the own team, or ``None``.
+
+    :param mail_name: its name.
+    """
     return find(GetCampaigns(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)

@@ -16,8 +16,8 @@ from airflow_provider_mail.api._core.requests import (
     MailResponse,
     PagedRequest,
     PageResponse,
-    Part,
     Records,
+    RequestModel,
     Resource,
     Sandboxed,
 )
@@ -25,7 +25,7 @@ from airflow_provider_mail.api.errors import MailRejectedError
 
 
 class UpdateMode(IntEnum):
-    """What an import does with contacts that exist and with contacts that do not."""
+    """Whether an import creates new contacts, updates existing ones, or both."""
 
     CREATE_AND_UPDATE = 1
     CREATE_ONLY = 2
@@ -37,7 +37,7 @@ _TEXTS = frozenset({str, type(None)})
 
 def _text_values(value: Any) -> Any:
     if not isinstance(value, dict):
-        return {} if value is None else value  # what is no object at all is refused
+        return {} if value is None else value  # what is not an object fails validation
     if _TEXTS.issuperset(map(type, value.values())):
         return value
     return {key: item if type(item) in _TEXTS else _as_json(item) for key, item in value.items()}
@@ -48,7 +48,7 @@ def _as_json(value: Any) -> str:
 
 
 class Contact(Resource):
-    """A contact as the service returns it; ``properties`` holds system and user-defined ones as text."""
+    """A contact as the service returns it; the values of ``properties``, system and user-defined, are text."""
 
     id: Annotated[str | None, BeforeValidator(lambda value: value if value is None else str(value))] = None
     name: str | None = None
@@ -61,7 +61,13 @@ class Contact(Resource):
 
 
 class UpsertContact(MailRequest[MailResponse], Sandboxed):
-    """Create or update one contact; ``email`` or ``phone_number`` is needed."""
+    """Create or update one contact; ``email`` or ``phone_number`` is required.
+
+    :param name: its name. Default: ``email``.
+    :param email: its address.
+    :param phone_number: its phone number.
+    :param list_name: list that the contact is added to.
+    """
 
     path = "/v5/contacts/upsert"
     effect = Effect.REPEATABLE
@@ -74,19 +80,30 @@ class UpsertContact(MailRequest[MailResponse], Sandboxed):
     @model_validator(mode="after")
     def _reachable(self) -> UpsertContact:
         if self.email is None and self.phone_number is None:
-            raise ValueError("email or phone_number must be given")
+            raise ValueError("email or phone_number is required")
         return self
 
 
-class ColumnMapping(Part):
-    """Which property the values at a position (from 0) belong to."""
+class ColumnMapping(RequestModel):
+    """The property that a column of ``contact_data`` holds.
+
+    :param column_num: index of the column, from 0.
+    :param property_name: name of the property, such as ``email``.
+    """
 
     column_num: int = Field(ge=0)
     property_name: Text
 
 
 class ImportContacts(MailRequest[MailResponse], Sandboxed):
-    """Import many contacts: one inner list a contact, its values in the order of the mapping."""
+    """Import many contacts.
+
+    :param contact_data: one list of values per contact.
+    :param contact_data_mapping: which column holds which property; ``email`` or ``phoneNumber`` is required.
+    :param update_mode: 1 creates and updates, 2 only creates, 3 only updates.
+    :param list_name: list that the contacts are added to.
+    :param list_description: description of the list; only with ``list_name``.
+    """
 
     path = "/v5/contacts/imports"
     effect = Effect.REPEATABLE
@@ -98,7 +115,7 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
     list_description: str | None = None
 
     def payload(self) -> bytes:
-        """The JSON body, by msgspec: this is the hot path, and ``contact_data`` may be encoded already."""
+        """Return the JSON body. Uses msgspec for speed; ``contact_data`` may be encoded already."""
         body = self.model_dump(by_alias=True, exclude_none=True, exclude={"contact_data"})
         return msgspec.json.encode({**body, "contactData": self.contact_data})
 
@@ -107,7 +124,7 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
         check_mapping([column.property_name for column in self.contact_data_mapping])
         positions = [column.column_num for column in self.contact_data_mapping]
         if len(set(positions)) < len(positions):
-            raise ValueError("contact_data_mapping: a column_num is given twice")
+            raise ValueError("contact_data_mapping: duplicate column_num")
         width = max(positions) + 1
         short = next((number for number, row in enumerate(self.contact_data) if len(row) < width), None)
         if short is not None:
@@ -120,25 +137,29 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
 
 
 def check_mapping(properties: list[str]) -> None:
-    """Refuse a mapping by which no contact could be reached, or that fills a property twice.
+    """Check the properties of a mapping: one that identifies a contact, none twice.
 
-    :raises ValueError: naming the properties.
+    :param properties: the names of the properties.
+    :raises ValueError: the check fails; the message names the properties.
     """
     if not {"email", "phoneNumber"} & set(properties):
         raise ValueError("contact_data_mapping: neither email nor phoneNumber is among the properties")
     twice = sorted({name for name in properties if properties.count(name) > 1})
     if twice:
-        raise ValueError(f"contact_data_mapping: given twice: {', '.join(twice)}")
+        raise ValueError(f"contact_data_mapping: duplicate properties: {', '.join(twice)}")
 
 
 class GetContactResponse(MailResponse):
-    """``contact`` is ``None`` where the service answers success without one."""
+    """``contact`` is ``None`` when the service reports success without a contact."""
 
     contact: Contact | None = None
 
 
 class GetContact(MailRequest[GetContactResponse]):
-    """Read one contact by its address."""
+    """Read one contact.
+
+    :param email: its address.
+    """
 
     path = "/v5/contacts/get"
     effect = Effect.READ
@@ -147,6 +168,8 @@ class GetContact(MailRequest[GetContactResponse]):
 
 
 class ContactsPage(PageResponse[Contact]):
+    """One page of contacts."""
+
     request_id: str | None = None
     contact_list: Records[Contact] | None = None
 
@@ -160,7 +183,12 @@ class ContactsPage(PageResponse[Contact]):
 
 
 class GetListContacts(PagedRequest[ContactsPage]):
-    """Read the contacts of a list, 200 a page unless told otherwise, 1,000 at most."""
+    """Read the contacts of a list, 200 per page by default.
+
+    :param list_name: the list.
+    :param page_size: maximum number of contacts per page, at most 1,000.
+    :param team_name: team of the list; another team than the own needs a permission.
+    """
 
     path = "/v5/contacts/list/get"
     effect = Effect.READ
@@ -171,22 +199,25 @@ class GetListContacts(PagedRequest[ContactsPage]):
 
 
 class DeleteContact(MailRequest[MailResponse], Sandboxed):
-    """Delete a contact for good."""
+    """Delete a contact permanently.
+
+    :param email: its address.
+    """
 
     path = "/v5/contacts/delete"
     effect = Effect.DELETE
 
-    # Contacts are not listed but asked for one by one, and what is answered for an unknown address is not shown.
+    # Contacts are looked up one by one, and the document does not show the response for an unknown address.
     lookup_is_authoritative: ClassVar[bool] = False
 
     email: Text
 
     def exists(self) -> Flow[bool]:
-        """Ask the service whether the contact is (still) there."""
+        """Look up whether the contact exists."""
         try:
-            answer = yield GetContact(email=self.email)
-        except MailRejectedError as refusal:
-            if refusal.code is None:
-                raise  # Somebody else's words, such as a proxy's: they say nothing about the contact.
+            response = yield GetContact(email=self.email)
+        except MailRejectedError as rejection:
+            if rejection.code is None:
+                raise  # A proxy's response says nothing about the contact.
             return False
-        return answer.contact is not None
+        return response.contact is not None

@@ -12,13 +12,13 @@ from airflow_provider_mail.api._core.requests import Resource, describe
 from airflow_provider_mail.api.errors import MailValidationError
 
 USER_AGENT = "ServiceWebhooks"
-"""The only source check that the document describes."""
+"""The ``User-Agent`` of pushes, the only source check that the document describes."""
 
 MAX_EVENTS_PER_PUSH = 1000
 
 
 class EventCode(StrEnum):
-    """What happened. An event's own field is text: codes that the document does not know are kept."""
+    """The event types of the document. `MailEvent.event_code` is text, so unknown codes are kept."""
 
     DROPPED = "Dropped"
     BOUNCED = "Bounced"
@@ -31,7 +31,7 @@ class EventCode(StrEnum):
 
 
 class MailEvent(Resource):
-    """One event. Which fields an event type carries is mostly not shown: all but the code may be absent."""
+    """One event. The document mostly does not show which fields an event type has: all but the code are optional."""
 
     model_config = ConfigDict(alias_generator=to_pascal, extra="allow")
 
@@ -55,10 +55,10 @@ _PUSH = TypeAdapter(list[MailEvent])
 
 
 def parse_push(body: bytes) -> list[MailEvent]:
-    """The events of one push.
+    """Parse the events of one push.
 
     :param body: a JSON array of event objects.
-    :raises MailValidationError: when it is not that, without quoting it.
+    :raises MailValidationError: the body is invalid; the message does not quote it.
     """
     try:
         return _PUSH.validate_json(body)

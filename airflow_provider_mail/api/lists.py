@@ -26,7 +26,7 @@ ListType = Literal[0, 1]
 
 
 class ContactList(Resource):
-    """A contact list. The document's table writes the keys in Pascal case, its example in camel case: both are read."""
+    """A contact list. The document shows its keys in Pascal case and in camel case: both are accepted."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(
@@ -46,7 +46,11 @@ class ContactList(Resource):
 
 
 class AddList(MailRequest[MailResponse], Sandboxed):
-    """Create a list."""
+    """Create a static list.
+
+    :param list_name: its name.
+    :param list_description: its description.
+    """
 
     path = "/v5/lists/add"
     effect = Effect.CREATE
@@ -55,15 +59,20 @@ class AddList(MailRequest[MailResponse], Sandboxed):
     list_description: str | None = None
 
     def find(self) -> Flow[ContactList | None]:
-        """The list of this name."""
+        """Look up the list of this name."""
         return find_list(self.list_name)
 
     def differences(self, found: ContactList) -> list[str]:
-        """The service does not return a list's description, and what is added here is static."""
+        """Return how an existing list differs; the service does not return descriptions.
+
+        :param found: the existing list.
+        """
         return ["list_type: it is a dynamic list"] if found.list_type == 0 else []
 
 
 class ListsPage(PageResponse[ContactList]):
+    """One page of lists."""
+
     lists: Records[ContactList] | None = None
 
     @property
@@ -76,7 +85,12 @@ class ListsPage(PageResponse[ContactList]):
 
 
 class GetLists(PagedRequest[ListsPage]):
-    """Read lists whose name contains ``search``, 10 a page unless told otherwise."""
+    """Read lists, 10 per page by default.
+
+    :param search: only lists whose name contains this text.
+    :param list_type: only dynamic (0) or static (1) lists.
+    :param sort: field that the lists are sorted by.
+    """
 
     path = "/v5/lists/get"
     effect = Effect.READ
@@ -87,7 +101,10 @@ class GetLists(PagedRequest[ListsPage]):
 
 
 class DeleteList(MailRequest[MailResponse], Sandboxed):
-    """Delete a list."""
+    """Delete a list.
+
+    :param list_name: its name.
+    """
 
     path = "/v5/lists/delete"
     effect = Effect.DELETE
@@ -96,11 +113,14 @@ class DeleteList(MailRequest[MailResponse], Sandboxed):
     list_name: Text
 
     def exists(self) -> Flow[bool]:
-        """Ask the service whether the list is (still) there."""
+        """Look up whether the list exists."""
         found = yield from find_list(self.list_name)
         return found is not None
 
 
 def find_list(list_name: str) -> Flow[ContactList | None]:
-    """The list of exactly that name."""
+    """Return the list with exactly this name, or ``None``.
+
+    :param list_name: its name.
+    """
     return find(GetLists(search=list_name, page_size=100), lambda record: record.list_name == list_name)

@@ -12,16 +12,16 @@ from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailRe
 
 
 def authorize_url(base_url: str, *, client_id: str, redirect_uri: str, state: str | None = None) -> str:
-    """The consent page's address, to be opened in a browser.
+    """Return the URL of the consent page, which a user opens in a browser.
 
-    After approval the browser is sent to ``<redirect_uri>?code=<AUTHORIZATION_CODE>``; the code lives five minutes
-    and works once.
+    After approval the browser is redirected to ``<redirect_uri>?code=<AUTHORIZATION_CODE>``; the code is valid for five
+    minutes and can be used once.
 
     :param base_url: the service's base address.
     :param client_id: the OAuth application's id.
     :param redirect_uri: exactly as registered on the platform.
-    :param state: RFC 6749's protection against forged redirects; the document does not mention it, so whether it
-        comes back is the service's choice. PKCE is not offered: the document lists all parameters of both requests.
+    :param state: protection against forged redirects (RFC 6749). The document does not mention it, so the service may
+        not return it. PKCE is not supported by the document.
     """
     query = {"client_id": client_id, "response_type": "code", "redirect_uri": redirect_uri, "scope": "All"}
     if state is not None:
@@ -30,18 +30,24 @@ def authorize_url(base_url: str, *, client_id: str, redirect_uri: str, state: st
 
 
 class TokenResponse(MailResponse):
-    """``expires_in`` is in seconds; -1 never expires."""
+    """The access token; ``expires_in`` is in seconds, -1 means never."""
 
     access_token: SecretStr
     expires_in: int
 
 
 Secret = Annotated[SecretStr, Field(min_length=1)]
-"""Required text that no message and no ``repr`` shows."""
+"""Non-empty text that no message and no ``repr`` shows."""
 
 
 class GetToken(MailRequest[TokenResponse]):
-    """Exchange an authorization code for a token: once, within five minutes, so never repeated by itself."""
+    """Exchange an authorization code for a token; never repeated, because a code can be used once.
+
+    :param grant_type: always ``authorization_code``.
+    :param client_id: the OAuth application's id.
+    :param client_secret: the OAuth application's secret.
+    :param code: the authorization code, valid for five minutes.
+    """
 
     model_config = ConfigDict(alias_generator=None)
 

@@ -19,7 +19,7 @@ from airflow_provider_mail.api._core.requests import (
 
 
 class Sender(Resource):
-    """A sender entry and its four DNS checks (1 normal, 0 abnormal)."""
+    """A sender entry with the results of its four DNS checks (1 normal, 0 abnormal)."""
 
     from_domain: str
     mx_status: int | None = None
@@ -32,11 +32,16 @@ class Sender(Resource):
 
 
 class GetSendersResponse(MailResponse):
+    """The sender entries."""
+
     mail_from_domains: Records[Sender] | None = None
 
 
 class GetSenders(MailRequest[GetSendersResponse]):
-    """Read all senders, or one."""
+    """Read all senders, or one.
+
+    :param sender_email: only this entry. Default: all.
+    """
 
     path = "/v5/verified_senders/get"
     effect = Effect.READ
@@ -45,7 +50,11 @@ class GetSenders(MailRequest[GetSendersResponse]):
 
 
 class AddSender(MailRequest[MailResponse], Sandboxed):
-    """Register a sender: an address or a domain; ``sender_type`` ``"1"`` marketing, ``"2"`` transactional."""
+    """Register a sender.
+
+    :param sender_email: an address or a domain, not a top-level domain.
+    :param sender_type: ``"1"`` marketing, ``"2"`` transactional.
+    """
 
     path = "/v5/verified_senders/add"
     effect = Effect.CREATE
@@ -54,15 +63,20 @@ class AddSender(MailRequest[MailResponse], Sandboxed):
     sender_type: Literal["1", "2"]
 
     def find(self) -> Flow[Sender | None]:
-        """The sender of this entry and type: one that may send the other kind of mail is another entry."""
+        """Look up the sender of this entry and type; the other type is a different entry."""
         return find_sender(self.sender_email, int(self.sender_type))
 
     def differences(self, found: Sender) -> list[str]:
-        """There is nothing else to it."""
+        """Return nothing: a sender has no other fields.
+
+        :param found: the existing sender.
+        """
         return []
 
 
 class VerifySenderResponse(MailResponse):
+    """The results of the four DNS checks, and ``valid`` for all of them."""
+
     valid: bool = False
     good_mx: bool = Field(default=False, alias="goodMX")
     good_spf: bool = Field(default=False, alias="goodSPF")
@@ -71,7 +85,11 @@ class VerifySenderResponse(MailResponse):
 
 
 class VerifySender(MailRequest[VerifySenderResponse]):
-    """Check a sender's DNS entries now; ``selector`` is the one of the DKIM entry."""
+    """Check a sender's DNS entries now.
+
+    :param from_domain: the sender entry.
+    :param selector: selector of the DKIM entry.
+    """
 
     path = "/v5/verified_senders/verify"
     effect = Effect.READ
@@ -81,7 +99,10 @@ class VerifySender(MailRequest[VerifySenderResponse]):
 
 
 class DeleteSender(MailRequest[MailResponse], Sandboxed):
-    """Remove a sender."""
+    """Delete a sender.
+
+    :param sender_email: the sender entry.
+    """
 
     path = "/v5/verified_senders/delete"
     effect = Effect.DELETE
@@ -90,21 +111,29 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
     sender_email: Text
 
     def exists(self) -> Flow[bool]:
-        """Ask the service whether the sender is (still) there."""
+        """Look up whether the sender exists."""
         return (yield from find_sender(self.sender_email)) is not None
 
 
 def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sender | None]:
-    """The sender of exactly that entry, upper and lower case being the same; of that type, if one is given.
+    """Return the sender with this entry, ignoring case, or ``None``.
 
-    All senders are read: what ``senderEmail`` finds besides itself, and the answer when there is none, are not shown.
+    Reads all senders: the document does not show what else ``senderEmail`` finds.
+
+    :param sender_email: the sender entry.
+    :param sender_type: only this type: 1 marketing, 2 transactional. Default: any.
     """
     return sender_in((yield GetSenders()), sender_email, sender_type)
 
 
-def sender_in(answer: GetSendersResponse, sender_email: str, sender_type: int | None = None) -> Sender | None:
-    """The sender of that entry in an answer that holds all of them."""
-    for sender in answer.mail_from_domains or []:
+def sender_in(response: GetSendersResponse, sender_email: str, sender_type: int | None = None) -> Sender | None:
+    """Return the sender with this entry, ignoring case, or ``None``.
+
+    :param response: all senders.
+    :param sender_email: the sender entry.
+    :param sender_type: only this type. Default: any.
+    """
+    for sender in response.mail_from_domains or []:
         if sender.from_domain.casefold() != sender_email.casefold():
             continue
         if sender_type is None or sender.sender_type in (None, sender_type):
@@ -112,20 +141,27 @@ def sender_in(answer: GetSendersResponse, sender_email: str, sender_type: int | 
     return None
 
 
+_CHECKS = ("mx", "spf", "dkim", "dmarc")
+
 Checks: TypeAlias = dict[str, bool]
-"""The outcome of a sender's four checks, ``mx``, ``spf``, ``dkim`` and ``dmarc``, and ``valid`` for all together."""
+"""The results of a sender's checks ``mx``, ``spf``, ``dkim`` and ``dmarc``, and ``valid`` for all of them."""
 
 
 def checks_of(sender: Sender | None) -> Checks | None:
-    """What the service has found at its last check; ``None`` when there is no such sender."""
+    """Return the results of the service's last checks; ``None`` without a sender.
+
+    :param sender: the sender, if it exists.
+    """
     if sender is None:
         return None
-    names = ("mx", "spf", "dkim", "dmarc")
-    return {**{name: getattr(sender, f"{name}_status") == 1 for name in names}, "valid": sender.is_validate == 1}
+    return {**{name: getattr(sender, f"{name}_status") == 1 for name in _CHECKS}, "valid": sender.is_validate == 1}
 
 
 def verify_sender(from_domain: str, selector: str) -> Flow[Checks]:
-    """Have the service check now."""
-    answer: VerifySenderResponse = yield VerifySender(from_domain=from_domain, selector=selector)
-    names = ("mx", "spf", "dkim", "dmarc")
-    return {**{name: getattr(answer, f"good_{name}") for name in names}, "valid": answer.valid}
+    """Check a sender now and return the results.
+
+    :param from_domain: the sender entry.
+    :param selector: selector of the DKIM entry.
+    """
+    response: VerifySenderResponse = yield VerifySender(from_domain=from_domain, selector=selector)
+    return {**{name: getattr(response, f"good_{name}") for name in _CHECKS}, "valid": response.valid}

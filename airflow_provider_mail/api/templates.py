@@ -23,7 +23,7 @@ EditorType = Literal["DRAG", "CLASSIC"]
 
 
 class Template(Resource):
-    """A stored template; ``create_date`` comes without a zone and is read as UTC."""
+    """A stored template; ``create_date`` has no zone in the response and is read as UTC."""
 
     template_name: str
     template_content: str | None = None
@@ -32,7 +32,13 @@ class Template(Resource):
 
 
 class AddTemplate(MailRequest[MailResponse]):
-    """Store a template under a unique name; content and subject may hold ``{{tags}}``."""
+    """Store a template.
+
+    :param template_name: its unique name, at most 250 characters.
+    :param template_content: HTML; may contain ``{{tags}}``.
+    :param template_subject: default subject, one line; may contain tags.
+    :param editor_type: ``DRAG`` (the service's default) or ``CLASSIC``.
+    """
 
     path = "/v5/campaign/mail/template/add"
     effect = Effect.CREATE
@@ -43,19 +49,24 @@ class AddTemplate(MailRequest[MailResponse]):
     editor_type: EditorType | None = None
 
     def find(self) -> Flow[Template | None]:
-        """The template of this name."""
+        """Look up the template of this name."""
         return find_template(self.template_name)
 
     def differences(self, found: Template) -> list[str]:
-        """The fields that differ; the service does not return the editor."""
+        """Return the fields in which an existing template differs; the service does not return the editor.
+
+        :param found: the existing template.
+        """
         pairs = {
             "template_content": (self.template_content, found.template_content),
             "template_subject": (self.template_subject, found.template_subject),
         }
-        return [name for name, (ours, theirs) in pairs.items() if theirs is not None and ours != theirs]
+        return [name for name, (wanted, existing) in pairs.items() if existing is not None and wanted != existing]
 
 
 class TemplatesPage(PageResponse[Template]):
+    """One page of templates."""
+
     template_list: Records[Template] | None = None
 
     @property
@@ -68,7 +79,10 @@ class TemplatesPage(PageResponse[Template]):
 
 
 class GetTemplates(PagedRequest[TemplatesPage]):
-    """Read templates whose name contains ``template_name``, 10 a page unless told otherwise."""
+    """Read templates, 10 per page by default.
+
+    :param template_name: only templates whose name contains this text.
+    """
 
     path = "/v5/campaign/mail/template/get"
     effect = Effect.READ
@@ -77,7 +91,10 @@ class GetTemplates(PagedRequest[TemplatesPage]):
 
 
 class DeleteTemplate(MailRequest[MailResponse]):
-    """Delete a template for good; campaigns made from it are not affected."""
+    """Delete a template permanently; campaigns that were created from it are not affected.
+
+    :param template_name: its name, at most 250 characters.
+    """
 
     path = "/v5/campaign/mail/template/delete"
     effect = Effect.DELETE
@@ -86,13 +103,16 @@ class DeleteTemplate(MailRequest[MailResponse]):
     template_name: TemplateName
 
     def exists(self) -> Flow[bool]:
-        """Ask the service whether the template is (still) there."""
+        """Look up whether the template exists."""
         found = yield from find_template(self.template_name)
         return found is not None
 
 
 def find_template(template_name: str) -> Flow[Template | None]:
-    """The template of exactly that name."""
+    """Return the template with exactly this name, or ``None``.
+
+    :param template_name: its name.
+    """
     return find(
         GetTemplates(template_name=template_name, page_size=100),
         lambda record: record.template_name == template_name,

@@ -28,21 +28,25 @@ from airflow_provider_mail.api._core.requests import (
     Effect,
     MailRequest,
     MailResponse,
-    Part,
     Records,
+    RequestModel,
     Resource,
     Sandboxed,
 )
 from airflow_provider_mail.api._core.tags import tags_of
 from airflow_provider_mail.api.campaigns import Attachment
 
-NO_LINE = FORMS[LINE_PATTERN]
+_NOT_ONE_LINE = FORMS[LINE_PATTERN]
 
 SENDS_PATH = "/v5/transactional/mail/sends_customised"
 
 
-class Recipient(Part):
-    """An address and the name beside it."""
+class Recipient(RequestModel):
+    """A recipient.
+
+    :param email: the address.
+    :param name: the display name, one line, at most 100 bytes.
+    """
 
     email: Address
     name: DisplayName | None = None
@@ -53,7 +57,18 @@ People = Annotated[list[Recipient], Field(max_length=20)]
 
 
 class Delivery(MailRequest[MailResponse], Sandboxed):
-    """What both forms of a transactional send share."""
+    """The fields that both forms of a transactional send share.
+
+    :param sender_mail: address of a sender of the account.
+    :param reply_to: address for replies.
+    :param send_date: when it is sent, with a time zone. Default: now.
+    :param category: report label; letters and digits, at most 100 bytes.
+    :param campaign: task name label; letters and digits, at most 100 bytes.
+    :param track_open: 1 tracks opens; other values do not.
+    :param track_click: 1 tracks clicks; other values do not.
+    :param unique_msg_id: the caller's message id, at most 50 bytes.
+    :param attachment: one file.
+    """
 
     path = SENDS_PATH
     effect = Effect.SEND
@@ -70,7 +85,13 @@ class Delivery(MailRequest[MailResponse], Sandboxed):
 
 
 class SendMail(Delivery):
-    """Send one message to one person (the single-message form)."""
+    """Send one message to one recipient (the single-message form).
+
+    :param subject: subject, one line.
+    :param content: HTML.
+    :param sender_name: display name of the sender.
+    :param to: the recipient.
+    """
 
     subject: Annotated[Line, Field(min_length=1)]
     content: Annotated[Html, Field(min_length=1)]
@@ -78,10 +99,16 @@ class SendMail(Delivery):
     to: Recipient
 
 
-class MessageVersion(Part):
-    """One personalized message: up to 20 recipients; what is given here wins over the request's own values.
+class MessageVersion(RequestModel):
+    """One personalized message; its values take precedence over those of the batch.
 
-    ``cc`` and ``bcc`` are listed as required: they are always sent, empty when there are none.
+    :param to: 1 to 20 recipients.
+    :param cc: up to 20 recipients. Always sent, since the document lists it as required.
+    :param bcc: up to 20 recipients. Always sent, like ``cc``.
+    :param subject: subject, one line.
+    :param content: HTML; may contain ``{{tags}}``.
+    :param template_name: stored template; takes precedence over ``content``.
+    :param params: values for tags.
     """
 
     to: Annotated[People, Field(min_length=1)]
@@ -94,7 +121,15 @@ class MessageVersion(Part):
 
 
 class SendBatch(Delivery):
-    """Send up to 100 personalized versions of one content or template (the batch form)."""
+    """Send up to 100 personalized versions of one content or template (the batch form).
+
+    :param subject: subject, one line; takes precedence over the template's.
+    :param content: HTML; may contain ``{{tags}}``.
+    :param template_name: stored template; takes precedence over ``content``.
+    :param params: values for tags.
+    :param sender_name: display name of the sender, one line, at most 200 bytes.
+    :param message_versions: 1 to 100 versions.
+    """
 
     subject: Line | None = None
     content: Html | None = None
@@ -104,7 +139,7 @@ class SendBatch(Delivery):
     message_versions: list[MessageVersion] = Field(min_length=1, max_length=100)
 
     @model_validator(mode="after")
-    def _has_something_to_say(self) -> SendBatch:
+    def _has_content_and_subject(self) -> SendBatch:
         for number, version in enumerate(self.message_versions):
             template = version.template_name or self.template_name
             if not (template or version.content or self.content):
@@ -114,12 +149,14 @@ class SendBatch(Delivery):
             params = {**(self.params or {}), **(version.params or {})}
             for tag in tags_of(version.subject or self.subject):
                 if isinstance(value := params.get(tag), str) and not re.fullmatch(LINE_PATTERN, value):
-                    raise ValueError(f"message_versions[{number}].params: {tag!r} is in the subject and {NO_LINE}")
+                    raise ValueError(
+                        f"message_versions[{number}].params: {tag!r} is in the subject and {_NOT_ONE_LINE}"
+                    )
         return self
 
 
 class TransactionalStats(Resource):
-    """The counts of one day; ``bounce_count`` counts soft bounces only."""
+    """The counts of one day; ``bounce_count`` has only soft bounces."""
 
     stats_date: date
     sent_count: WholeNumber = Field(description="Mails sent")
@@ -131,11 +168,17 @@ class TransactionalStats(Resource):
 
 
 class TransactionalStatsResponse(MailResponse):
+    """The records of the window, one per day."""
+
     mail_stats_list: Records[TransactionalStats] | None = None
 
 
 class GetTransactionalStats(MailRequest[TransactionalStatsResponse]):
-    """Read the daily statistics from ``start_date`` to ``end_date``, both included (days in UTC)."""
+    """Read the daily statistics of transactional mail.
+
+    :param start_date: first day in UTC, ``YYYY-MM-DD``.
+    :param end_date: last day, included.
+    """
 
     path = "/v5/transactional/mail/stats/get"
     effect = Effect.READ
@@ -146,5 +189,5 @@ class GetTransactionalStats(MailRequest[TransactionalStatsResponse]):
     @model_validator(mode="after")
     def _forward(self) -> GetTransactionalStats:
         if self.end_date < self.start_date:
-            raise ValueError(f"end_date: {self.end_date} lies before start_date {self.start_date}")
+            raise ValueError(f"end_date: {self.end_date} is before start_date {self.start_date}")
         return self

@@ -1,4 +1,4 @@
-"""Webhook configuration (document, "Webhook configuration"). What is pushed is in `events`."""
+"""Webhook configuration (document, "Webhook configuration"); the events are in `events`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from airflow_provider_mail.api._core.fields import OptionalWebUrl, Text, WebUrl
-from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, Part, Records, Resource
+from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, Records, RequestModel, Resource
 
 
-class EventToggles(Part):
-    """Which events are pushed; what is left out keeps its value."""
+class EventToggles(RequestModel):
+    """Which events the service pushes, by event; ``None`` keeps the current value."""
 
     dropped: bool | None = None
     bounced: bool | None = None
@@ -22,28 +22,32 @@ class EventToggles(Part):
     unsubscribed: bool | None = None
 
 
-class SenderCallback(Part):
-    """The callback of one sender; an empty ``url`` removes it."""
+class SenderCallback(RequestModel):
+    """The callback of one sender.
+
+    :param sender: the sender entry.
+    :param url: ``http://`` or ``https://``; empty text removes the callback.
+    """
 
     sender: Text
     url: OptionalWebUrl | None = None
 
 
 class SavedToggles(EventToggles):
-    """The toggles as they read back: keys that we do not know are ignored."""
+    """The toggles as the service returns them; unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class SavedCallback(Resource):
-    """A sender's callback as it reads back."""
+    """A sender's callback as the service returns it."""
 
     sender: str
     url: str | None = None
 
 
 class GetWebhookResponse(MailResponse):
-    """All ``None`` when nothing has been saved."""
+    """The saved configuration; all fields are ``None`` before the first save."""
 
     trans_event: SavedToggles | None = None
     trans_callback_url: str | None = None
@@ -64,7 +68,15 @@ class GetWebhook(MailRequest[GetWebhookResponse]):
 
 
 class SaveWebhook(MailRequest[MailResponse]):
-    """Change the configuration; only what is given changes. There is no sandbox mode."""
+    """Change the configuration; fields that are ``None`` keep their values. Has no sandbox mode.
+
+    :param trans_event: which events are pushed.
+    :param trans_callback_url: default callback, ``http://`` or ``https://``.
+    :param trans_callback_url_extra: callbacks of single senders.
+    :param trans_callback_url_extra_update_mode: ``save`` (the service's default) adds or updates these callbacks,
+        ``replace`` replaces all.
+    :param trans_enable: whether events are delivered.
+    """
 
     path = "/v5/webhook/save"
     effect = Effect.REPEATABLE
@@ -75,29 +87,32 @@ class SaveWebhook(MailRequest[MailResponse]):
     trans_callback_url_extra_update_mode: Literal["save", "replace"] | None = None
     trans_enable: bool | None = None
 
-    def what_differs(self, saved: GetWebhookResponse) -> dict[str, Any]:
-        """Those of the fields that would change something, as arguments of a request that saves only them."""
-        different: dict[str, Any] = {}
+    def changes_to(self, saved: GetWebhookResponse) -> dict[str, Any]:
+        """Return the fields that would change the configuration, as arguments of a new request.
+
+        :param saved: the current configuration.
+        """
+        changes: dict[str, Any] = {}
         toggles = saved.trans_event or SavedToggles()
         wanted = self.trans_event.model_dump(exclude_none=True) if self.trans_event else {}
         if events := {name: value for name, value in wanted.items() if getattr(toggles, name) is not value}:
-            different["trans_event"] = events
+            changes["trans_event"] = events
         for name in ("trans_callback_url", "trans_enable"):
             value = getattr(self, name)
             if value is not None and value != getattr(saved, name):
-                different[name] = value
+                changes[name] = value
         if self.trans_callback_url_extra is not None:
-            different |= self._different_callbacks({each.sender: each.url or "" for each in saved.callbacks})
-        return different
+            changes |= self._callback_changes({each.sender: each.url or "" for each in saved.callbacks})
+        return changes
 
-    def _different_callbacks(self, saved: dict[str, str]) -> dict[str, Any]:
+    def _callback_changes(self, saved: dict[str, str]) -> dict[str, Any]:
         replace = self.trans_callback_url_extra_update_mode == "replace"
         wanted = {each.sender: each.url or "" for each in self.trans_callback_url_extra or []}
         changed = {sender: url for sender, url in wanted.items() if url != saved.get(sender, "")}
         if not changed and not (replace and saved.keys() - wanted.keys()):
             return {}
         return {
-            # Replacing takes the whole list, and there is nothing to be removed from it.
+            # Replacing sends the whole list; empty URLs have nothing to remove.
             "trans_callback_url_extra": [
                 {"sender": sender, "url": url}
                 for sender, url in (wanted if replace else changed).items()

@@ -108,10 +108,10 @@ def test_what_is_accepted_is_at_least_the_lowest_total(
 
 def test_signs_of_change_are_named() -> None:
     grown = Listing(names(30), moves=[[], [(99, "new")]])
-    with pytest.raises(MailIncompleteError, match="the service said there were 30, and 31"):
+    with pytest.raises(MailIncompleteError, match="the service reported 30 and 31 records"):
         read(grown, at_once=1)
     pushed = Listing(names(30), moves=[[], [(0, "new")]], says=lambda _: 30)
-    with pytest.raises(MailIncompleteError, match="changed while it was read: 1 records came again"):
+    with pytest.raises(MailIncompleteError, match="changed while it was read: 1 records were received again"):
         read(pushed, at_once=1)
 
 
@@ -160,13 +160,13 @@ def test_a_list_that_only_grew_after_its_last_page_is_read_once() -> None:
 
 def test_a_removal_while_the_list_grows_is_named() -> None:
     listing = Listing(names(50), moves=[[(99, "new")], [(4, None)]])
-    with pytest.raises(MailIncompleteError, match="of 50 records 1 were not there any more when it was read again"):
+    with pytest.raises(MailIncompleteError, match="1 of 50 records were missing when it was read again"):
         read(listing, Changes.ALLOW_GROWTH, at_once=1)
 
 
 def test_growth_does_not_excuse_a_short_list() -> None:
     listing = Listing(names(25), says=lambda n: 30 if n == 25 else 31, moves=[[(99, "new")]])
-    with pytest.raises(MailIncompleteError, match="26 different records came, the service says there are 30"):
+    with pytest.raises(MailIncompleteError, match="26 distinct records received, the service reports 30"):
         read(listing, Changes.ALLOW_GROWTH, at_once=1)
 
 

@@ -120,7 +120,7 @@ def test_a_total_that_is_too_high_is_an_error_with_both_numbers(count: int, cap:
     with pytest.raises(MailIncompleteError) as raised:
         read(Listing(names(count), cap=cap, end=end, says=lambda n: n + off))
     assert (raised.value.got, raised.value.expected) == (count, count + off)
-    assert f"{count} different records came, the service says there are {count + off}" in str(raised.value)
+    assert f"{count} distinct records received, the service reports {count + off}" in str(raised.value)
     assert raised.value.operation == "/v5/lists/get"
     assert raised.value.temporary
 
@@ -183,7 +183,7 @@ def test_a_page_that_was_pushed_down_whole_is_read_on() -> None:
 @pytest.mark.parametrize("total", [5, 0, -7, None])
 def test_a_list_without_end_ends_in_an_error(total: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pagination, "MAX_WITHOUT_TOTAL", 3000)
-    monkeypatch.setattr(pagination, "GROWTH", 3000)
+    monkeypatch.setattr(pagination, "MAX_GROWTH", 3000)
     asked = []
 
     def endless(request: GetLists) -> Any:
@@ -198,7 +198,7 @@ def test_a_list_without_end_ends_in_an_error(total: int | None, monkeypatch: pyt
 
 
 def test_a_list_that_runs_away_with_its_total_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pagination, "GROWTH", 1000)
+    monkeypatch.setattr(pagination, "MAX_GROWTH", 1000)
 
     def running(request: GetLists) -> Any:
         first = ((request.page_index or 1) - 1) * 10

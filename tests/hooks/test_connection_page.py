@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from airflow_provider_mail.api._core.advice import PROXY_UNREACHED, UNREACHED, clear_text_warning, explain
+from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, clear_text_warning, explain
 from airflow_provider_mail.api._core.exchange import transport_error
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
@@ -135,10 +135,10 @@ def test_whatever_the_button_says_is_in_the_table(said: list[str]) -> None:
 
 
 def test_every_reason_not_to_be_reached_is_explained() -> None:
-    for words in UNREACHED.values():
+    for words in CONNECT_MESSAGES.values():
         if "proxy" not in words:
             assert words.split(";")[0] in PAGE, words
-    for words in PROXY_UNREACHED.values():
+    for words in PROXY_MESSAGES.values():
         assert words.endswith("check {proxy}.")
 
 

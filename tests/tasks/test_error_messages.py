@@ -276,7 +276,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "send_date: ... lies ... in the past: the service would send at once. Nothing was sent...": lambda stage: campaign(
         send_date="2024-01-31T09:00:00Z"
     ),
-    "CreateCampaign: send_list_names: needed unless only_save is true": lambda stage: campaign(send_list_names=[]),
+    "CreateCampaign: send_list_names: required unless only_save is true": lambda stage: campaign(send_list_names=[]),
     "subject: {{name}} is undefined: Airflow has no value of that name. If it is a tag that the service is to fill in, "
     "write {% raw %}{{name}}{% endraw %}": lambda stage: campaign(subject="Hello {{name}}"),
     "content: line 1 is no template: ... What the service is to fill in, such as {{first name}}, is written "

@@ -201,7 +201,7 @@ def test_a_connection_in_sandbox_mode_will_do(run: Run, emulator: Emulator, conn
     ("arguments", "words"),
     [
         ({"mail_name": "x" * 201}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
-        ({"send_list_names": []}, "send_list_names: needed unless only_save is true"),
+        ({"send_list_names": []}, "send_list_names: required unless only_save is true"),
         ({"sender_mail": "news"}, "sender_mail: is not an email address"),
         ({"send_date": "2030-01-01T00:00:00"}, "send_date: "),
         ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),

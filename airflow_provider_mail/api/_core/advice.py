@@ -23,22 +23,22 @@ from airflow_provider_mail.api.errors import (
     chain_of,
 )
 
-_NO_TLS = "the server does not use TLS; is it http:// instead of https:// ({http}), or another port?"
+NO_TLS = "the server does not use TLS; is it http:// instead of https:// ({http}), or another port?"
 
 # The first key that the reason contains decides. The resolver's error numbers are negative.
-_CONNECT_MESSAGES = {
-    "[SSL: WRONG_VERSION_NUMBER]": _NO_TLS,
-    "[SSL: RECORD_LAYER_FAILURE]": _NO_TLS,
+CONNECT_MESSAGES = {
+    "[SSL: WRONG_VERSION_NUMBER]": NO_TLS,
+    "[SSL: RECORD_LAYER_FAILURE]": NO_TLS,
     "[SSL": "TLS fails; check host (base URL) and port.",
     "[Errno -": "no such host; check host (base URL).",
     f"[Errno {errno.ECONNREFUSED}]": "nothing listens there; check host (base URL) and port.",
     "ConnectTimeout": "the connection timed out; check host (base URL), port, and whether a firewall lies in between.",
     "ProxyError": "the proxy rejects the connection; check {proxy}.",
 }
-_DEFAULT_MESSAGE = "check host (base URL), port and network."
+DEFAULT_MESSAGE = "check host (base URL), port and network."
 
 # Failures before the proxy connects to the service.
-_PROXY_MESSAGES = {
+PROXY_MESSAGES = {
     "[Errno -": "no such proxy host; check {proxy}.",
     f"[Errno {errno.ECONNREFUSED}]": "nothing listens at the proxy's address; check {proxy}.",
     "[Errno": "the proxy cannot be reached; check {proxy}.",
@@ -69,8 +69,8 @@ def connect_error_message(reason: str, config: ClientConfig) -> str:
     :param config: the client's settings.
     """
     proxy, setting = _proxy(config)
-    candidates = [*(_PROXY_MESSAGES.items() if proxy else ()), *_CONNECT_MESSAGES.items()]
-    message = next((message for key, message in candidates if key in reason), _DEFAULT_MESSAGE)
+    candidates = [*(PROXY_MESSAGES.items() if proxy else ()), *CONNECT_MESSAGES.items()]
+    message = next((message for key, message in candidates if key in reason), DEFAULT_MESSAGE)
     http = f"http://{config.base_url.partition('://')[2]}"
     through = f" through the proxy {proxy}" if proxy else ""
     meaning = message.format(proxy=setting, http=http)

@@ -1,17 +1,16 @@
-"""Reading a list to its end, and proving that it was the end.
+"""Read a list page by page, and prove that it is complete.
 
-The service says ``totalRecords``, takes a ``pageSize`` whose maximum is mostly "not shown", and may change while it is
-read. So neither a page's size nor a counter ends a reading: only an empty page does, or two in a row with nothing new.
-Records are told apart by their identity, and a list that ends with fewer than any page said there are is an error with
-both numbers.
+The service reports ``totalRecords``, takes a ``pageSize`` whose maximum is mostly not shown, and the list may change
+while it is read. So neither a page's size nor a counter ends the reading: only an empty page does, or two pages in a
+row without new records. Records are told apart by their identity, and a list that ends with fewer records than
+``totalRecords`` is an error with both numbers.
 
-What no reader of such pages can see: a record taken out before the place that was reached, and another put in behind
-it, between two pages; and, where the service says no total, a whole page put in before that place, twice in a row.
-Everything else that moves ends in the whole list or in an error. Who needs to know that nothing
-moved at all lets every sign of it be an error (:attr:`Changes.REFUSE`), or allows growth alone
-(:attr:`Changes.ALLOW_GROWTH`): a list that changed is then read a second time, and every record of the first reading
-must be in the second. So nothing was taken out meanwhile, no record has moved towards the beginning of the list, and
-none was missed.
+Two changes cannot be detected: between two pages, one record is removed before the position that was reached and
+another is added behind it; and, without ``totalRecords``, a whole page is added before that position twice in a row.
+All other changes end in a complete list or an error. A caller that must detect every change uses
+:attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that changed is read again, and every
+record of the first reading must be in the second, which proves that no record was removed, moved towards the beginning
+or missed.
 """
 
 from __future__ import annotations
@@ -31,49 +30,49 @@ from airflow_provider_mail.api.errors import (
 Item = TypeVar("Item")
 
 MAX_WITHOUT_TOTAL = 10_000_000
-"""So many records are read when the service does not say how many there are."""
+"""Maximum number of records that are read when the service reports no total."""
 
-GROWTH = 10_000
-"""A list may grow by this and double while it is read. Beyond, the pages are not taken for an honest list any more."""
+MAX_GROWTH = 10_000
+"""A list may double and grow by this many records while it is read. Beyond that it counts as endless."""
 
 
 class Changes(Enum):
-    """What becomes of a reading whose list changes meanwhile."""
+    """What happens when a list changes while it is read."""
 
     PROVE = "prove"
-    """It goes on, and must end with as many different records as any page said there are."""
+    """Continue; the list must have as many distinct records as the highest total."""
     ALLOW_GROWTH = "allow growth"
-    """Records may be added. A list that changed is read twice; an error if a record of the first reading is gone."""
+    """Allow additions. A list that changed is read again; an error if a record of the first reading is missing."""
     REFUSE = "refuse"
-    """It ends in an error at the first sign: another total, or records that come again beside new ones."""
+    """Raise an error at the first sign: a different total, or known records beside new ones."""
     ACCEPT = "accept"
-    """It goes on, and must end with as many different records as the lowest total."""
+    """Continue; the list must have as many distinct records as the lowest total."""
 
 
-class _Seen:
-    """Which records were there: at most ten megabytes, and six bytes more for each; a set of a million hashes takes 90.
+class _SeenRecords:
+    """The identities of known records: at most ten megabytes plus six bytes each (a set of a million hashes takes 90).
 
-    Two records with one hash would look like a repeat and end in an error, never in a silent loss.
+    Two records with one hash look like a repeat and cause an error, never a silent loss.
     """
 
     def __init__(self) -> None:
-        self._marks: dict[int, bytes] = {}
+        self._digests: dict[int, bytes] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, identity: object) -> bool:
-        shelf, mark = self._place(identity)
-        return mark in self._marks.get(shelf, b"")
+        bucket, digest = self._place(identity)
+        return digest in self._digests.get(bucket, b"")
 
     def add(self, identity: object) -> bool:
-        """Whether it is new."""
-        shelf, mark = self._place(identity)
-        marks = self._marks.get(shelf, b"")
-        if mark in marks:
+        """Add a record; return whether it is new."""
+        bucket, digest = self._place(identity)
+        digests = self._digests.get(bucket, b"")
+        if digest in digests:
             return False
-        self._marks[shelf] = marks + mark
+        self._digests[bucket] = digests + digest
         self._count += 1
         return True
 
@@ -84,27 +83,27 @@ class _Seen:
 
 
 class Pager(Generic[Item]):
-    """Decides which page to ask for next, and when it was the last. Does no I/O.
+    """Decides which page to request next and when the list has ended. Does no I/O.
 
-    :param request: the first page's request; its ``page_size`` may be capped or refused by the service.
-    :param changes: what becomes of the reading when the list changes meanwhile.
+    :param request: requests the first page; the service may cap or reject its ``page_size``.
+    :param changes: what happens when the list changes while it is read.
     """
 
     def __init__(self, request: PagedRequest[PageResponse[Item]], changes: Changes = Changes.PROVE) -> None:
         if request.page_index not in (None, 1):
-            raise MailValidationError("page_index: reading to the end starts at page 1", operation=request.path)
+            raise MailValidationError("page_index: must be 1 to read the whole list", operation=request.path)
         self.next_request: PagedRequest[PageResponse[Item]] | None = request
         self._operation = request.path
         self._changes = changes
         self._index = 1
         self._fullest = 0
         self._stale = False
-        self._seen = _Seen()
-        self._first_reading: _Seen | None = None
+        self._seen = _SeenRecords()
+        self._first_reading: _SeenRecords | None = None
         self._seen_twice = 0
         self._repeats = 0
         self._stale_repeats = 0
-        self._most = MAX_WITHOUT_TOTAL
+        self._max_records = MAX_WITHOUT_TOTAL
         self._total: int | None = None
         self._lowest_total: int | None = None
         self._highest_total: int | None = None
@@ -112,42 +111,44 @@ class Pager(Generic[Item]):
 
     @property
     def reading(self) -> int:
-        """1, or 2 while the list is read again because it changed."""
+        """1, or 2 while a list that changed is read again."""
         return 1 if self._first_reading is None else 2
 
-    def ahead(self, most: int) -> list[PagedRequest[PageResponse[Item]]]:
-        """The requests behind the next one, for who asks for several pages at once: they are fed in order all the same.
+    def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
+        """Return the requests after the next one, for concurrent pages; feed their responses in order.
 
-        As far as there should be pages, the empty one that ends the list included, and not more than ``most``.
+        They end with the empty page that ends the list.
+
+        :param max_pages: maximum number of pages, the next one included.
         """
         if self.next_request is None or not self._fullest or self._total is None:
             return []
         last = -(-self._total // self._fullest) + 1
-        indices = range(self._index + 1, min(self._index + most, last) + 1)
+        indices = range(self._index + 1, min(self._index + max_pages, last) + 1)
         return [self.next_request.model_copy(update={"page_index": index}) for index in indices]
 
     def feed(self, page: PageResponse[Item]) -> list[Item]:
-        """Take a page in; returns its records that were not on an earlier page.
+        """Process a page; return its records that were not on an earlier page.
 
-        :raises MailIncompleteError: when this was the last page and records are missing, or the list has changed and
-            must not.
-        :raises MailAnswerError: when there is no end.
+        :param page: the response to the next request.
+        :raises MailIncompleteError: the list has ended and records are missing, or it changed and must not.
+        :raises MailAnswerError: the list has no end.
         """
-        assert self.next_request is not None, "the last page was read already"
+        assert self.next_request is not None, "the list has ended"
         self._note_total(page)
-        # `new` are those that were not on an earlier page of this reading; `fresh` of them were in no reading before.
+        # `new`: not on an earlier page of this reading. `fresh`: those of them that were in no reading before.
         new = [record for record in page.records if self._seen.add(page.identity(record))]
         fresh = new
         if self._first_reading is not None:
             fresh = [record for record in new if page.identity(record) not in self._first_reading]
             self._seen_twice += len(new) - len(fresh)
-        if len(self._seen) > self._most:
+        if len(self._seen) > self._max_records:
             raise MailAnswerError(
-                f"{self._operation}: the list has no end: {len(self._seen)} different records came, the service says "
-                f"there are {'?' if self._total is None else self._total}",
+                f"{self._operation}: the list has no end: {len(self._seen)} distinct records received, the service "
+                f"reports {'?' if self._total is None else self._total}",
                 operation=self._operation,
             )
-        # One page of repeats may mean that as many records were put in before the place that was reached.
+        # One page of known records may mean that as many records were added before the position that was reached.
         ended = not new and (self._stale or not page.records)
         self._stale = not new
         self._note_repeats(len(page.records) - len(new))
@@ -160,14 +161,15 @@ class Pager(Generic[Item]):
             self._refuse_changes()
         return fresh
 
-    def refused(self, error: MailRejectedError) -> None:
-        """Take in that the service refused a page: one larger than it gives, or one behind the last.
+    def rejected(self, error: MailRejectedError) -> None:
+        """Handle the rejection of a page that is too large or behind the last one.
 
-        :raises MailRejectedError: when it is neither.
+        :param error: the rejection.
+        :raises MailRejectedError: the page is neither.
         """
-        assert self.next_request is not None, "the last page was read already"
+        assert self.next_request is not None, "the list has ended"
         if self._index == 1 and self.next_request.page_size is not None:
-            # The largest page is mostly not shown in the document: the one that the service gives by itself will do.
+            # The document mostly does not show the maximum page size: use the service's default.
             self.next_request = self.next_request.model_copy(update={"page_size": None})
         elif self._index > 1 and self._expected is not None and len(self._seen) >= self._expected:
             self._end()
@@ -180,17 +182,17 @@ class Pager(Generic[Item]):
             return
         if self._total is None:
             self._first_total = total
-            self._most = 2 * total + GROWTH
-        # The highest that was said: a record deleted meanwhile has moved those behind it, perhaps past the reader.
+            self._max_records = 2 * total + MAX_GROWTH
+        # The highest total: a record that was deleted meanwhile has moved those behind it, perhaps past the reader.
         self._total = max(total, self._total or 0)
-        # What is said behind the end of the list need not be about the list.
+        # A total behind the end of the list may not be about the list.
         if page.records or self._lowest_total is None:
             lowest = self._total if self._lowest_total is None else self._lowest_total
             self._lowest_total = min(max(total, 0), lowest)
             self._highest_total = max(total, self._highest_total or 0)
 
     def _note_repeats(self, repeats: int) -> None:
-        # Pages behind the last one may be the last or the first again: only what comes before new records has moved.
+        # Pages behind the last one may repeat the last or the first: only repeats before new records have moved.
         self._stale_repeats += repeats
         if not self._stale:
             self._repeats, self._stale_repeats = self._repeats + self._stale_repeats, 0
@@ -198,12 +200,12 @@ class Pager(Generic[Item]):
     def _refuse_changes(self) -> None:
         if not self._repeats and self._lowest_total == self._total:
             return
-        signs = [f"{self._repeats} records came again"] if self._repeats else []
+        signs = [f"{self._repeats} records were received again"] if self._repeats else []
         if self._lowest_total != self._total:
-            signs.append(f"the service said there were {self._lowest_total}, and {self._total}")
+            signs.append(f"the service reported {self._lowest_total} and {self._total} records")
         raise MailIncompleteError(
             f"{self._operation}: the list changed while it was read: {' and '.join(signs)} "
-            f"({len(self._seen)} different records had come)",
+            f"({len(self._seen)} distinct records received)",
             got=len(self._seen),
             expected=self._total or 0,
             operation=self._operation,
@@ -215,17 +217,17 @@ class Pager(Generic[Item]):
         self.next_request = self.next_request.model_copy(update={"page_index": index})
 
     def _end(self) -> None:
-        """The end of the list: prove that it is whole, or read it again where growth has to be proven."""
-        self._prove()
+        """End the list: check that it is complete, or read it again if its growth must be proved."""
+        self._check_complete()
         if self._changes is not Changes.ALLOW_GROWTH or not self._changed():
             self.next_request = None
         elif self._first_reading is None:
-            self._first_reading, self._seen, self._stale = self._seen, _Seen(), False
+            self._first_reading, self._seen, self._stale = self._seen, _SeenRecords(), False
             self._go_to(1)
         elif gone := len(self._first_reading) - self._seen_twice:
             raise MailIncompleteError(
-                f"{self._operation}: the list changed while it was read: of {len(self._first_reading)} records {gone} "
-                "were not there any more when it was read again",
+                f"{self._operation}: the list changed while it was read: {gone} of {len(self._first_reading)} "
+                "records were missing when it was read again",
                 got=self._seen_twice,
                 expected=len(self._first_reading),
                 operation=self._operation,
@@ -238,17 +240,17 @@ class Pager(Generic[Item]):
 
     @property
     def _expected(self) -> int | None:
-        """How many different records there must be at least."""
+        """The minimum number of distinct records."""
         if self._changes is Changes.ACCEPT:
             return self._lowest_total
-        # At its end a growing list says more than there was to read when its pages were read.
+        # At its end a growing list reports more records than it had when its pages were read.
         return self._first_total if self._changes is Changes.ALLOW_GROWTH else self._total
 
-    def _prove(self) -> None:
+    def _check_complete(self) -> None:
         got, expected = len(self._seen), self._expected
         if expected is not None and got < expected:
             raise MailIncompleteError(
-                f"{self._operation}: {got} different records came, the service says there are {expected}",
+                f"{self._operation}: {got} distinct records received, the service reports {expected}",
                 got=got,
                 expected=expected,
                 operation=self._operation,
@@ -256,27 +258,31 @@ class Pager(Generic[Item]):
 
 
 def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
-    """The new records of the next page; none of the last.
+    """Return the new records of the next page; none for the last one.
 
-    :raises MailIncompleteError: when that was the last page and records are missing.
+    :param pager: of the list.
+    :raises MailIncompleteError: the list has ended and records are missing.
     """
     request = pager.next_request
-    assert request is not None, "the last page was read already"
+    assert request is not None, "the list has ended"
     try:
         page: PageResponse[Item] = yield request
     except MailRejectedError as error:
-        pager.refused(error)
+        pager.rejected(error)
         return []
     return pager.feed(page)
 
 
 def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int = 3) -> Flow[Any]:
-    """The one record that matches, or ``None`` when the whole list was read without it.
+    """Return the first record that matches, or ``None`` when the complete list has none.
 
-    The service's own filters mean "contains", so pages are read and compared until the record is found. A listing that
-    changed under the reader proves nothing: it is read again.
+    The service's filters mean "contains", so the records of each page are compared. A list that changed while it was
+    read is read again.
 
-    :raises MailIncompleteError: when the list could not be read whole in that many tries.
+    :param request: requests the first page.
+    :param matches: whether a record is the one.
+    :param tries: maximum number of times that the list is read.
+    :raises MailIncompleteError: the list was incomplete every time.
     """
     for attempt in range(1, tries + 1):
         pager: Pager[Any] = Pager(request)

@@ -66,7 +66,7 @@ class Resource(RedactedRepr):
     )
 
 
-class Part(RedactedRepr):
+class RequestModel(RedactedRepr):
     """Base of requests and of their parts, such as an attachment. Unknown fields are errors."""
 
     model_config = ConfigDict(
@@ -93,7 +93,7 @@ R_co = TypeVar("R_co", bound=MailResponse, covariant=True)
 T = TypeVar("T")
 
 
-class MailRequest(Part, Generic[R_co]):
+class MailRequest(RequestModel, Generic[R_co]):
     """Base of all requests; ``class X(MailRequest[XResponse])`` declares the response.
 
     :raises MailValidationError: on construction, naming every field that is wrong.
@@ -166,7 +166,7 @@ class MailRequest(Part, Generic[R_co]):
         return response
 
 
-class Sandboxed(Part):
+class Sandboxed(RequestModel):
     """Mixin of operations that take ``sandboxMode``.
 
     :param sandbox_mode: check the request and report whether it would succeed, without changing anything. Default: the

@@ -54,7 +54,7 @@ def concurrent_pages(
                 try:
                     page = future.result()
                 except MailRejectedError as refusal:
-                    pager.refused(refusal)
+                    pager.rejected(refusal)
                     continue
                 records = pager.feed(page)
                 if pager.reading != reading:

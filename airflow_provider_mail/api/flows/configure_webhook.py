@@ -21,11 +21,11 @@ def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
             "nothing to save: give trans_event, trans_callback_url, trans_callback_url_extra or trans_enable",
             operation=wanted.path,
         )
-    different = wanted.what_differs((yield GetWebhook()))
+    different = wanted.changes_to((yield GetWebhook()))
     if not different:
         return []
     yield SaveWebhook(**different)
-    if still := changed_fields(wanted.what_differs((yield GetWebhook()))):
+    if still := changed_fields(wanted.changes_to((yield GetWebhook()))):
         raise MailConflictError(
             f"{wanted.path}: the service reports success, but what reads back is not what was saved: "
             f"{', '.join(still)}",
