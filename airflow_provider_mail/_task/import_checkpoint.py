@@ -29,11 +29,11 @@ KEY = "airflow_provider_mail.imported"
 DIGEST_BYTES = 6
 """Of one chunk. They are compared place by place up to the first that differs, so this is plenty."""
 
-MOST_CHUNKS = 4000
-MOST_REFUSED = 1000
+MAX_CHUNKS = 4000
+MAX_REJECTED = 1000
 """What is remembered at most: with both the record has some 45,000 bytes, and Airflow's limit is 65,535."""
 
-MOST_AGE = 24 * 3600
+MAX_AGE_SECONDS = 24 * 3600
 """Seconds. What was accepted longer ago may have been changed in the service since then."""
 
 SECONDS_BETWEEN = 2.0
@@ -58,8 +58,8 @@ class Accepted(BaseModel):
     version: Literal[1]
     written: NonNegativeInt
     settings: str
-    digests: Annotated[str, Field(max_length=DIGEST_BYTES * MOST_CHUNKS * 4 // 3)]
-    refused: Annotated[list[PositiveInt], Field(max_length=MOST_REFUSED)]
+    digests: Annotated[str, Field(max_length=DIGEST_BYTES * MAX_CHUNKS * 4 // 3)]
+    refused: Annotated[list[PositiveInt], Field(max_length=MAX_REJECTED)]
 
     @field_validator("digests")
     @classmethod
@@ -113,7 +113,7 @@ class StoredImportCheckpoint:
                 return
             if record.settings != self._empty.hexdigest():
                 reason = "an earlier try imported with other settings or to another account"
-            elif time.time() - record.written > MOST_AGE:
+            elif time.time() - record.written > MAX_AGE_SECONDS:
                 reason = "what an earlier try had accepted is older than a day"
             else:
                 self._digests, self._refused = _unpacked(record.digests), set(record.refused)
@@ -128,9 +128,9 @@ class StoredImportCheckpoint:
 
     def recall(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
         """The numbers of the rows to send of a chunk that was accepted; ``None`` when all are to be sent."""
-        if chunk >= MOST_CHUNKS:
+        if chunk >= MAX_CHUNKS:
             self._tell_where(first_number)
-            if chunk == MOST_CHUNKS:
+            if chunk == MAX_CHUNKS:
                 self._log.info("No more than %s chunks are remembered: a further try sends the others again.", chunk)
             return None
         digest, known = self._digest(first_number, checked), self._digests.get(chunk)
@@ -153,7 +153,7 @@ class StoredImportCheckpoint:
             return
         digest, refused_before = self._under_way.pop(chunk)
         self._refused = self._refused.difference(refused_before).union(refused)
-        if len(self._refused) <= MOST_REFUSED:
+        if len(self._refused) <= MAX_REJECTED:
             self._digests[chunk] = digest
         else:
             self._refused.difference_update(refused)
@@ -175,7 +175,7 @@ class StoredImportCheckpoint:
         )
         started = time.monotonic()
         try:
-            self._store.set(KEY, record.model_dump(), retention=timedelta(seconds=MOST_AGE))
+            self._store.set(KEY, record.model_dump(), retention=timedelta(seconds=MAX_AGE_SECONDS))
             self._changed = False
         except Exception as error:
             self._log.warning("The task state could not be written, so a further try may send more again: %s", error)

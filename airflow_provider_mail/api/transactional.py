@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.fields import (
-    FORMS,
     LINE_PATTERN,
+    PATTERN_MESSAGES,
     Address,
     Day,
     DisplayName,
@@ -36,7 +36,7 @@ from airflow_provider_mail.api._core.requests import (
 from airflow_provider_mail.api._core.tags import tags_of
 from airflow_provider_mail.api.campaigns import Attachment
 
-_NOT_ONE_LINE = FORMS[LINE_PATTERN]
+_NOT_ONE_LINE = PATTERN_MESSAGES[LINE_PATTERN]
 
 SENDS_PATH = "/v5/transactional/mail/sends_customised"
 

@@ -23,7 +23,7 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.import_contacts import (
-    MOST_REFUSED_ALONE,
+    MAX_REJECTED_ALONE,
     ImportCheckpoint,
     ImportPlan,
     Progress,
@@ -216,7 +216,7 @@ def test_rows_that_the_service_refuses_are_found(job: Import, emulator: Emulator
 
 
 def test_many_refused_rows_are_set_aside_as_long_as_others_are_wanted(job: Import, emulator: Emulator) -> None:
-    poison = range(1, 2 * MOST_REFUSED_ALONE)  # all at the beginning of one chunk
+    poison = range(1, 2 * MAX_REJECTED_ALONE)  # all at the beginning of one chunk
     emulator.change_settings(refused_addresses=tuple(map(address, poison)))
     job.run(people(400), chunk_size=400)
 
@@ -243,12 +243,12 @@ def test_a_refusal_that_is_not_about_rows_ends_the_import_soon(job: Import, emul
     assert job.progress.requests == emulator.journal.count()
     # At most four chunks were under way; in each, two halves at each of 13 levels led to single rows, and these came
     # in pairs.
-    assert emulator.journal.count() <= 4 * (2 * 13 + 2 * MOST_REFUSED_ALONE)
+    assert emulator.journal.count() <= 4 * (2 * 13 + 2 * MAX_REJECTED_ALONE)
 
 
 @pytest.mark.parametrize(
     ("quota", "chunk_size"),
-    [(990, 1000), (990, 100), (0, 30), (1, 10), (500, 5000), (100 - MOST_REFUSED_ALONE, 100), (998, 10)],
+    [(990, 1000), (990, 100), (0, 30), (1, 10), (500, 5000), (100 - MAX_REJECTED_ALONE, 100), (998, 10)],
 )
 def test_rows_are_not_wrong_because_the_account_is_full(
     job: Import, emulator: Emulator, quota: int, chunk_size: int
@@ -261,7 +261,7 @@ def test_rows_are_not_wrong_because_the_account_is_full(
     assert job.progress.rejected == 0
     assert job.progress.accepted == emulator.contact_count() <= quota
     # What was sought in the chunks under way, of which there are four.
-    assert emulator.journal.count() <= 1000 / chunk_size + 4 * (2 * 13 + 2 * MOST_REFUSED_ALONE)
+    assert emulator.journal.count() <= 1000 / chunk_size + 4 * (2 * 13 + 2 * MAX_REJECTED_ALONE)
 
 
 def test_refused_rows_that_were_found_before_the_account_was_full_stay_known(job: Import, emulator: Emulator) -> None:

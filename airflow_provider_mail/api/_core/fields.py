@@ -46,7 +46,7 @@ _WEB_URL_PATTERN = r"^https?://\S+$"
 _OPTIONAL_WEB_URL_PATTERN = r"^(https?://\S+)?$"
 _NO_SPACE_PATTERN = r"^\S+$"
 
-FORMS = {
+PATTERN_MESSAGES = {
     ADDRESS_PATTERN: "is not an email address",
     PHONE_PATTERN: "is not a phone number",
     OPTIONAL_PHONE_PATTERN: "is not a phone number",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from airflow_provider_mail.api._core.fields import FORMS, WholeNumber
+from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, WholeNumber
 from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError, describe_validation_error
 
 log = logging.getLogger(__name__)
@@ -244,4 +244,4 @@ def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
 
 def describe(error: ValidationError) -> str:
     """Describe what is wrong with which field, without the values."""
-    return describe_validation_error(error, FORMS)
+    return describe_validation_error(error, PATTERN_MESSAGES)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.transactional import Delivery, SendBatch
 
-MOST_VERSIONS = 100
+MAX_VERSIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def cut(
     messages: Iterable[Mapping[str, Any]],
     *,
     key: str,
-    versions: int = MOST_VERSIONS,
+    versions: int = MAX_VERSIONS,
     keep: Keep = lambda number, version: version,
 ) -> Iterator[Chunk]:
     """The requests of a mailing, in order.
@@ -60,8 +60,8 @@ def cut(
     :param keep: what is sent of a message, given its number and its fields; ``None``: it is left out.
     :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
-    if not 1 <= versions <= MOST_VERSIONS:
-        raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MOST_VERSIONS}")
+    if not 1 <= versions <= MAX_VERSIONS:
+        raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")
     made = ((number, keep(number, _version(number, message))) for number, message in enumerate(messages))
     iterator = ((number, version) for number, version in made if version is not None)
     index = 0

@@ -25,7 +25,7 @@ from airflow_provider_mail.api.errors import MailError, MailInterruptedError, Ma
 from airflow_provider_mail.api.flows.import_probe import about_the_account, surely_good
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row, RowChecker
 
-MOST_REFUSED_ALONE = 50
+MAX_REJECTED_ALONE = 50
 """So many refused rows in one chunk may mean that the rows are not the reason: then it is found out."""
 
 
@@ -339,7 +339,7 @@ class _ChunkUploader:
         while refused and not self._interrupt.stopped:
             rows, numbers, refusal = refused.pop()
             if len(rows) == 1:
-                if len(alone) == MOST_REFUSED_ALONE:
+                if len(alone) == MAX_REJECTED_ALONE:
                     if not sent.some_wanted:
                         raise refusal
                     self._set_aside(alone, refusal, sent)

@@ -18,7 +18,12 @@ from uuid import UUID
 import msgspec
 from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.fields import ADDRESS_PATTERN, FORMS, OPTIONAL_PHONE_PATTERN, PHONE_PATTERN
+from airflow_provider_mail.api._core.fields import (
+    ADDRESS_PATTERN,
+    OPTIONAL_PHONE_PATTERN,
+    PATTERN_MESSAGES,
+    PHONE_PATTERN,
+)
 
 Row: TypeAlias = Sequence[Any]
 
@@ -235,4 +240,4 @@ def _words(problem: Any) -> str:
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":
         return "holds half a surrogate pair, which is no text"
-    return FORMS.get(problem.get("ctx", {}).get("pattern")) or str(problem["msg"])
+    return PATTERN_MESSAGES.get(problem.get("ctx", {}).get("pattern")) or str(problem["msg"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api.campaigns import Campaign, MailStats
 from airflow_provider_mail.warehouse.table import INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
 from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, count_columns
@@ -21,7 +22,7 @@ CAMPAIGNS = Table(
         CONNECTION,
         Column("guid", text(250), "Task unique identifier"),
         Column("team_name", TEXT, "Owning team", nullable=True),
-        Column("mail_name", text(200), "Task name, unique within the team"),
+        Column("mail_name", text(MAX_MAIL_NAME_BYTES), "Task name, unique within the team"),
         Column("subject", TEXT, "Subject", nullable=True),
         Column("sender_name", TEXT, "Sender display name", nullable=True),
         Column("sender_mail", TEXT, "Sender address", nullable=True),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -37,8 +38,8 @@ CAMPAIGN_STATS = Table(
     columns=(
         CONNECTION,
         TEAM,
-        # The document's limit is 200 bytes, which are at most as many characters.
-        Column("mail_name", text(200), "Name of the campaign, unique within its team"),
+        # The limit in bytes is at most as many characters.
+        Column("mail_name", text(MAX_MAIL_NAME_BYTES), "Name of the campaign, unique within its team"),
         Column("mail_send_date", TIMESTAMP, "When the campaign was sent", nullable=True),
         *_CAMPAIGN_COUNTS,
         _OPEN_RATE,
