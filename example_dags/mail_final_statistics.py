@@ -24,9 +24,9 @@ with DAG(
     final = MailStatsSettledSensor(
         task_id="final",
         mail_name="{{ params.mail_name }}",
-        observations=3,
-        apart=timedelta(hours=6),
-        age=timedelta(days=14),
+        stable_checks=3,
+        min_interval=timedelta(hours=6),
+        max_age=timedelta(days=14),
         # Look for the campaign among those sent in the 30 days before this run.
         lookback_days=30,
         deferrable=True,

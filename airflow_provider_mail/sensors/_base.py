@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_flags, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_number
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSensorTimeout, conf
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
     from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog
     from airflow_provider_mail.triggers._base import BaseWaitTrigger
+
+DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
+TIMEOUT = conf.getfloat("sensors", "default_timeout", fallback=7 * 86_400.0)
 
 
 class Wait(Protocol):
@@ -36,21 +39,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     A rejected key fails the task at once. After a successful poll a rejection counts as a failed poll, and the
     connection is read again: keys may be rotated while tasks wait. On a connection in sandbox mode, in which nothing
     is created that could be waited for, the sensor succeeds at once and says so.
-
-    :param mail_conn_id: the connection.
-    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds between polls.
-    :param poll_error_timeout: how long polls may fail in a row before the wait ends and the task is retried according
-        to its ``retries``; seconds or a timedelta. In ``mode="reschedule"`` before Airflow 3.3, only ``timeout`` ends
-        the wait.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id",)
-
-    identity: str
+    identity: ClassVar[str]
     """The argument that names what is awaited."""
 
-    absent: str
+    absent: ClassVar[str]
     """What does not exist in sandbox mode, as a format string for the name."""
 
     state_key: ClassVar[str] = "mail_wait"
@@ -59,26 +53,21 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     lasting_fields: ClassVar[frozenset[str]] = frozenset()
     """The fields of the state that are kept for the next try as well."""
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str = "mail_default",
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_error_timeout: float | timedelta = 600.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        check_flags(deferrable=deferrable)
-        self.mail_conn_id = mail_conn_id
-        self.deferrable = deferrable
-        self.poll_error_timeout = seconds_of(poll_error_timeout)
+    deferrable: bool
+    poll_error_timeout: float
+
+    _wait: Any = None
+    _decision: PollDecision | None = None
+    _next_poll = 0.0
+    _end_time: float | None = None
+    _stored_state: dict[str, Any] | None = None
+    _log_status: StatusLog | None = None
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        own = {name: value for name, value in arguments.items() if name not in ("poke_interval", "timeout")}
+        super().set_arguments(own)
+        self.poll_error_timeout = seconds_of(self.poll_error_timeout)
         check_number("poll_error_timeout", self.poll_error_timeout)
-        self._wait: Any = None
-        self._decision: PollDecision | None = None
-        self._next_poll = 0.0
-        self._end_time: float | None = None
-        self._stored_state: dict[str, Any] | None = None
-        self._log_status: StatusLog | None = None
 
     @abstractmethod
     def poll(self, context: Context) -> object:

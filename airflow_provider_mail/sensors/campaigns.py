@@ -1,62 +1,79 @@
-"""Waiting for a campaign to go out."""
+"""Wait for a campaign."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.sensors._base import BaseWaitSensor
+from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollDecision
     from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
+__all__ = ["MailCampaignSensor"]
 
 DRAFT_POLL_SECONDS = 15.0
 """Seconds between polls of a draft in reschedule mode before Airflow 3.3, where one process has to confirm it."""
 
 
 class MailCampaignSensor(BaseWaitSensor):
-    """Waits until a campaign has gone out (``mailStatus`` 2) and returns its ``mailStats``.
+    """Wait until a campaign is sent (``mailStatus`` 2) and return its ``mailStats``.
 
-    Fails when the service reports failure (4); when the campaign stays a draft for five minutes with no send time ahead
-    (saved only, or cancelled); and when it has disappeared for five minutes after it was there. A campaign that does
-    not exist yet is waited for. On a connection in sandbox mode, where nothing was created, it succeeds at once and
-    says so.
+    The task fails when the service reports failure (4); when the campaign stays a draft for five minutes without a
+    send time in the future (saved only, or cancelled); and when it is missing for five minutes after it existed. A
+    campaign that does not exist yet is waited for. On a connection in sandbox mode, where no campaign was created, the
+    sensor succeeds at once and logs it.
 
-    A refused key fails the task at once. When a poll has worked before, it counts as a failed poll, and the connection
-    is read again: keys may be exchanged while tasks wait.
+    A rejected key fails the task at once. After a poll that worked it counts as a failed poll, and the connection is
+    read again: keys may be exchanged while tasks wait.
 
-    In ``mode="reschedule"`` every poll is another process. Airflow 3.3 keeps what they have seen (the task state
-    store). Before 3.3 nothing tells a campaign that has disappeared from one that was never there, a draft holds the
-    worker slot until it is judged, and failed polls after the first never end the wait before ``timeout``.
+    In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store).
+    Before 3.3 a missing campaign is waited for even if it existed, a draft holds the worker slot until it is decided,
+    and failed polls after the first never end the wait before ``timeout``.
 
     .. seealso::
         For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
 
-    :param mail_conn_id: the connection.
-    :param mail_name: the campaign's exact name.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param mail_name: the exact name of the campaign. (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one poll to the next. Default: 60.
-    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up; seconds or a timedelta.
-        Default: 600.
+    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 60 seconds.
+    :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
+        seven days.
+    :param poll_error_timeout: how long consecutive polls may fail before the wait fails; seconds or a timedelta.
+        Default: 600 seconds.
     """
 
-    template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name")
     operator_extra_links = (MailCampaignLink(),)
     identity = "mail_name"
     absent = "campaign {!r} to wait for"
+    mail_name: str
 
     _wait: CampaignWait
 
-    def __init__(self, *, mail_name: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mail_name = mail_name
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        mail_name: Templated[str],
+        deferrable: bool = DEFERRABLE,
+        poke_interval: float | timedelta = 60.0,
+        timeout: float | timedelta = TIMEOUT,
+        poll_error_timeout: float | timedelta = 600.0,
+        **kwargs: Unpack[SensorArguments],
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.set_arguments(locals())
 
     def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> CampaignWait:
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait

@@ -1,60 +1,70 @@
-"""Waiting until a sender may be used."""
+"""Wait for a sender."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.sensors._base import BaseWaitSensor
+from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.flows.wait_sender import SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
+__all__ = ["MailSenderSensor"]
+
 
 class MailSenderSensor(BaseWaitSensor):
-    """Waits until all four DNS checks of a sender are good, and returns them.
+    """Wait until all four DNS checks of a sender are good, and return them.
 
-    A sender that is not registered yet is waited for. On a connection in sandbox mode, where none was registered, it
-    succeeds at once and says so. A refused key fails the task at once; when a poll has worked before, it counts as a
-    failed poll, and the connection is read again.
+    A sender that is not registered yet is waited for. On a connection in sandbox mode, where no sender was registered,
+    the sensor succeeds at once and logs it. A rejected key fails the task at once; after a poll that worked it counts
+    as a failed poll, and the connection is read again.
 
     Returns ``mx``, ``spf``, ``dkim``, ``dmarc`` and ``valid``, all true.
 
     .. seealso::
         For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
 
-    :param mail_conn_id: the connection.
-    :param sender_email: the sender entry, an address or a domain.
-    :param selector: of its DKIM entry in DNS: have the service check at each look. Without it the outcome of the
-        service's last check is read; when that is, is not shown in its document.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sender_email: the sender, an address or a domain, as it is registered. (templated)
+    :param selector: the selector of its DKIM entry in DNS: with it the service checks at every poll. Default: none; the
+        result of the service's last check is read, whose time the service does not tell. (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one poll to the next; or a timedelta. Default: 300.
-    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up; seconds or a timedelta.
-        Default: an hour. In ``mode="reschedule"`` before Airflow 3.3, ``timeout`` alone ends the wait.
+    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 300 seconds.
+    :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
+        seven days.
+    :param poll_error_timeout: how long consecutive polls may fail before the wait fails; seconds or a timedelta. In
+        ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
     """
 
-    template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "sender_email", "selector")
     identity = "sender_email"
     absent = "sender {!r} to wait for"
+    sender_email: str
+    selector: str | None
 
     def __init__(
         self,
         *,
-        sender_email: str,
-        selector: str | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        sender_email: Templated[str],
+        selector: Templated[str] | None = None,
+        deferrable: bool = DEFERRABLE,
         poke_interval: float | timedelta = 300.0,
+        timeout: float | timedelta = TIMEOUT,
         poll_error_timeout: float | timedelta = 3600.0,
-        **kwargs: Any,
+        **kwargs: Unpack[SensorArguments],
     ) -> None:
-        super().__init__(poke_interval=poke_interval, poll_error_timeout=poll_error_timeout, **kwargs)
-        self.sender_email = sender_email
-        self.selector = selector
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.set_arguments(locals())
 
     def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> SenderWait:
         from airflow_provider_mail.api.flows.wait_sender import SenderWait

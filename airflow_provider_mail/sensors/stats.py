@@ -1,37 +1,47 @@
-"""Waiting for statistics that no longer change."""
+"""Wait for statistics that no longer change."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping
 from datetime import date, timedelta
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import check_number
-from airflow_provider_mail.sensors._base import BaseWaitSensor, seconds_of
+from airflow_provider_mail._task.arguments import Templated, check_number
+from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor, seconds_of
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.wait_stats import StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
+__all__ = ["MailStatsSettledSensor"]
+
+RENAMED = {"observations": "stable_checks", "apart": "min_interval", "age": "max_age"}
+"""Deprecated arguments and their names today."""
+
 
 class MailStatsSettledSensor(BaseWaitSensor):
-    """Waits until the statistics of a campaign are final, and returns the last record.
+    """Wait until the statistics of a campaign are final, and return the last record.
 
-    They are final when ``observations`` looks in a row, each at least ``apart`` after the one before, have found the
-    same counts; or ``age`` after the campaign was sent, if that comes first. Looks in between may find other counts:
-    then it begins anew. Nothing counts before the send time.
+    They are final when ``stable_checks`` consecutive observations, at least ``min_interval`` apart, found the same
+    counts; or ``max_age`` after the campaign was sent, if that comes first. Other counts start the observations again.
+    Nothing counts before the send time.
 
-    Fails when the record has disappeared for five minutes after it was there (the campaign was deleted). A campaign
-    that has no statistics yet is waited for. On a connection in sandbox mode, where nothing was created, it succeeds at
-    once and says so. A refused key fails the task at once; when a poll has worked before, it counts as a failed poll,
-    and the connection is read again.
+    The task fails when the record is missing for five minutes after it existed (the campaign was deleted). A campaign
+    without statistics is waited for. On a connection in sandbox mode, where no campaign was created, the sensor
+    succeeds at once and logs it. A rejected key fails the task at once; after a poll that worked it counts as a failed
+    poll, and the connection is read again.
 
-    In ``mode="reschedule"`` every look is another process. Airflow 3.3 keeps what they have seen (the task state
-    store); on an older one only ``age`` can end the wait in that mode.
+    In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store);
+    before 3.3 only ``max_age`` can end the wait in that mode.
 
     The returned record is plain JSON: ``mail_name``, ``mail_send_date`` (ISO 8601, UTC), ``sent_count``,
     ``open_count``, ``click_count``, ``hard_bounce``, ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``.
@@ -39,64 +49,89 @@ class MailStatsSettledSensor(BaseWaitSensor):
     .. seealso::
         For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
 
-    :param mail_conn_id: the connection.
-    :param mail_name: the campaign's exact name.
-    :param observations: so many looks in a row must find the same counts, at least 2; ``None``: wait for ``age`` alone.
-    :param apart: the least time between two of them; seconds or a timedelta.
-    :param age: the time after sending at which counts are taken for final; seconds or a timedelta. ``None``: never.
-    :param start_day: first day, ``YYYY-MM-DD`` in UTC, on which the campaign may have been sent. Default:
-        ``lookback_days`` before the run's data interval.
-    :param end_day: last such day. Default: the day of the look.
-    :param lookback_days: used when there is no ``start_day``.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param mail_name: the exact name of the campaign. (templated)
+    :param stable_checks: the number of consecutive observations that must find the same counts, at least 2. ``None``:
+        only ``max_age`` ends the wait. Default: 3.
+    :param min_interval: the minimum time from one observation to the next; seconds or a timedelta. Default: an hour.
+    :param max_age: the time after sending at which counts are final even if they still change; seconds or a timedelta.
+        Default: never.
+    :param start_day: the first day, ``YYYY-MM-DD`` in UTC, on which the campaign may have been sent. Default:
+        ``lookback_days`` before the run's data interval. (templated)
+    :param end_day: the last such day. Default: the day of the poll. (templated)
+    :param lookback_days: days before the run's data interval at which the search begins if ``start_day`` is not given.
+        Default: 7.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one poll to the next; or a timedelta. Default: 900.
-    :param poll_error_timeout: polls may fail in a row for so long before the wait is given up; seconds or a timedelta.
-        Default: three hours. In ``mode="reschedule"`` before Airflow 3.3, ``timeout`` alone ends the wait.
+    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 900 seconds.
+    :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
+        seven days.
+    :param poll_error_timeout: how long consecutive polls may fail before the wait fails; seconds or a timedelta. In
+        ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
+    :param observations: the old name of ``stable_checks``. Deprecated; removed in 0.2.
+    :param apart: the old name of ``min_interval``. Deprecated; removed in 0.2.
+    :param age: the old name of ``max_age``. Deprecated; removed in 0.2.
     """
 
-    template_fields: Sequence[str] = (*BaseWaitSensor.template_fields, "mail_name", "start_day", "end_day")
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
     state_key = "mail_stats_settled"
     lasting_fields = frozenset({"mail_name", "apart", "record", "same", "last"})
+    mail_name: str
+    stable_checks: int | None
+    min_interval: float
+    max_age: float | None
+    start_day: str | None
+    end_day: str | None
+    lookback_days: int
 
     _wait: StatsStabilityTracker
 
     def __init__(
         self,
         *,
-        mail_name: str,
-        observations: int | None = 3,
-        apart: float | timedelta = 3600.0,
-        age: float | timedelta | None = None,
-        start_day: str | None = None,
-        end_day: str | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        mail_name: Templated[str],
+        stable_checks: int | None = 3,
+        min_interval: float | timedelta = 3600.0,
+        max_age: float | timedelta | None = None,
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
         lookback_days: int = 7,
+        deferrable: bool = DEFERRABLE,
         poke_interval: float | timedelta = 900.0,
+        timeout: float | timedelta = TIMEOUT,
         poll_error_timeout: float | timedelta = 3 * 3600.0,
-        **kwargs: Any,
+        observations: int | EllipsisType | None = ...,
+        apart: float | timedelta | EllipsisType = ...,
+        age: float | timedelta | EllipsisType | None = ...,
+        **kwargs: Unpack[SensorArguments],
     ) -> None:
-        super().__init__(poke_interval=poke_interval, poll_error_timeout=poll_error_timeout, **kwargs)
-        self.mail_name = mail_name
-        self.observations = observations
-        self.apart = float(seconds_of(apart))
-        self.age = None if age is None else float(seconds_of(age))
-        self.start_day = start_day
-        self.end_day = end_day
-        self.lookback_days = lookback_days
-        if observations is None and age is None:
-            raise ValueError("observations, age: one of them must say when the statistics are final")
-        if observations is not None and observations < 2:
-            raise ValueError("observations: must be at least 2, since one look compares with nothing")
-        if self.apart < 0 or (self.age or 0) < 0:
-            raise ValueError("apart, age: must not be negative")
-        check_number("lookback_days", lookback_days, whole=True)
-        if self.reschedule and not self.deferrable and age is None and not AIRFLOW_V_3_3_PLUS:
-            raise ValueError(
-                "observations: Airflow before 3.3 keeps nothing between the looks of mode='reschedule'; "
-                "use deferrable=True or mode='poke', or give an age"
-            )
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.set_arguments(locals())
         self._days: tuple[date, date | None] = (date.min, None)
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        given = dict(arguments)
+        for old, new in RENAMED.items():
+            if (value := given.pop(old)) is not ...:
+                # Airflow leaves its own wrapper of `__init__` out of account.
+                warnings.warn(f"{old} is deprecated, use {new}", deprecation_warning(), stacklevel=3)
+                given[new] = value
+        super().set_arguments(given)
+        self.min_interval = float(seconds_of(self.min_interval))
+        self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
+        if self.stable_checks is None and self.max_age is None:
+            raise ValueError("stable_checks, max_age: one of them must say when the statistics are final")
+        if self.stable_checks is not None and self.stable_checks < 2:
+            raise ValueError("stable_checks: must be at least 2, since one observation has nothing to compare with")
+        if self.min_interval < 0 or (self.max_age or 0) < 0:
+            raise ValueError("min_interval, max_age: must not be negative")
+        check_number("lookback_days", self.lookback_days, whole=True)
+        if self.reschedule and not self.deferrable and self.max_age is None and not AIRFLOW_V_3_3_PLUS:
+            raise ValueError(
+                "stable_checks: Airflow before 3.3 keeps nothing between the polls of mode='reschedule'; "
+                "use deferrable=True or mode='poke', or give a max_age"
+            )
 
     @property
     def continues_elsewhere(self) -> bool:
@@ -115,12 +150,12 @@ class MailStatsSettledSensor(BaseWaitSensor):
         from airflow_provider_mail.api.flows.wait_stats import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
-            self.log.info("This Airflow stores no state between polls: only the age ends the wait.")
+            self.log.info("This Airflow stores no state between polls: only max_age ends the wait.")
         return StatsStabilityTracker(
             self.mail_name,
-            stable_checks=self.observations,
-            min_interval=self.apart,
-            max_age=self.age,
+            stable_checks=self.stable_checks,
+            min_interval=self.min_interval,
+            max_age=self.max_age,
             state=state,
             polled_before=polled_before,
             poll_error_timeout=self.poll_error_timeout,
@@ -135,11 +170,18 @@ class MailStatsSettledSensor(BaseWaitSensor):
             mail_name=self.mail_name,
             start_day=start_day.isoformat(),
             end_day=end_day.isoformat() if end_day else None,
-            observations=self.observations,
-            apart=self.apart,
-            age=self.age,
+            observations=self.stable_checks,
+            apart=self.min_interval,
+            age=self.max_age,
             memory=self._wait.state,
             poke_interval=self.poke_interval,
             end_time=end_time,
             poll_error_timeout=self.poll_error_timeout,
         )
+
+
+def deprecation_warning() -> type[DeprecationWarning]:
+    """Return the class that Airflow shows in its list of warnings of DAG files."""
+    from airflow.exceptions import AirflowProviderDeprecationWarning
+
+    return AirflowProviderDeprecationWarning

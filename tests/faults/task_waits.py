@@ -90,7 +90,12 @@ WAITS = (
     Wait(
         "final statistics",
         lambda **options: MailStatsSettledSensor(
-            mail_name="news-000001", observations=2, apart=60, start_day=str(FIRST), end_day=str(LAST), **options
+            mail_name="news-000001",
+            stable_checks=2,
+            min_interval=60,
+            start_day=str(FIRST),
+            end_day=str(LAST),
+            **options,
         ),
         lambda service: counts(service, "news-000001"),
     ),

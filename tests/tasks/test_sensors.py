@@ -18,7 +18,7 @@ from tests.tasks.waiting import as_soon_as
 
 SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
     campaigns.MailCampaignSensor: {"mail_name": "spring"},
-    stats.MailStatsSettledSensor: {"mail_name": "spring", "apart": 0.05, "observations": 5, "age": 10**9},
+    stats.MailStatsSettledSensor: {"mail_name": "spring", "min_interval": 0.05, "stable_checks": 5, "max_age": 10**9},
     senders.MailSenderSensor: {"sender_email": "mail.example.com"},
 }
 every_sensor = pytest.mark.parametrize("kind", SENSORS)

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from airflow.exceptions import AirflowProviderDeprecationWarning
+from airflow.sdk import DAG
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.flows import polling, wait_stats
@@ -33,9 +35,16 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait(way: str, **arguments: Any) -> MailStatsSettledSensor:
-    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 0.3, "apart": 0.05, "timeout": 60, "retries": 2}
+    given = {
+        "task_id": TASK,
+        "mail_name": "spring",
+        "poke_interval": 0.3,
+        "min_interval": 0.05,
+        "timeout": 60,
+        "retries": 2,
+    }
     # Far away, so that only what a test is about ends the wait.
-    return MailStatsSettledSensor(**{"age": timedelta(days=3650)} | given | WAYS[way] | arguments)
+    return MailStatsSettledSensor(**{"max_age": timedelta(days=3650)} | given | WAYS[way] | arguments)
 
 
 def counting(emulator: Emulator, **counts: int) -> None:
@@ -87,7 +96,7 @@ def test_counts_that_still_grow_are_not_final(run: Run, emulator: Emulator, way:
 def test_looks_too_close_to_each_other_are_no_observations(run: Run, emulator: Emulator, way: str) -> None:
     counting(emulator)
 
-    done = run(lambda: wait(way, poke_interval=0.2, apart=timedelta(seconds=1.5), observations=2))
+    done = run(lambda: wait(way, poke_interval=0.2, min_interval=timedelta(seconds=1.5), stable_checks=2))
 
     assert done.state == "success"
     first, *_, last = (entry["real_ms"] for entry in emulator.journal.entries(STATS))
@@ -99,7 +108,7 @@ def test_looks_too_close_to_each_other_are_no_observations(run: Run, emulator: E
 def test_old_enough(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring", send_date=datetime.now(UTC) - timedelta(days=3))
 
-    done = run(lambda: wait(way, age=timedelta(days=2)))
+    done = run(lambda: wait(way, max_age=timedelta(days=2)))
 
     assert (done.state, done.tries) == ("success", 1)
     assert emulator.journal.count(STATS) == 1
@@ -111,7 +120,7 @@ def test_age_alone_is_waited_for(run: Run, emulator: Emulator, way: str) -> None
     sent = datetime.now(UTC)
     emulator.add_campaign("spring", send_date=sent)
 
-    done = run(lambda: wait(way, observations=None, age=2.0))
+    done = run(lambda: wait(way, stable_checks=None, max_age=2.0))
 
     assert done.state == "success"
     (*_, last) = (entry["real_ms"] for entry in emulator.journal.entries(STATS))
@@ -126,7 +135,7 @@ def test_it_asks_for_the_window_until_the_day_is_known(run: Run, emulator: Emula
     today = datetime.now(UTC).date()
 
     with as_soon_as(lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.add_campaign("spring")):
-        done = run(lambda: wait(way, start_day=f"{today - timedelta(days=5)}", age=2.0, observations=None))
+        done = run(lambda: wait(way, start_day=f"{today - timedelta(days=5)}", max_age=2.0, stable_checks=None))
 
     assert done.state == "success"
     assert asked(emulator)[0] == (f"{today - timedelta(days=5)}", f"{today}")
@@ -151,7 +160,7 @@ def test_disappeared(run: Run, emulator: Emulator, way: str) -> None:
     with as_soon_as(
         lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")
     ):
-        done = run(lambda: wait(way, observations=99))
+        done = run(lambda: wait(way, stable_checks=99))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "the statistics of campaign 'spring' have disappeared" in done.log
@@ -161,7 +170,7 @@ def test_disappeared(run: Run, emulator: Emulator, way: str) -> None:
 def test_the_time_is_up(run: Run, emulator: Emulator, way: str) -> None:
     counting(emulator)
 
-    done = run(lambda: wait(way, observations=99, timeout=1))
+    done = run(lambda: wait(way, stable_checks=99, timeout=1))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert emulator.journal.count(STATS) >= 2
@@ -185,10 +194,10 @@ def test_what_cannot_be_fails_at_once(run: Run, emulator: Emulator, arguments: d
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"observations": None, "age": None}, "observations, age: one of them"),
-        ({"observations": 1}, "observations: must be at least 2"),
-        ({"apart": -1}, "apart, age: must not be negative"),
-        ({"age": timedelta(days=-1)}, "apart, age: must not be negative"),
+        ({"stable_checks": None, "max_age": None}, "stable_checks, max_age: one of them"),
+        ({"stable_checks": 1}, "stable_checks: must be at least 2"),
+        ({"min_interval": -1}, "min_interval, max_age: must not be negative"),
+        ({"max_age": timedelta(days=-1)}, "min_interval, max_age: must not be negative"),
         ({"lookback_days": -1}, "lookback_days: must be a whole number, at least 0"),
     ],
 )
@@ -199,20 +208,20 @@ def test_what_cannot_be_is_refused_when_the_dag_is_parsed(arguments: dict[str, A
 
 @pytest.mark.skipif(REMEMBERS, reason="3.3 has a task state store")
 def test_without_a_memory_rescheduling_needs_an_age(run: Run, emulator: Emulator) -> None:
-    with pytest.raises(ValueError, match=r"observations: Airflow before 3\.3 keeps nothing between the looks"):
-        wait("reschedule", age=None)
+    with pytest.raises(ValueError, match=r"stable_checks: Airflow before 3\.3 keeps nothing between the polls"):
+        wait("reschedule", max_age=None)
     emulator.add_campaign("spring")
     if AIRFLOW_VERSION >= (3, 1):
-        done = run(lambda: wait("reschedule", age=2.0))
+        done = run(lambda: wait("reschedule", max_age=2.0))
         assert done.state == "success"
-        assert "only the age ends the wait" in done.log
+        assert "only max_age ends the wait" in done.log
 
 
 @pytest.mark.skipif(not REMEMBERS, reason="needs the task state store of 3.3")
 def test_a_new_try_goes_on_where_the_last_one_was(run: Run, emulator: Emulator) -> None:
     counting(emulator)
     emulator.faults.add("too_many_requests", STATS, count=4, skip=2, retry_after=999)
-    arguments = {"poke_interval": 0.05, "apart": 0.05, "observations": 3, "retry_delay": 0}
+    arguments = {"poke_interval": 0.05, "min_interval": 0.05, "stable_checks": 3, "retry_delay": 0}
 
     done = run(lambda: wait("poke", poll_error_timeout=0, **arguments))
 
@@ -226,7 +235,7 @@ def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> No
     emulator.set_campaign_stats("spring sale", sentCount=100, openCount=7)
     dag = example("mail_final_statistics")
     final = dag.get_task("final")
-    final.poke_interval, final.apart = 0.2, 0.05  # type: ignore[attr-defined]
+    final.poke_interval, final.min_interval = 0.2, 0.05  # type: ignore[attr-defined]
     activate_assets(dag)
 
     done = run(dag)
@@ -235,3 +244,27 @@ def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> No
     assert done.result.xcom("final")["open_count"] == 7
     assert warehouse.query("SELECT mail_name, open_count FROM mail_campaign_stats") == [("spring sale", 7)]
     assert emulator.journal.count(STATS) == 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ("observations", "stable_checks", 5),
+        ("observations", "stable_checks", None),
+        ("apart", "min_interval", 60.0),
+        ("age", "max_age", None),
+        ("age", "max_age", 86_400.0),
+    ],
+)
+def test_the_old_name_of_an_argument_is_accepted_with_a_warning(old: str, new: str, value: float | None) -> None:
+    given: dict[str, Any] = {"task_id": TASK, "mail_name": "spring", "max_age": 7.0, old: value}
+    with pytest.warns(AirflowProviderDeprecationWarning, match=f"^{old} is deprecated, use {new}$") as caught:
+        sensor = MailStatsSettledSensor(**given)
+    assert getattr(sensor, new) == value
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_mapped_sensors_take_the_old_names() -> None:
+    with DAG("mapped", schedule=None) as dag:
+        MailStatsSettledSensor.partial(task_id=TASK, age=7.0, apart=60.0).expand(mail_name=["a", "b"])
+    assert dag.task_ids == [TASK]
