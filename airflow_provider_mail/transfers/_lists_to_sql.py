@@ -9,13 +9,16 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail._task.arguments import check_flags, check_number
+from airflow_provider_mail._task.arguments import Templated, check_number
 from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
@@ -30,37 +33,21 @@ MAX_REMOVED_FRACTION = 0.5
 
 
 class BaseListToSqlOperator(BaseMailToSqlOperator):
-    """What the loads of whole lists share: reading page by page, complete although the list may change meanwhile.
+    """Load a whole list, page by page in flat memory, completely although the list may change meanwhile.
 
-    Pages stream into the table in flat memory. A sign that the list changed while it was read (another total, records
-    that come again) is never ignored.
-
-    :param page_size: records in a page, at most 1,000; a service that gives fewer is read all the same.
-    :param max_in_flight: pages asked for at once; no more than the connection's own limit.
-    :param on_change: what to do when the list changes while it is read. ``retry`` (default): a list that only grows is
-        read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then fail;
-        ``fail``: fail at once; ``accept``: take what came if it is at least as many different records as the lowest
-        total that the service said, otherwise read it again.
+    A sign that the list changed while it was read (a different total, repeated records) is never ignored.
     """
+
+    page_size: int
+    max_in_flight: int
+    on_change: str
 
     _interrupt: Interrupt | None = None
 
-    def __init__(
-        self,
-        *,
-        page_size: int,
-        max_in_flight: int,
-        on_change: Literal["retry", "fail", "accept"] = "retry",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        check_number("page_size", page_size, least=1, most=1000, whole=True)
-        check_number("max_in_flight", max_in_flight, least=1, whole=True)
-        if on_change not in ("retry", "fail", "accept"):
-            raise ValueError(f"on_change: {on_change!r} is none of retry, fail, accept")
-        self.page_size = page_size
-        self.max_in_flight = max_in_flight
-        self.on_change = on_change
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("page_size", self.page_size, least=1, most=1000, whole=True)
+        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
 
     @abstractmethod
     def request(self) -> PagedRequest[Any]:
@@ -165,55 +152,84 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
 
 
 class MailContactsToSqlOperator(BaseListToSqlOperator):
-    """Loads the contacts of a list: one row a contact, with all properties. The table holds personal data.
+    """Load the contacts of a list into a table: one row per contact, with all properties. It holds personal data.
 
-    Rows of which nothing changed are not written again: when the list was last read stands in ``mail_loads``, a table
-    beside this one. Where ``mode`` or ``on_change`` may leave rows of the list that were not seen, each row says itself
+    Unchanged rows are not written again: the table ``mail_loads`` records when the list was last read. With
+    ``mode="upsert"`` or ``on_change="accept"``, which may keep rows that the load did not see, each row shows itself
     when it was last seen.
 
-    Returns ``table``, ``list_name``, ``records``, ``readings`` and, where the database tells, ``inserted``,
-    ``changed``, ``unchanged``, ``outdated`` and ``deleted``; never rows or addresses.
+    Returns ``table``, ``list_name``, ``records``, ``readings`` (how often the list was read) and, if the database
+    reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
+    ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``. Never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
 
-    :param list_name: the list.
-    :param mode: ``replace`` (default): rows of this list that are not in it any more are deleted, in the transaction
-        that brings the others; ``upsert``: they stay, with the ``observed_at`` at which they were last seen.
-    :param team_name: the team that the list belongs to. Default: the current one; others need a permission.
-    :param allow_empty: with ``mode="replace"``, whether a list that has become empty may empty its rows in the table.
-        Default: no; the task fails, and the rows stay. A list of another team (``team_name``), whose name cannot be
-        looked up, may only be empty with it.
-    :param max_removed_fraction: with ``mode="replace"``, the largest part of the list's rows, from 0 to 1, that one
-        load may remove on balance; not applied below ten rows. Default: 0.5. A load that would remove more, or that
-        finds the list empty, reads the list a second time before it fails or goes ahead.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param table: the table, with its schema if needed; created if it does not exist. Default: ``mail_contacts``.
+        (templated)
+    :param list_name: the name of the list. (templated)
+    :param team_name: the team that owns the list; other teams need a permission. Default: the current team. (templated)
+    :param mode: ``replace``: delete the rows of contacts that are no longer in the list, in the transaction that loads
+        the others; ``upsert``: keep them, with the ``observed_at`` at which they were last seen. Default: ``replace``.
+    :param allow_empty: with ``mode="replace"``, let an empty list delete all its rows. If false, the task fails and the
+        rows stay. The list of another team (``team_name``), whose name cannot be looked up, may be empty only with it.
+        Default: false.
+    :param max_removed_fraction: with ``mode="replace"``, the largest share of the list's rows, from 0 to 1, that one
+        load may remove on balance; not applied below ten rows. A load that would remove more, or that finds the list
+        empty, reads the list a second time before it fails or continues. Default: 0.5.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default:
+        1,000.
+    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 8.
+    :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
+        fail. ``fail``: fail at once. ``accept``: load what was returned if it is at least as many different records as
+        the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
+    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
+        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
+        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
+        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
+    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
+        created if it does not exist. It may hold personal data. Default: none. (templated)
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
     """
 
-    template_fields: Sequence[str] = (*BaseMailToSqlOperator.template_fields, "list_name", "team_name")
+    list_name: str
+    team_name: str | None
+    mode: str
+    allow_empty: bool
+    max_removed_fraction: float
 
     def __init__(
         self,
         *,
-        list_name: str,
-        table: str = "mail_contacts",
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_contacts",
+        list_name: Templated[str],
+        team_name: Templated[str] | None = None,
         mode: Literal["replace", "upsert"] = "replace",
-        team_name: str | None = None,
         allow_empty: bool = False,
         max_removed_fraction: float = MAX_REMOVED_FRACTION,
         page_size: int = 1000,
         max_in_flight: int = 8,
-        **kwargs: Any,
+        on_change: Literal["retry", "fail", "accept"] = "retry",
+        on_unstorable: Literal["fail", "reject"] = "fail",
+        rejects_table: Templated[str] | None = None,
+        rejects_path: Templated[str] | None = None,
+        keep_days: float | None = None,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
-        super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
-        check_flags(allow_empty=allow_empty)
-        check_number("max_removed_fraction", max_removed_fraction, most=1)
-        if mode not in ("replace", "upsert"):
-            raise ValueError(f"mode: {mode!r} is none of replace, upsert")
-        self.list_name = list_name
-        self.mode = mode
-        self.team_name = team_name
-        self.allow_empty = allow_empty
-        self.max_removed_fraction = max_removed_fraction
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("max_removed_fraction", self.max_removed_fraction, most=1)
 
     @property
     def resource(self) -> str:
@@ -284,61 +300,81 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 
 
 class MailCampaignsToSqlOperator(BaseListToSqlOperator):
-    """Loads the campaigns themselves: one row a task, in whatever state, without its content.
+    """Load the campaigns into a table: one row per campaign in any state, without its content.
 
-    Tasks that the service has deleted stay in the table, with the ``observed_at`` at which they were last seen. A load
-    without a filter marks them with ``gone_at``: with ``all_team`` those of all teams, otherwise those of the teams
-    whose tasks came. The mark is cleared when they are there again. When no task comes at all, or with
-    ``on_change="accept"``, none is marked.
+    A campaign that was deleted at the service keeps its row, with the ``observed_at`` at which it was last seen. A load
+    without a filter marks these rows with ``gone_at``: those of all teams with ``all_team``, otherwise those of the
+    teams whose campaigns were returned. The mark is cleared when the campaign is returned again. If no campaign is
+    returned at all, or with ``on_change="accept"``, none is marked.
 
-    Returns ``table``, ``records``, ``readings`` and, where the database tells, ``inserted``, ``changed``,
-    ``unchanged``, ``outdated`` and ``gone``.
+    Returns ``table``, ``records``, ``readings`` (how often the list was read) and, if the database reports them,
+    ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and
+    ``gone``; with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
 
-    :param mail_name: only tasks whose name contains this.
-    :param subject: only tasks whose subject contains this.
-    :param sender_mail: only tasks of this sender.
-    :param type: only ``MailList`` (ordinary) or ``ABTest`` tasks.
-    :param all_team: the tasks of all teams; needs a permission.
-    :param mail_status: only tasks in these states: -1 draft, 1 sending, 2 send complete, 4 send failed.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param table: the table, with its schema if needed; created if it does not exist. Default: ``mail_campaigns``.
+        (templated)
+    :param mail_name: load only campaigns whose name contains this. Default: all. (templated)
+    :param subject: load only campaigns whose subject contains this. Default: all. (templated)
+    :param sender_mail: load only campaigns of this sender. Default: all. (templated)
+    :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
+    :param mail_status: load only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
+        (templated)
+    :param all_team: load the campaigns of all teams; needs a permission. Default: false.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default: 100,
+        since each campaign is returned with its whole content.
+    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 2.
+    :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
+        fail. ``fail``: fail at once. ``accept``: load what was returned if it is at least as many different records as
+        the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
+    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
+        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
+        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
+        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
+    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
+        created if it does not exist. It may hold personal data. Default: none. (templated)
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
     """
 
-    template_fields: Sequence[str] = (
-        *BaseMailToSqlOperator.template_fields,
-        "mail_name",
-        "subject",
-        "sender_mail",
-        "type",
-        "mail_status",
-    )
-
     resource = "campaigns"
+    mail_name: str | None
+    subject: str | None
+    sender_mail: str | None
+    type: str | None
+    mail_status: Sequence[int] | None
+    all_team: bool
 
     def __init__(
         self,
         *,
-        table: str = "mail_campaigns",
-        mail_name: str | None = None,
-        subject: str | None = None,
-        sender_mail: str | None = None,
-        type: str | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_campaigns",
+        mail_name: Templated[str] | None = None,
+        subject: Templated[str] | None = None,
+        sender_mail: Templated[str] | None = None,
+        type: Templated[str] | None = None,
+        mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
-        mail_status: Sequence[int] | None = None,
-        # Each task comes with its whole content: pages of 1,000 could be 50 MB.
         page_size: int = 100,
         max_in_flight: int = 2,
-        **kwargs: Any,
+        on_change: Literal["retry", "fail", "accept"] = "retry",
+        on_unstorable: Literal["fail", "reject"] = "fail",
+        rejects_table: Templated[str] | None = None,
+        rejects_path: Templated[str] | None = None,
+        keep_days: float | None = None,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
-        super().__init__(table=table, page_size=page_size, max_in_flight=max_in_flight, **kwargs)
-        check_flags(all_team=all_team)
-        self.mail_name = mail_name
-        self.subject = subject
-        self.sender_mail = sender_mail
-        self.type = type
-        self.all_team = all_team
-        self.mail_status = mail_status
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:

@@ -1,11 +1,11 @@
-"""What all loads of ``mail_to_sql`` share: a table in a database."""
+"""Base class of the transfers from the service to a table."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
@@ -22,52 +22,24 @@ if TYPE_CHECKING:
 
 
 class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
-    """What all loads share: a connection of the service, and a table in a database.
+    """Load records of the service into a table.
 
-    A load is one transaction and can be repeated; when it fails, the table is what it was. The table is made when
-    missing, gets columns that a later version adds, and is never narrowed or dropped.
-
-    :param mail_conn_id: the connection.
-    :param sql_conn_id: the database's connection.
-    :param table: the table, perhaps with its schema; made when missing.
-    :param on_unstorable: what to do with a record that the database cannot keep or that cannot be true (a character
-        that it does not know, a number that is too large, a negative count, a missing identifier). ``fail`` (default):
-        the load fails, and the error names record, column and cause; ``reject``: the record is set aside and counted as
-        ``rejected``, up to 1,000, and the others are loaded. Such a load deletes nothing and marks nothing as gone.
-    :param rejects_table: with ``reject``, a table in the same database that keeps these records with their reasons;
-        made when missing. It may hold personal data. Default: none.
-    :param rejects_path: with ``reject``, where to keep them as JSON Lines: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. Default: nowhere.
-    :param keep_days: rows of ``rejects_table`` that were set aside more than so many days ago, by whatever task, are
-        deleted whenever this one stores its own, in the same transaction. Default: all are kept.
+    A load is one transaction and can be repeated; a load that fails leaves the table as it was. The table is created if
+    it does not exist, gets columns that a later version adds, and is never narrowed or dropped.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id", "sql_conn_id", "table", "rejects_table", "rejects_path")
     ui_color = "#e6f1f2"
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str = "mail_default",
-        sql_conn_id: str,
-        table: str,
-        on_unstorable: Literal["fail", "reject"] = "fail",
-        rejects_table: str | None = None,
-        rejects_path: str | None = None,
-        keep_days: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        if on_unstorable not in ("fail", "reject"):
-            raise ValueError(f"on_unstorable: {on_unstorable!r} is none of fail, reject")
-        self.mail_conn_id = mail_conn_id
-        self.sql_conn_id = sql_conn_id
-        self.table = table
-        self.on_unstorable = on_unstorable
-        self.rejects_table = rejects_table
-        self.rejects_path = rejects_path
-        check_keep_days(keep_days, rejects_table)
-        self.keep_days = keep_days
+    sql_conn_id: str
+    table: str
+    on_unstorable: str
+    rejects_table: str | None
+    rejects_path: str | None
+    keep_days: float | None
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_keep_days(self.keep_days, self.rejects_table)
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:

@@ -3,55 +3,34 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail._task.arguments import check_flags, check_number
+from airflow_provider_mail._task.arguments import Templated, check_number
 from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.coverage import Coverage
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 
 class BaseStatsToSqlOperator(BaseMailToSqlOperator):
-    """What the loads of statistics share: the window.
+    """Load the statistics of a window: whole days of the service, which are days in UTC."""
 
-    The window is whole days of the service, which are days in UTC. Without ``start_day`` and ``end_day`` it comes from
-    the run's data interval: ``[D, D+1)`` is day D. A run without an interval (manual, by an asset, or by a cron
-    schedule that Airflow 3 makes no intervals for) takes its own day, as far as it is, and the day before.
+    start_day: str | None
+    end_day: str | None
+    lookback_days: int
 
-    The same window twice, out of order or in two runs at once leaves the same rows. Opens and clicks still arrive for
-    days, so ``lookback_days`` reads earlier days again and restates them. Rows of which nothing changed are not written
-    again: when a day was last asked for stands in ``mail_loads``, a table beside this one.
-
-    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, where the database tells, ``inserted``, ``changed``,
-    ``unchanged``, ``outdated`` (rows that were not taken because the table has newer ones) and, of campaigns, ``gone``.
-
-    :param start_day: first day, ``YYYY-MM-DD``.
-    :param end_day: last day, included.
-    :param lookback_days: so many days before the window are read again. Not applied to a given ``start_day``.
-    """
-
-    template_fields: Sequence[str] = (*BaseMailToSqlOperator.template_fields, "start_day", "end_day")
-
-    def __init__(
-        self,
-        *,
-        start_day: str | None = None,
-        end_day: str | None = None,
-        lookback_days: int = 7,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        check_number("lookback_days", lookback_days, whole=True)
-        self.start_day = start_day
-        self.end_day = end_day
-        self.lookback_days = lookback_days
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("lookback_days", self.lookback_days, whole=True)
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
@@ -96,47 +75,82 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
 
 class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
-    """Loads the statistics of the campaigns that were sent in a window: one row a campaign, its latest state.
+    """Load the statistics of the campaigns sent in a window into a table: one row per campaign, its latest counts.
 
-    The days between the first and the last of the window are noted in ``mail_loads``, unless ``mail_name`` or ``type``
-    leave campaigns out. The zone of the service's days is not shown in the document, so of the first and the last it
-    may not have told everything: their rows say themselves when they were last seen.
+    Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
+    without an interval (manual, by an asset, or by a cron schedule without intervals) loads its own day so far and the
+    day before. Loading the same window twice, out of order or in two runs at once leaves the same rows. Opens and
+    clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not written again: the
+    table ``mail_loads`` records when each day was last read.
 
-    A campaign of one of these days that the service does not have any more (deleted, renamed or moved to another day)
-    is marked with ``gone_at``; the mark is cleared when it is there again. When no campaign comes at all, none is
-    marked.
+    The first and the last day of the window are not recorded, since the specification does not show in which time zone
+    the service's days begin, and neither is a window with ``mail_name`` or ``type``: these rows show themselves when
+    they were last seen. A campaign that the service no longer returns for a recorded day (deleted, renamed or moved) is
+    marked with ``gone_at`` until it is returned again. If no campaign is returned at all, none is marked.
+
+    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, if the database reports them, ``inserted``,
+    ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
+    snapshots also ``snapshots_table``, and with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/statistics.md``.
 
-    :param mail_name: only campaigns whose name the service finds by this. The window then goes on until today, since a
-        campaign may go out long after its run began; ``end_day`` still ends it.
-    :param type: only ``MailList`` (ordinary) or ``ABTest`` campaigns.
-    :param snapshots: keep a second table with one row per campaign and day of observation: how the counts grew, which
-        the service forgets. It is loaded first, in a transaction of its own.
-    :param snapshots_table: its name, which asks for it too. Default: that of ``table`` with ``_snapshots`` at the end.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param table: the table, with its schema if needed; created if it does not exist. Default: ``mail_campaign_stats``.
+        (templated)
+    :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
+        day of the run's data interval. (templated)
+    :param end_day: the last day of the window, included. Default: its last day, or today with ``mail_name``.
+        (templated)
+    :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
+        Default: 7.
+    :param mail_name: load only campaigns that the service finds by this name. The window then ends today, since a
+        campaign may be sent long after the run began. Default: all campaigns. (templated)
+    :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
+    :param snapshots: also store one row per campaign and day of observation in a second table: how the counts grew,
+        which the service does not keep. It is loaded first, in its own transaction. Default: false.
+    :param snapshots_table: the name of that table; enables ``snapshots``. Default: the name of ``table`` with
+        ``_snapshots`` appended. (templated)
+    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
+        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
+        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
+        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
+    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
+        created if it does not exist. It may hold personal data. Default: none. (templated)
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
     """
 
-    template_fields: Sequence[str] = (*BaseStatsToSqlOperator.template_fields, "mail_name", "type", "snapshots_table")
-
     resource = "campaigns/stats"
+    mail_name: str | None
+    type: str | None
+    snapshots: bool
+    snapshots_table: str | None
 
     def __init__(
         self,
         *,
-        table: str = "mail_campaign_stats",
-        mail_name: str | None = None,
-        type: str | None = None,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_campaign_stats",
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
+        lookback_days: int = 7,
+        mail_name: Templated[str] | None = None,
+        type: Templated[str] | None = None,
         snapshots: bool = False,
-        snapshots_table: str | None = None,
-        **kwargs: Any,
+        snapshots_table: Templated[str] | None = None,
+        on_unstorable: Literal["fail", "reject"] = "fail",
+        rejects_table: Templated[str] | None = None,
+        rejects_path: Templated[str] | None = None,
+        keep_days: float | None = None,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
-        super().__init__(table=table, **kwargs)
-        check_flags(snapshots=snapshots)
-        self.mail_name = mail_name
-        self.type = type
-        self.snapshots = snapshots
-        self.snapshots_table = snapshots_table
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
 
     def window(self, context: Context) -> tuple[date, date]:
         """First and last day to ask for."""
@@ -201,19 +215,63 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
-    """Loads the daily statistics of transactional mail: one row a day.
+    """Load the daily statistics of transactional mail into a table: one row per day.
 
-    A day that the service's answer leaves out gets no row, and one that is there stays as it is: missing is not zero.
-    Returns ``missing_days`` too, how many those were.
+    Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
+    without an interval (manual, by an asset, or by a cron schedule without intervals) loads its own day so far and the
+    day before. Loading the same window twice, out of order or in two runs at once leaves the same rows. Opens and
+    clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not written again: the
+    table ``mail_loads`` records when each day was last read.
+
+    A day that the service's response leaves out gets no row, and an existing row is kept: missing is not zero.
+
+    Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out) and, if
+    the database reports them, ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the
+    table has newer ones); with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/statistics.md``.
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param table: the table, with its schema if needed; created if it does not exist. Default:
+        ``mail_transactional_stats``. (templated)
+    :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
+        day of the run's data interval. (templated)
+    :param end_day: the last day of the window, included. Default: its last day. (templated)
+    :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
+        Default: 7.
+    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
+        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
+        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
+        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
+    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
+        created if it does not exist. It may hold personal data. Default: none. (templated)
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
     """
 
     resource = "transactional/stats"
 
-    def __init__(self, *, table: str = "mail_transactional_stats", **kwargs: Any) -> None:
-        super().__init__(table=table, **kwargs)
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_transactional_stats",
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
+        lookback_days: int = 7,
+        on_unstorable: Literal["fail", "reject"] = "fail",
+        rejects_table: Templated[str] | None = None,
+        rejects_path: Templated[str] | None = None,
+        keep_days: float | None = None,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
 
     def declared_table(self) -> Table:
         """One row per connection and day."""

@@ -1,22 +1,27 @@
-"""From the service to files."""
+"""Transfer from the service to files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from airflow.sdk import Context, ObjectStoragePath
 
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.table import Table
+
+__all__ = ["MailStatsToObjectStorageOperator"]
 
 Row = tuple[Any, ...]
 Days = Iterator[tuple[date, list[Row] | None]]
@@ -24,14 +29,14 @@ Days = Iterator[tuple[date, list[Row] | None]]
 
 
 class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator):
-    """Writes statistics as files, a folder per day: ``<path>/mail_send_day=2026-03-10/<mail_conn_id>.parquet``.
+    """Write statistics as files, one folder per day: ``<path>/mail_send_day=2026-03-10/<mail_conn_id>.parquet``.
 
-    Columns and window are those of the loads into tables (``MailCampaignStatsToSqlOperator``,
-    ``MailTransactionalStatsToSqlOperator``). A day is one file of one account, which a rerun replaces as a whole; files
-    of other days and of other connections in the same folder stay. Who reads meanwhile never sees half a file.
+    Columns and window are those of ``MailCampaignStatsToSqlOperator`` and ``MailTransactionalStatsToSqlOperator``. A
+    file holds one day of one account and is replaced as a whole by the next run; files of other days and of other
+    connections in the same folder are kept. A concurrent reader never sees a partial file.
 
-    The file of a day of which the service says that no campaign was sent goes away. A day of transactional mail that
-    the service's answer leaves out keeps the file that it has: missing is not zero.
+    If the service reports that no campaign was sent on a day, the file of that day is removed. A day of transactional
+    mail that the service's response leaves out keeps its file: missing is not zero.
 
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
     ``missing_days`` (of transactional mail).
@@ -39,47 +44,49 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
     .. seealso::
         For more information on how to use this operator, see ``airflow_provider_mail/docs/object-storage.md``.
 
-    :param mail_conn_id: the connection.
-    :param kind: ``campaigns`` (a row per campaign, in folders ``mail_send_day=...``) or ``transactional`` (a row per
-        day, in folders ``stats_day=...``).
-    :param path: the folder, as ``ObjectStoragePath`` takes it: ``s3://bucket/mail/campaigns``, ``file:///data/mail``.
-    :param object_storage_conn_id: the connection to reach it with; may stand in the path too: ``s3://aws@bucket/mail``.
-    :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``.
-    :param start_day: first day, ``YYYY-MM-DD``. Default: the first day of the run's data interval.
-    :param end_day: last day, included. Default: its last.
-    :param lookback_days: so many days before the window are read again. Not applied to a given ``start_day``.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param kind: ``campaigns`` (one row per campaign, in folders ``mail_send_day=...``) or ``transactional`` (one row
+        per day, in folders ``stats_day=...``). Default: ``campaigns``.
+    :param path: the folder, as a path or URL of ``ObjectStoragePath``: ``s3://bucket/mail/campaigns``,
+        ``file:///data/mail``. (templated)
+    :param object_storage_conn_id: the connection to the storage; can also be part of the path:
+        ``s3://aws@bucket/mail``. Default: that of the path. (templated)
+    :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
+    :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
+        day of the run's data interval. (templated)
+    :param end_day: the last day of the window, included. Default: its last day. (templated)
+    :param lookback_days: days before the data interval that are written again; not applied to a given ``start_day``.
+        Default: 7.
     """
 
-    template_fields: Sequence[str] = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day")
     ui_color = "#e6f1f2"
+    kind: str
+    path: str | ObjectStoragePath
+    object_storage_conn_id: str | None
+    file_format: str
+    start_day: str | None
+    end_day: str | None
+    lookback_days: int
 
     def __init__(
         self,
         *,
-        mail_conn_id: str = "mail_default",
+        mail_conn_id: Templated[str] = "mail_default",
         kind: Literal["campaigns", "transactional"] = "campaigns",
-        path: str | ObjectStoragePath,
-        object_storage_conn_id: str | None = None,
+        path: Templated[ObjectStoragePath],
+        object_storage_conn_id: Templated[str] | None = None,
         file_format: Literal["parquet", "jsonl"] = "parquet",
-        start_day: str | None = None,
-        end_day: str | None = None,
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
         lookback_days: int = 7,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        if kind not in ("campaigns", "transactional"):
-            raise ValueError(f"kind: {kind!r} is none of campaigns, transactional")
-        if file_format not in ("parquet", "jsonl"):
-            raise ValueError(f"file_format: {file_format!r} is none of parquet, jsonl")
-        check_number("lookback_days", lookback_days, whole=True)
-        self.mail_conn_id = mail_conn_id
-        self.kind = kind
-        self.path = path
-        self.object_storage_conn_id = object_storage_conn_id
-        self.file_format = file_format
-        self.start_day = start_day
-        self.end_day = end_day
-        self.lookback_days = lookback_days
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("lookback_days", self.lookback_days, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the window, a day after the other."""
