@@ -10,7 +10,7 @@ from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.sdk import DAG
 
 from airflow_provider_mail._polling import shared_poller
-from airflow_provider_mail.api.flows import polling, wait_stats
+from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from tests.support.dags import AIRFLOW_VERSION
@@ -30,7 +30,7 @@ remembering = pytest.mark.parametrize("way", WAYS if REMEMBERS else ["poke", "de
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
-    monkeypatch.setattr(wait_stats, "CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
     monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
 
 
