@@ -1,4 +1,4 @@
-"""Campaigns: waiting for one without a worker slot, and an asset event when some are over."""
+"""Triggers for campaigns: a deferred wait for one, and asset events when campaigns are sent or failed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,31 @@ if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 
+__all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
+
 
 class MailCampaignTrigger(BaseWaitTrigger):
-    """Fires when a campaign has gone out, has failed, or when the time is up.
+    """Fire when a campaign is sent, when it fails, or when the wait times out.
 
-    :param mail_conn_id: the connection.
-    :param mail_name: the campaign's exact name.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
-    :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param not_before: the send time of a campaign that is known to be scheduled, as Unix time by the local clock: until
-        then it is polled every five minutes only.
-    :param seen: whether the campaign has been there before.
-    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
-    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
-    :param cancel_on_kill: cancel the campaign when the task that waits is marked failed or successful. Needs Airflow
-        3.3; earlier ones do not tell a trigger.
+    The event holds ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``mail_name``,
+    ``message`` and ``mail_stats`` (the counts of a sent campaign).
+
+    .. seealso::
+        For more information on how to use this trigger, see ``airflow_provider_mail/docs/waiting.md``.
+
+    :param mail_conn_id: the connection to the service.
+    :param mail_name: the exact name of the campaign.
+    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
+        polls. Default: 60.
+    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param not_before: Unix time, by the local clock, at which a scheduled campaign is sent: until then it is polled
+        every five minutes only. Default: not scheduled.
+    :param seen: whether the campaign existed at an earlier poll, so that a missing one ends the wait. Default: false.
+    :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
+    :param cancel_on_kill: cancel the campaign when the waiting task is marked failed or success. Needs Airflow 3.3;
+        earlier versions do not notify a trigger. Default: false.
+    :param poll_error_timeout: seconds for which consecutive polls must have failed, as well, for the wait to fail.
+        Default: 600.
     """
 
     poller_module = "airflow_provider_mail._polling.campaigns"
@@ -85,41 +95,41 @@ class MailCampaignTrigger(BaseWaitTrigger):
         )
 
     async def on_kill(self) -> None:
-        """Airflow's word for a task that was ended while it was deferred; it also comes when it was not."""
+        """Cancel the campaign if the task was ended; Airflow also calls this when it was not."""
         if not self.cancel_on_kill:
             return
-        # What it imports was imported to wait.
+        # The wait has imported all that this imports.
         from airflow_provider_mail._task.on_kill import cancel_if_ended
 
-        came_of_it = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
-        self.log.info("campaign %r %s", self.mail_name, came_of_it)
+        outcome = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
+        self.log.info("campaign %r %s", self.mail_name, outcome)
 
 
 class MailCampaignEventTrigger(BaseEventTrigger):
-    """Fires when campaigns have reached a final ``mailStatus``: gone out (2), or failed (4).
+    """Fire when campaigns reach a final ``mailStatus``: sent (2) or failed (4).
 
-    For ``AssetWatcher``: each event becomes an event of the asset, and ``extra["payload"]`` of it is plain JSON with
-    ``mail_conn_id`` and ``campaigns``, which are those that one look has found: ``mail_name``, ``guid``,
-    ``mail_status``, ``send_time`` (ISO 8601, UTC) and ``mail_stats`` of each.
+    For ``AssetWatcher``: each event becomes an event of the asset. Its ``extra["payload"]`` is plain JSON with
+    ``mail_conn_id`` and ``campaigns``, the campaigns found by one poll: ``mail_name``, ``guid``, ``mail_status``,
+    ``send_time`` (ISO 8601, UTC) and ``mail_stats`` of each.
 
-    Each campaign is reported at least once. A start that finds no memory of an earlier one reports those that were sent
-    since ``lookback``. Airflow 3.3 keeps what was reported in the asset's state store, so that a restart of the
-    triggerer repeats at most the last moments; on earlier ones it repeats what was sent since ``lookback``. What goes
-    out while no triggerer runs is reported afterwards, if it was sent since ``lookback``.
+    Each campaign is reported at least once. Without stored state the trigger starts with the campaigns sent since
+    ``lookback``, also with those sent while no triggerer ran. Airflow 3.3 stores what was reported in the asset's state
+    store, so that a restart of the triggerer repeats at most the last moments; before 3.3 a restart repeats everything
+    since ``lookback``.
 
-    It never ends. A look that fails is logged and repeated, after pauses that grow up to a quarter of an hour.
+    The trigger never ends. A failed poll is logged and repeated, after pauses that grow up to a quarter of an hour.
 
     .. seealso::
         For more information on how to use this trigger, see ``airflow_provider_mail/docs/waiting.md``.
 
-    :param mail_conn_id: the connection.
-    :param mail_name: only the campaign of exactly this name.
-    :param name_prefix: only campaigns whose name begins so.
-    :param name_contains: only campaigns whose name contains this.
-    :param mail_status: the states to report, of 2 and 4.
-    :param lookback: how far back a start without memory looks; seconds or a timedelta.
-    :param poke_interval: seconds from one poll to the next; all triggers with the same connection and interval, and
-        the same text to look for, share it.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``.
+    :param mail_name: report only the campaign of exactly this name. Default: all campaigns.
+    :param name_prefix: report only campaigns whose name starts with this. Default: all campaigns.
+    :param name_contains: report only campaigns whose name contains this. Default: all campaigns.
+    :param mail_status: the states to report, of 2 and 4. Default: both.
+    :param lookback: how far back a start without stored state looks; seconds or a timedelta. Default: three days.
+    :param poke_interval: seconds from one poll to the next; all triggers with the same connection, interval and name
+        filter share their polls. Default: 60.
     """
 
     def __init__(
@@ -141,7 +151,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         if "" in given.values():
             raise ValueError(f"{', '.join(given)}: is empty; leave it out for all campaigns")
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
-            raise ValueError(f"mail_status: must be a list of 2 (gone out), 4 (failed) or both, not {mail_status!r}")
+            raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
         check_number("lookback", seconds)
         check_number("poke_interval", poke_interval, above=True)
@@ -154,7 +164,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         self.poke_interval = float(poke_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class path and the arguments, which tell one watcher from another: stored encrypted, and no secret."""
+        """Return the class path and the arguments, by which Airflow identifies the trigger; they hold no secret."""
         return (
             "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger",
             {

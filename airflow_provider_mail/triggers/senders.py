@@ -1,4 +1,4 @@
-"""Waiting for a sender's checks without a worker slot."""
+"""Trigger for the checks of a sender."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from airflow_provider_mail.triggers._base import BaseWaitTrigger
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 
+__all__ = ["MailSenderTrigger"]
+
 
 class MailSenderTrigger(BaseWaitTrigger):
-    """Fires when all four checks of a sender are good, or when the time is up.
+    """Fire when all four checks of a sender are good, or when the wait times out.
 
-    Its event holds ``status``, ``name`` (the sender), ``message`` and ``result`` (the checks).
+    The event holds ``status``, ``name`` (the sender), ``message`` and ``result`` (the checks).
 
-    :param mail_conn_id: the connection.
-    :param sender_email: the sender entry.
-    :param selector: of its DKIM entry: have the service check at each look.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
-    :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
-    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
+    :param mail_conn_id: the connection to the service.
+    :param sender_email: the sender, as it is registered.
+    :param selector: the selector of its DKIM entry: with it the service checks at every poll. Default: none.
+    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
+        polls. Default: 300.
+    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
+    :param poll_error_timeout: seconds for which consecutive polls must have failed, as well, for the wait to fail.
+        Default: 600.
     """
 
     poller_module = "airflow_provider_mail._polling.senders"

@@ -1,4 +1,4 @@
-"""Waiting for final statistics without a worker slot."""
+"""Trigger for final statistics."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
     from airflow_provider_mail.api.flows.polling import PollDecision
 
+__all__ = ["MailStatsSettledTrigger"]
+
 
 class MailStatsSettledTrigger(BaseWaitTrigger):
-    """Fires when the statistics of a campaign are final, when they have disappeared, or when the time is up.
+    """Fire when the statistics of a campaign are final, when they disappear, or when the wait times out.
 
-    What it has observed itself does not survive a restart of the triggerer: it then goes on from ``memory``.
+    The event holds ``status``, ``mail_name``, ``message`` and ``mail_stats`` (the final record). Observations do not
+    survive a restart of the triggerer: the trigger then continues from ``memory``.
 
-    Its event holds the final record as ``mail_stats``.
+    ``observations``, ``apart`` and ``age`` are the sensor's ``stable_checks``, ``min_interval`` and ``max_age``: they
+    keep the names under which running deployments have stored them.
 
-    :param mail_conn_id: the connection.
-    :param mail_name: the campaign's exact name.
-    :param start_day: first day, ``YYYY-MM-DD``, on which the campaign may have been sent.
-    :param end_day: last such day; ``None`` for the day of the look.
-    :param observations: final after so many looks in a row that found the same counts; ``None``: by age alone.
-    :param apart: seconds from one observation to the next, at least.
-    :param age: final so many seconds after the send time; ``None``: never for that reason.
-    :param memory: what was seen before, see `StatsStabilityTracker.state`.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share it.
-    :param end_time: Unix time at which the wait is given up, whatever was restarted in between; ``None`` for never.
-    :param max_poll_errors: more failed polls in a row than this are needed to give the wait up.
-    :param poll_error_timeout: seconds for which polls must have failed in a row, besides, to give the wait up.
+    :param mail_conn_id: the connection to the service.
+    :param mail_name: the exact name of the campaign.
+    :param start_day: the first day, ``YYYY-MM-DD``, on which the campaign may have been sent.
+    :param end_day: the last such day. Default: the day of the poll.
+    :param observations: the number of consecutive observations that must find the same counts. Default: none; only
+        ``age`` ends the wait.
+    :param apart: the minimum seconds from one observation to the next. Default: 0.
+    :param age: seconds after the send time at which counts are final even if they still change. Default: never.
+    :param memory: the state of the polls before, as `StatsStabilityTracker.state`. Default: none.
+    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
+        polls. Default: 60.
+    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
+    :param poll_error_timeout: seconds for which consecutive polls must have failed, as well, for the wait to fail.
+        Default: 600.
     """
 
     poller_module = "airflow_provider_mail._polling.stats"
