@@ -1,7 +1,7 @@
-"""Assets: what the service holds as ``mail://<account>/<what>``, and the tables that are loaded from it.
+"""Assets: resources of the service as ``mail://<account>/<resource>``, and the tables that are loaded from them.
 
-The account is the id of the Airflow connection, the only name of it that a DAG file knows. Airflow imports this module
-wherever an asset with a URI is made: it must stay light.
+The account is the id of the Airflow connection, the only name that a DAG file knows. Airflow imports this module
+wherever an asset with a URI is created, so it must be cheap to import.
 """
 
 from __future__ import annotations
@@ -15,41 +15,63 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.openlineage.facet import Dataset
     from airflow.sdk import Asset
 
+__all__ = [
+    "campaign_stats_asset",
+    "campaigns_asset",
+    "list_asset",
+    "table_asset",
+    "transactional_stats_asset",
+]
+
 SCHEME = "mail"
 
 
 def campaign_stats_asset(mail_conn_id: str = "mail_default", **extra: Any) -> Asset:
-    """The statistics of an account's campaigns: ``mail://mail_default/campaigns/stats``.
+    """Return the asset of the statistics of an account's campaigns: ``mail://mail_default/campaigns/stats``.
 
-    :param mail_conn_id: the connection.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``.
     :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
     """
     return create_asset(account=mail_conn_id, resource="campaigns/stats", **extra)
 
 
 def transactional_stats_asset(mail_conn_id: str = "mail_default", **extra: Any) -> Asset:
-    """The daily statistics of an account's transactional mail: ``mail://mail_default/transactional/stats``."""
+    """Return the asset of the statistics of an account's transactional mail: ``mail://mail_default/transactional/stats``.
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``.
+    :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
+    """
     return create_asset(account=mail_conn_id, resource="transactional/stats", **extra)
 
 
 def campaigns_asset(mail_conn_id: str = "mail_default", **extra: Any) -> Asset:
-    """The campaigns of an account: ``mail://mail_default/campaigns``."""
+    """Return the asset of the campaigns of an account: ``mail://mail_default/campaigns``.
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``.
+    :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
+    """
     return create_asset(account=mail_conn_id, resource="campaigns", **extra)
 
 
 def list_asset(list_name: str, mail_conn_id: str = "mail_default", **extra: Any) -> Asset:
-    """A contact list: ``mail://mail_default/lists/News``."""
+    """Return the asset of a contact list: ``mail://mail_default/lists/News``.
+
+    :param list_name: the name of the list.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``.
+    :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
+    """
     return create_asset(account=mail_conn_id, resource=f"lists/{quote(list_name, safe='')}", **extra)
 
 
 def table_asset(sql_conn_id: str, table: str, **extra: Any) -> Asset:
-    """A table under the URI that the database's own provider gives it, such as
-    ``postgres://db.example.com:5432/analytics/public/mail_campaign_stats``.
+    """Return the asset of a table, with the URI of the database's own provider.
 
-    For use in a task, since it reads the connection: in a DAG file write the URI.
+    Such a URI is ``postgres://db.example.com:5432/analytics/public/mail_campaign_stats``. Call this in a task, since it
+    reads the connection; in a DAG file write the URI.
 
-    :param sql_conn_id: the database's connection.
-    :param table: the table, perhaps with its schema, as the operators take it.
+    :param sql_conn_id: the connection to the database.
+    :param table: the table, with its schema if needed, as the operators take it.
+    :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
     """
     from airflow.sdk import Asset
 
@@ -60,10 +82,11 @@ def table_asset(sql_conn_id: str, table: str, **extra: Any) -> Asset:
 
 
 def create_asset(*, account: str, resource: str, **extra: Any) -> Asset:
-    """Make an asset; what Airflow calls a factory.
+    """Create an asset (Airflow's asset factory).
 
-    :param account: the connection's id.
-    :param resource: the rest of the URI's path, with ``/`` between its parts, which are quoted where they must be.
+    :param account: the id of the connection.
+    :param resource: the path of the URI, with ``/`` between its parts, which are quoted where necessary.
+    :param extra: further arguments of ``Asset``.
     """
     from airflow.sdk import Asset
 
@@ -71,22 +94,27 @@ def create_asset(*, account: str, resource: str, **extra: Any) -> Asset:
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Bring a URI into the one form that an asset has.
+    """Normalize the URI of an asset (Airflow's URI handler).
 
-    :raises ValueError: when it names no account or nothing in it.
+    :param uri: the URI, split.
+    :raises ValueError: the URI has no account or no resource.
     """
     if not uri.netloc:
         raise ValueError("URI format mail:// must contain an account, which is the id of its connection")
     parts = [part for part in uri.path.split("/") if part]
     if not parts:
-        raise ValueError("URI format mail:// must say what of the account: mail://<account>/campaigns/stats")
+        raise ValueError("URI format mail:// must contain a resource: mail://<account>/campaigns/stats")
     if uri.query:
-        raise ValueError("URI format mail:// has no query")
+        raise ValueError("URI format mail:// must not contain a query")
     return uri._replace(scheme=SCHEME, path="/" + "/".join(parts))
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset:
-    """The dataset that operators report for the same thing."""
+    """Return the dataset that operators report for the same resource (Airflow's asset converter).
+
+    :param asset: the asset.
+    :param lineage_context: Airflow's lineage context; not used.
+    """
     from airflow.providers.common.compat.openlineage.facet import Dataset
 
     uri = urlsplit(asset.uri)

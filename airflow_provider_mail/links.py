@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.arguments import MailTaskMixin
 
+__all__ = ["MailCampaignLink"]
+
 LINK_KEY = "mail_campaign_url"
 
 log = logging.getLogger(__name__)
 
 
 class MailCampaignLink(BaseOperatorLink):
-    """The campaign's page, where the connection's ``campaign_url`` says that there is one.
+    """Link to the campaign's page, if the connection has a ``campaign_url``.
 
-    The task pushes the link as soon as there is a campaign (:func:`push_campaign_link`), so that it is there while the
-    task waits. Airflow asks for it in the worker, when the task ends or defers, and keeps the answer under the same
-    key. Its API server shows what it finds there, and looks up no connection.
+    The task pushes the link when the campaign exists (:func:`push_campaign_link`), so that it is shown while the task
+    waits. Airflow asks for it in the worker when the task ends or defers, and stores the result under the same key. Its
+    API server shows the stored link and reads no connection.
     """
 
     name = "Campaign"
@@ -33,20 +35,20 @@ class MailCampaignLink(BaseOperatorLink):
         return LINK_KEY
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """What the task has pushed; empty when there is nothing to link to.
+        """Return the link that the task has pushed, or an empty string.
 
-        :param operator: the task's.
-        :param ti_key: the task instance.
+        :param operator: the task's operator.
+        :param ti_key: the key of the task instance.
         """
         from airflow_provider_mail.version_compat import XCom
 
         try:
-            # Asked first, since Airflow 3.0 warns of an XCom that is not there.
+            # Checked first, since Airflow 3.0 logs a warning for a missing XCom.
             if not operator.hook.campaign_url_template:
                 return ""
             return XCom.get_value(ti_key=ti_key, key=LINK_KEY) or ""
         except Exception as error:
-            # The task may have failed for the same reason; on Airflow 3.0 an error here would keep its callbacks back.
+            # The task may have failed for the same reason; on Airflow 3.0 an error here would prevent its callbacks.
             log.debug("There is no link to the campaign: %s", type(error).__name__)
             return ""
 
@@ -54,11 +56,13 @@ class MailCampaignLink(BaseOperatorLink):
 def push_campaign_link(
     task: MailTaskMixin, context: Context, mail_name: str, *, id: int | None = None, guid: str | None = None
 ) -> None:
-    """Let the task link to its campaign, if the connection says where to.
+    """Push the link to a campaign, if the connection has a ``campaign_url``.
 
-    :param mail_name: the campaign's name.
-    :param id: the service's number, if it is known.
-    :param guid: the service's unique identifier, if it is known.
+    :param task: the running operator.
+    :param context: Airflow's context.
+    :param mail_name: the name of the campaign.
+    :param id: the service's number of the campaign, if it is known.
+    :param guid: the service's unique identifier of the campaign, if it is known.
     """
     from airflow_provider_mail.hooks.connection import campaign_url
 

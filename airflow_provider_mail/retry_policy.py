@@ -1,6 +1,6 @@
-"""A retry policy for tasks of any kind that talk to the service, on Airflow 3.3 and later.
+"""A retry policy for tasks that call the service, on Airflow 3.3 and later.
 
-The operators of this package need none: they end a task at once for an error that no retry can mend. A ``@task``
+The operators of this package need none: they fail a task at once for an error that a retry cannot fix. A ``@task``
 function that uses :class:`~airflow_provider_mail.hooks.mail.MailHook` gets the same decisions with
 ``retry_policy=MailRetryPolicy()``.
 """
@@ -22,37 +22,48 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-LONGEST_WAIT = timedelta(days=1)
+__all__ = ["MailRetryPolicy"]
+
+MAX_DELAY = timedelta(days=1)
 
 
 class MailRetryPolicy(RetryPolicy):
-    """Fails at once what no retry can mend or what must not be repeated; waits as long as the service asked, a day at
-    most.
+    """Fail a task at once when a retry cannot help or must not happen; otherwise wait as long as the service asks.
 
-    Errors that are not the service's are left to the task's own settings.
+    The wait is a day at most. For errors that are not the service's the task's own settings apply.
     """
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Decide by the error of the service in the exception or in what led to it."""
+        """Decide by the service's error in the exception or in its causes.
+
+        :param exception: the exception that ended the try.
+        :param try_number: the number of the try; not used.
+        :param max_tries: the number of tries; not used.
+        :param context: Airflow's context; not used.
+        :return: fail, retry after a delay, or the task's own settings.
+        """
         error = _mail_error(exception)
         if error is None:
             return RetryDecision.default()
         if not error.temporary:
-            return RetryDecision.fail(reason=f"no retry mends this: {type(error).__name__}")
+            return RetryDecision.fail(reason=f"a retry cannot help: {type(error).__name__}")
         if isinstance(error, MailServiceError) and error.retry_after is not None:
-            wait = min(timedelta(seconds=error.retry_after), LONGEST_WAIT)
+            wait = min(timedelta(seconds=error.retry_after), MAX_DELAY)
             return RetryDecision.retry(delay=wait, reason=f"the service asked to wait {error.retry_after:.0f} s")
         return RetryDecision.default()
 
     def serialize(self) -> dict[str, Any]:
-        """It has no settings."""
+        """Return no settings: the policy has none."""
         return {}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> MailRetryPolicy:
-        """It has no settings."""
+        """Create the policy from its stored settings.
+
+        :param data: the settings; the policy has none.
+        """
         return cls()
 
 

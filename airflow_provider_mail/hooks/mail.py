@@ -1,7 +1,7 @@
-"""The hook: a connection becomes a client.
+"""The hook: a client with the settings of an Airflow connection.
 
-Every operation of the document is a request class in :mod:`airflow_provider_mail.api`, and ``hook.send(request)``
-carries it out, typed. What needs more than one request has a method of its own.
+Every operation of the service is a request class in :mod:`airflow_provider_mail.api` that ``hook.send(request)``
+performs, typed. What needs more than one request has a method of its own.
 """
 
 from __future__ import annotations
@@ -35,23 +35,27 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject, Row
 
+__all__ = ["MailHook"]
+
 R = TypeVar("R", bound="MailResponse")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """Holds a connection, and does not show its secrets where the hook's attributes are shown."""
+class _ConnectionHolder:
+    """Holds a connection without showing its secrets where the hook's attributes are shown."""
 
     connection: Connection = field(repr=False)
 
 
 class MailHook(BaseHook):
-    """Talks to the email service with the settings of an Airflow connection.
+    """Call the email service with the settings of an Airflow connection.
 
-    The client is made at first use and kept: one hook, one pool of HTTP connections. It may serve many threads.
+    The client is created at first use and kept: one hook has one pool of HTTP connections. It can be used by many
+    threads.
 
-    :param mail_conn_id: the connection, of type ``mail``.
+    :param mail_conn_id: the connection, of type ``mail``; read at first use. Default: ``mail_default``.
+    :param logger_name: the name of the hook's logger. Default: derived from the class.
     """
 
     conn_name_attr = "mail_conn_id"
@@ -59,26 +63,26 @@ class MailHook(BaseHook):
     conn_type = CONN_TYPE
     hook_name = HOOK_NAME
 
-    def __init__(self, mail_conn_id: str = default_conn_name, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, mail_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
+        super().__init__(logger_name=logger_name)
         self.mail_conn_id = mail_conn_id
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
-        """The form's own fields, on Airflow 3.0 and 3.1."""
+        """Return the connection form's own fields, for Airflow 3.0 and 3.1."""
         return form_widgets()
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """The form's standard fields, on Airflow 3.0 and 3.1."""
+        """Return the behaviour of the connection form's standard fields, for Airflow 3.0 and 3.1."""
         return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}
 
     @property
     def _connection(self) -> Connection:
-        return self._kept.connection
+        return self._holder.connection
 
     @cached_property
-    def _kept(self) -> _Kept:
+    def _holder(self) -> _ConnectionHolder:
         from airflow_provider_mail.version_compat import mask_secret
 
         connection = self.get_connection(self.mail_conn_id)
@@ -86,26 +90,26 @@ class MailHook(BaseHook):
         for secret in (connection.password, *(fields.get(name) for name in FIELDS if FIELDS[name].secret)):
             if secret:
                 mask_secret(secret)
-        return _Kept(connection)
+        return _ConnectionHolder(connection)
 
     @cached_property
     def team_name(self) -> str | None:
-        """The team that the connection says its key belongs to."""
+        """The team to which the connection's key belongs, according to the connection."""
         with clear_traceback_frames():
             name = fields_of(self._connection).get("team_name")
         return None if name is None else str(name)
 
     @cached_property
     def campaign_url_template(self) -> str:
-        """The connection's ``campaign_url``; empty where there is none."""
+        """The connection's ``campaign_url``; empty if it has none."""
         with clear_traceback_frames():
             return str(fields_of(self._connection).get("campaign_url") or "")
 
     @cached_property
     def config(self) -> ClientConfig:
-        """The connection's settings. Not to be read inside an event loop: use :meth:`get_async_conn` there.
+        """The connection's settings. Do not read them inside an event loop: use :meth:`get_async_conn` there.
 
-        :raises MailConfigError: naming the connection and its fields that are missing or wrong.
+        :raises MailConfigError: naming the connection and its missing or invalid fields.
         """
         from airflow_provider_mail.api._core.advice import clear_text_warning
 
@@ -124,13 +128,13 @@ class MailHook(BaseHook):
         return MailClient(self.config)
 
     def get_conn(self) -> MailClient:
-        """The client of this hook; :meth:`close` closes it."""
+        """Return the client of this hook; :meth:`close` closes it."""
         return self._client
 
     async def get_async_conn(self) -> AsyncMailClient:
-        """A new client for the running event loop; the caller closes it."""
-        # The connection comes, and its secrets are masked, through a channel that may neither be waited for nor used
-        # synchronously inside the loop; asgiref's threads, and on Airflow 3.0 and 3.1 only those, find the way back.
+        """Return a new client for the running event loop; the caller closes it."""
+        # Airflow reads the connection and masks its secrets through a channel that cannot be used synchronously inside
+        # the loop. It can be used from asgiref's threads; on Airflow 3.0 and 3.1 only from those.
         from asgiref.sync import sync_to_async
 
         from airflow_provider_mail.api.client import AsyncMailClient
@@ -144,19 +148,30 @@ class MailHook(BaseHook):
             client.close()
 
     def send(self, request: MailRequest[R]) -> R:
-        """Carry out one operation of the document.
+        """Perform one operation of the service.
 
-        :param request: an object of one of the request classes in :mod:`airflow_provider_mail.api`.
+        :param request: an instance of a request class in :mod:`airflow_provider_mail.api`.
+        :return: the response, of the type that the request class declares.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
         return self._client.send(request)
 
     def run(self, flow: Flow[T]) -> T:
-        """Carry out several requests that belong together, such as ``find_list(name)``."""
+        """Perform an operation of several requests.
+
+        :param flow: the operation, such as ``find_list(name)``; see :mod:`airflow_provider_mail.api`.
+        :return: its result.
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
         return self._client.run(flow)
 
     def find_campaign(self, mail_name: str) -> Campaign | None:
-        """The campaign of exactly that name (the service's own filter means "contains")."""
+        """Look a campaign up by its exact name; the service's own filter finds names that contain the text.
+
+        :param mail_name: the exact name.
+        :return: the campaign, or ``None`` if there is none.
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
         from airflow_provider_mail.api.campaigns import find_campaign
 
         return self.run(find_campaign(mail_name))
@@ -164,9 +179,12 @@ class MailHook(BaseHook):
     def iter_contacts(
         self, list_name: str, *, page_size: int = 1000, team_name: str | None = None
     ) -> Iterator[Contact]:
-        """The contacts of a list, page by page in flat memory.
+        """Iterate over the contacts of a list, page by page in flat memory.
 
-        :raises MailIncompleteError: after the last one, when some are missing.
+        :param list_name: the name of the list.
+        :param page_size: contacts in a page, at most 1,000. Default: 1,000.
+        :param team_name: the team that owns the list. Default: the current team.
+        :raises MailIncompleteError: after the last contact, if some are missing.
         """
         from airflow_provider_mail.api.contacts import GetListContacts
 
@@ -183,8 +201,15 @@ class MailHook(BaseHook):
         on_progress: Callable[[Progress], None] = lambda progress: None,
         progress: Progress | None = None,
     ) -> Progress:
-        """Import any number of contacts in flat memory; see
-        :func:`airflow_provider_mail.api.flows.import_contacts.import_contacts`.
+        """Import any number of contacts in flat memory.
+
+        :param batches: the rows, in lists; each list becomes one request, so it should hold ``plan.chunk_size`` rows.
+        :param plan: the properties of the rows, the target list, and how many rows are sent at once.
+        :param on_reject: called with each row that is not imported, from this thread.
+        :param on_progress: called with the counts so far after requests were answered, from this thread. Default: none.
+        :param progress: the counts to update, so that you have them when an error ends the import. Default: new ones.
+        :return: the counts.
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`; what was accepted before stays imported.
         """
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
@@ -193,12 +218,12 @@ class MailHook(BaseHook):
         )
 
     def test_connection(self) -> tuple[bool, str]:
-        """Make one request that changes nothing, and say in words what is wrong and where to mend it."""
+        """Make one read-only request; return whether it succeeded, and a message that names the setting to fix."""
         from airflow_provider_mail.api.errors import MailConfigError
         from airflow_provider_mail.hooks.connection_check import check
 
         try:
             return check(self.config)
         except MailConfigError as error:
-            # The button tests under an id made up for the occasion, which would only confuse.
+            # The test button uses a temporary connection id, which would only confuse.
             return False, str(error).removeprefix(f"connection {self.mail_conn_id!r}: ")

@@ -1,4 +1,4 @@
-"""Mail through the service for Airflow's callbacks, deadlines and questions to people."""
+"""A notifier that sends mail through the service, for callbacks, deadlines and human-in-the-loop operators."""
 
 from __future__ import annotations
 
@@ -18,36 +18,40 @@ if TYPE_CHECKING:
     from airflow_provider_mail.notifications._message import OutgoingMessage
 
 
+__all__ = ["MailNotifier", "send_mail_notification"]
+
 log = logging.getLogger(__name__)
 
 
 class MailNotifier(BaseNotifier):
-    """Writes a mail about a task or a run.
+    """Send a message about a task or a DAG run.
 
-    For ``on_failure_callback`` and its sisters, of tasks and of DAGs, for ``DeadlineAlert`` (as class, in an
+    For ``on_failure_callback`` and the other callbacks of tasks and DAGs, for ``DeadlineAlert`` (as a class, in an
     ``AsyncCallback`` or a ``SyncCallback``), and for the ``notifiers`` of human-in-the-loop operators.
 
-    What goes wrong here is one line in the log and nothing else: it neither fails nor delays the task beyond
-    ``timeout``. A mail is sent at most once. Its ``uniqueMsgID`` is made of the task instance, the try, what happened,
-    the subject and the recipients, so a callback that Airflow runs twice can be told by it.
+    An error is one line in the log: it neither fails the task nor delays it beyond ``timeout``. A message is sent at
+    most once. Its ``uniqueMsgID`` is derived from the task instance, the try, the event, the subject and the
+    recipients, so that a callback that Airflow runs twice can be recognized.
 
     .. seealso::
         For more information on how to use this notifier, see ``airflow_provider_mail/docs/notifications.md``.
 
-    :param mail_conn_id: the connection.
-    :param to: who gets it: addresses, plain or ``Name <address>``, in a list or a text with commas. All of them see
-        each other. One that is no address is left out, and the log says so.
-    :param subject: default: what happened, and to what.
-    :param content: HTML. Default: what happened, the error without secrets and addresses, and links to Airflow, made
-        for a phone.
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param to: the recipients: addresses, plain or ``Name <address>``, in a list or separated by commas. All of them see
+        each other. An invalid address is left out and logged. (templated)
+    :param subject: the subject. Default: the event and its subject, such as the failed task. (templated)
+    :param content: HTML. Default: the event, the error without secrets and addresses, and links to Airflow, laid out
+        for phones. (templated)
     :param sender_mail: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
-    :param sender_name: its display name.
-    :param cc: who gets a copy; 20 at most.
-    :param bcc: who gets a copy that the others do not see; 20 at most.
-    :param reply_to: where answers go.
-    :param category: label for reports: letters and digits, 100 bytes.
-    :param files: paths of files to attach; several are sent as one archive.
-    :param timeout: seconds for everything together.
+        (templated)
+    :param sender_name: the display name of the sender. Default: that in ``sender_mail``. (templated)
+    :param cc: the recipients of a copy, 20 at most. Default: none. (templated)
+    :param bcc: the recipients of a blind copy, 20 at most. Default: none. (templated)
+    :param reply_to: the address for replies. Default: none. (templated)
+    :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
+    :param files: the paths of files to attach; several are sent as one archive. Default: none. (templated)
+    :param timeout: seconds for the whole delivery. Default: 20.
+    :param kwargs: Airflow's own: the context of a notifier that is awaited (3.1 and later).
     """
 
     template_fields: Sequence[str] = (
@@ -81,7 +85,6 @@ class MailNotifier(BaseNotifier):
         timeout: float = 20.0,
         **kwargs: Any,
     ) -> None:
-        # From Airflow 3.1 on: the context, for a notifier that is awaited.
         super().__init__(**kwargs)
         self.mail_conn_id = mail_conn_id
         self.to = to

@@ -1,4 +1,4 @@
-"""Airflow's own mail through the service: what ``[email] email_backend`` may point to."""
+"""Airflow's own mail through the service, with ``[email] email_backend``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from airflow_provider_mail.notifications._delivery import (
 )
 from airflow_provider_mail.notifications._message import build_message
 
+__all__ = ["send_email"]
+
 log = logging.getLogger(__name__)
 
 NO_CONNECTION = "smtp_default"
-"""What Airflow hands over when ``[email] email_conn_id`` is not set."""
+"""The connection id that Airflow passes if ``[email] email_conn_id`` is not set."""
 
 
 def send_email(
@@ -41,24 +43,27 @@ def send_email(
     raise_errors: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Send a mail as ``airflow.utils.email.send_email`` would have it.
+    """Send a message, with the arguments of ``airflow.utils.email.send_email``.
 
-    What goes wrong is one line in the log: the task that the mail is about must not suffer from it, and Airflow 3.0 and
-    3.1 would send again what may be on its way. It takes 20 seconds at most.
+    An error is one line in the log: it must not affect the task that the message is about, and Airflow 3.0 and 3.1
+    would send again what may have been sent. The call takes 20 seconds at most.
 
-    :param to: addresses, in a list or a text with commas. One that is no address is left out, and the log says so.
-    :param subject: what is too long for anybody to read is cut.
-    :param html_content: the content.
-    :param files: paths; several are sent as one archive.
-    :param dryrun: check everything and send nothing.
-    :param cc: who gets a copy; 20 at most.
-    :param bcc: who gets a copy that the others do not see; 20 at most.
-    :param mime_subtype: not used: the service makes the message.
-    :param mime_charset: not used likewise.
-    :param conn_id: the connection. Default, also when ``[email] email_conn_id`` is not set: ``mail_default``.
+    :param to: the recipients: addresses in a list or separated by commas. An invalid address is left out and logged.
+    :param subject: the subject; it is cut where it is too long to read.
+    :param html_content: the content, HTML.
+    :param files: the paths of files to attach; several are sent as one archive. Default: none.
+    :param dryrun: check the message and send nothing. Default: false.
+    :param cc: the recipients of a copy, 20 at most. Default: none.
+    :param bcc: the recipients of a blind copy, 20 at most. Default: none.
+    :param mime_subtype: not used: the service composes the message.
+    :param mime_charset: not used: the service composes the message.
+    :param conn_id: the connection to the service. Default, also if ``[email] email_conn_id`` is not set:
+        ``mail_default``.
     :param from_email: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
-    :param custom_headers: of these the service knows ``Reply-To``; others are left out, and the log says so.
-    :param raise_errors: for a task whose work is the mail: raise instead.
+    :param custom_headers: headers, of which the service supports ``Reply-To``; others are left out and logged. Default:
+        none.
+    :param raise_errors: raise errors instead of logging them, for a task whose purpose is the message. Default: false.
+    :param kwargs: arguments of later Airflow versions; not used.
     :raises MailError: with ``raise_errors``; see :mod:`airflow_provider_mail.api.errors`.
     """
     mail_conn_id = conn_id if conn_id and conn_id != NO_CONNECTION else MailHook.default_conn_name
