@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.warehouse.table import Table
 
+__all__ = ["Folder", "MailData", "MailLineage", "SqlTable"]
+
 
 @dataclass(frozen=True)
 class Place:

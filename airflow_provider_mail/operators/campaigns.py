@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
 
+__all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
+
 OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 """What to do with a campaign that the service keeps although its creation failed."""
 

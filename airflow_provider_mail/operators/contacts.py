@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.contacts import DeleteContact
 
+__all__ = ["MailDeleteContactOperator", "MailImportContactsOperator", "MailUpsertContactOperator"]
+
 Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
 
 

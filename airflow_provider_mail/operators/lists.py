@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.lists import AddList, DeleteList
 
+__all__ = ["MailCreateListOperator", "MailDeleteListOperator"]
+
 
 class MailCreateListOperator(BaseCreateOperator):
     """Create a static contact list, unless it exists.

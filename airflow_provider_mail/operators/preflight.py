@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
 
+__all__ = ["MailPreflightOperator"]
+
 FailOn: TypeAlias = Literal["error", "warning", "never"]
 
 FAIL_ON: dict[FailOn, tuple[str, ...]] = {"error": ("error",), "warning": ("error", "warning"), "never": ()}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.senders import AddSender, DeleteSender
 
+__all__ = ["MailAddSenderOperator", "MailDeleteSenderOperator", "MailVerifySenderOperator"]
+
 
 class MailAddSenderOperator(BaseCreateOperator):
     """Register a sender, unless it is registered for that type of mail.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
+__all__ = ["MailCreateTemplateOperator", "MailDeleteTemplateOperator"]
+
 
 class MailCreateTemplateOperator(BaseCreateOperator):
     """Store an email template, unless an equal one of that name exists.

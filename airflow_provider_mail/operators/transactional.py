@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.at_most_once import Sent
     from airflow_provider_mail.api.flows.batches import Chunk
 
+__all__ = ["MailSendBatchOperator", "MailSendOperator"]
+
 OnAmbiguous: TypeAlias = Literal["fail", "resend", "skip"]
 """What to do with a request whose outcome is unknown."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
 
+__all__ = ["MailSaveWebhookOperator"]
+
 UpdateMode: TypeAlias = Literal["save", "replace"]
 """What happens to the URLs of senders that are not given."""
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_number
-from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
+from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator, OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ READINGS = 3
 MAX_REMOVED_FRACTION = 0.5
 """A list that loses more of its contacts between two loads is read a second time."""
 
+OnChange: TypeAlias = Literal["retry", "fail", "accept"]
+"""What to do when a list changes while it is read."""
+
+Mode: TypeAlias = Literal["replace", "upsert"]
+"""Whether rows of contacts that are no longer in the list are deleted."""
+
 
 class BaseListToSqlOperator(BaseMailToSqlOperator):
     """Load a whole list, page by page in flat memory, completely although the list may change meanwhile.
@@ -40,7 +46,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
 
     page_size: int
     max_in_flight: int
-    on_change: str
+    on_change: OnChange
 
     _interrupt: Interrupt | None = None
 
@@ -48,6 +54,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         super().set_arguments(arguments)
         check_number("page_size", self.page_size, least=1, most=1000, whole=True)
         check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
+        check_choice("on_change", self.on_change, OnChange)
 
     @abstractmethod
     def request(self) -> PagedRequest[Any]:
@@ -200,7 +207,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 
     list_name: str
     team_name: str | None
-    mode: str
+    mode: Mode
     allow_empty: bool
     max_removed_fraction: float
 
@@ -212,13 +219,13 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         table: Templated[str] = "mail_contacts",
         list_name: Templated[str],
         team_name: Templated[str] | None = None,
-        mode: Literal["replace", "upsert"] = "replace",
+        mode: Mode = "replace",
         allow_empty: bool = False,
         max_removed_fraction: float = MAX_REMOVED_FRACTION,
         page_size: int = 1000,
         max_in_flight: int = 8,
-        on_change: Literal["retry", "fail", "accept"] = "retry",
-        on_unstorable: Literal["fail", "reject"] = "fail",
+        on_change: OnChange = "retry",
+        on_unstorable: OnUnstorable = "fail",
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
@@ -230,6 +237,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
         check_number("max_removed_fraction", self.max_removed_fraction, most=1)
+        check_choice("mode", self.mode, Mode)
 
     @property
     def resource(self) -> str:
@@ -366,8 +374,8 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         all_team: bool = False,
         page_size: int = 100,
         max_in_flight: int = 2,
-        on_change: Literal["retry", "fail", "accept"] = "retry",
-        on_unstorable: Literal["fail", "reject"] = "fail",
+        on_change: OnChange = "retry",
+        on_unstorable: OnUnstorable = "fail",
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,

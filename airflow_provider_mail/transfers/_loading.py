@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_keep_days
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_keep_days
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
+
+OnUnstorable: TypeAlias = Literal["fail", "reject"]
+"""What to do with a record that the database cannot store."""
 
 
 class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
@@ -32,13 +35,14 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     sql_conn_id: str
     table: str
-    on_unstorable: str
+    on_unstorable: OnUnstorable
     rejects_table: str | None
     rejects_path: str | None
     keep_days: float | None
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
+        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
         check_keep_days(self.keep_days, self.rejects_table)
 
     @cached_property

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.arguments import Templated, check_number
-from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator
+from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator, OnUnstorable
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -143,7 +143,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         type: Templated[str] | None = None,
         snapshots: bool = False,
         snapshots_table: Templated[str] | None = None,
-        on_unstorable: Literal["fail", "reject"] = "fail",
+        on_unstorable: OnUnstorable = "fail",
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
@@ -264,7 +264,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
-        on_unstorable: Literal["fail", "reject"] = "fail",
+        on_unstorable: OnUnstorable = "fail",
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,

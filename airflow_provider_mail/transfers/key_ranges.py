@@ -14,6 +14,8 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+__all__ = ["key_ranges"]
+
 MAX_RANGES = 1000
 """Airflow's ``[core] max_map_length`` is 1,024."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MailStatsToObjectStorageOperator"]
 
+Kind: TypeAlias = Literal["campaigns", "transactional"]
+FileFormat: TypeAlias = Literal["parquet", "jsonl"]
 Row = tuple[Any, ...]
 Days = Iterator[tuple[date, list[Row] | None]]
 """Each day with its rows; ``None`` where the service tells nothing."""
@@ -60,10 +62,10 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
     """
 
     ui_color = "#e6f1f2"
-    kind: str
+    kind: Kind
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
-    file_format: str
+    file_format: FileFormat
     start_day: str | None
     end_day: str | None
     lookback_days: int
@@ -72,10 +74,10 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         self,
         *,
         mail_conn_id: Templated[str] = "mail_default",
-        kind: Literal["campaigns", "transactional"] = "campaigns",
+        kind: Kind = "campaigns",
         path: Templated[ObjectStoragePath],
         object_storage_conn_id: Templated[str] | None = None,
-        file_format: Literal["parquet", "jsonl"] = "parquet",
+        file_format: FileFormat = "parquet",
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
@@ -86,6 +88,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
+        check_choice("kind", self.kind, Kind)
+        check_choice("file_format", self.file_format, FileFormat)
         check_number("lookback_days", self.lookback_days, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:

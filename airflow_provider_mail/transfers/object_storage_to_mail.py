@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.read_files import FileForm
 
+__all__ = ["ObjectStorageToMailContactsOperator"]
+
 
 class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     """Import the rows of a CSV, JSON Lines or Parquet file as contacts.

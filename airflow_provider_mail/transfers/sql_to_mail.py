@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.rejected_rows import RejectSpool
 
+__all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
+
 
 class SqlSource:
     """Mixin for a query on a connection, with parameters that Airflow neither stores nor shows."""

@@ -1,0 +1,138 @@
+"""The public surface: every name in `docs/public.md` and no other, with the arguments in `public_names.txt`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+from collections.abc import Iterator
+from enum import Enum
+
+import pytest
+from pydantic import BaseModel
+
+import airflow_provider_mail
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.env import ROOT
+
+PAGE = ROOT / "docs" / "public.md"
+RECORD = ROOT / "tests" / "public_names.txt"
+PACKAGES = ("operators", "sensors", "triggers", "transfers")
+MODULES = (
+    *("hooks.mail", "notifications.mail", "utils.emailer", "assets", "lineage", "links", "retry_policy", "api"),
+    "emulator",
+)
+CHANGED = """The public surface has changed (- recorded, + now):
+
+{difference}
+
+If that is intended: run `WRITE_PAGES=1 pytest tests/test_public_names.py`, commit the two files, and announce the
+change in CHANGELOG.md. A name or an argument that goes away needs a deprecation first: see docs/public.md."""
+
+
+def public_modules() -> Iterator[str]:
+    """Every module that people import from."""
+    for package in PACKAGES:
+        path = importlib.import_module(f"airflow_provider_mail.{package}").__path__
+        names = sorted(info.name for info in pkgutil.iter_modules(path))
+        yield from (f"{package}.{name}" for name in names if not name.startswith("_"))
+    yield from MODULES
+
+
+def names() -> dict[str, list[str]]:
+    """The public names by module."""
+    found = {}
+    for name in public_modules():
+        if name == "retry_policy" and AIRFLOW_VERSION < (3, 3):
+            found[name] = ["MailRetryPolicy"]
+            continue
+        found[name] = sorted(importlib.import_module(f"airflow_provider_mail.{name}").__all__)
+    return found
+
+
+def surface() -> list[str]:
+    """Every public name with the names of its arguments."""
+    lines = []
+    for module, public in names().items():
+        if module == "retry_policy":
+            lines.append(f"{module}.MailRetryPolicy()")
+            continue
+        for name in public:
+            value = getattr(importlib.import_module(f"airflow_provider_mail.{module}"), name)
+            lines.append(f"{module}.{name}{arguments(value)}")
+            if name in ("MailHook", "MailClient", "AsyncMailClient"):
+                methods = inspect.getmembers(value, inspect.isfunction)
+                for method, each in methods:
+                    if each.__module__.startswith("airflow_provider_mail") and not method.startswith("_"):
+                        lines.append(f"{module}.{name}.{method}{arguments(each)}")
+    return lines
+
+
+def arguments(value: object) -> str:
+    """The names of the arguments, `*` before those that are keywords only; of an enumeration its members."""
+    if inspect.isclass(value) and issubclass(value, Enum):
+        return f"[{', '.join(value.__members__)}]"
+    if inspect.isclass(value) and issubclass(value, BaseModel):
+        return f"({', '.join(['*', *value.model_fields]) if value.model_fields else ''})"
+    is_class = inspect.isclass(value)
+    if not (is_class or inspect.isroutine(value)) or (is_class and issubclass(value, Exception)):
+        return ""
+    shown: list[str] = []
+    for parameter in inspect.signature(value).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        shown.append(stars + parameter.name)
+    return f"({', '.join(name for name in shown if name not in ('self', '**kwargs'))})"
+
+
+def table() -> str:
+    """The names as a table for the page."""
+    rows = []
+    for module, public in names().items():
+        rows.append(f"| `airflow_provider_mail.{module}` | {', '.join(f'`{name}`' for name in public)} |")
+    return "\n".join(["| import from | names |", "|---|---|", *rows])
+
+
+def test_no_name_and_no_argument_comes_or_goes_unannounced() -> None:
+    now = surface()
+    if os.environ.get("WRITE_PAGES"):
+        RECORD.write_text("\n".join([*now, ""]))
+    recorded = RECORD.read_text().splitlines()
+    gone = [f"- {line}" for line in recorded if line not in now]
+    new = [f"+ {line}" for line in now if line not in recorded]
+    assert not gone + new, CHANGED.format(difference="\n".join(sorted([*gone, *new], key=lambda line: line[2:])))
+
+
+def test_the_page_has_every_public_name() -> None:
+    text = PAGE.read_text()
+    written = re.sub(r"(?<=<!-- names -->\n).*?(?=\n<!-- end -->)", lambda _: table(), text, flags=re.DOTALL)
+    if os.environ.get("WRITE_PAGES"):
+        PAGE.write_text(written)
+    assert PAGE.read_text() == written, "run: WRITE_PAGES=1 pytest tests/test_public_names.py"
+
+
+@pytest.mark.parametrize("module", public_modules())
+def test_a_public_module_lists_its_names(module: str) -> None:
+    """What a module defines and does not list is underscored or for the package alone; what it lists exists."""
+    if module == "retry_policy" and AIRFLOW_VERSION < (3, 3):
+        pytest.skip("older Airflows have no retry policies")
+    loaded = importlib.import_module(f"airflow_provider_mail.{module}")
+    assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
+    classes = {
+        name
+        for name, value in inspect.getmembers(loaded, inspect.isclass)
+        if value.__module__ == loaded.__name__ and name.startswith(("Mail", "SqlToMail", "ObjectStorage"))
+    }
+    assert classes <= set(loaded.__all__)
+
+
+def test_nothing_else_looks_public() -> None:
+    """A module outside these is underscored, or the page says what it is for."""
+    text = PAGE.read_text()
+    tops = {info.name for info in pkgutil.iter_modules(airflow_provider_mail.__path__)}
+    public = {name.partition(".")[0] for name in public_modules()}
+    others = sorted(name for name in tops - public if not name.startswith("_"))
+    assert [name for name in others if f"`{name}`" not in text] == []
