@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseOperator, BaseSensorOperator
 
+from airflow_provider_mail._task.airflow_arguments import SensorArguments, TaskArguments
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications.mail import MailNotifier
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger, MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.test_operators import NEEDED
 
 # The arguments that a class cannot do without.
@@ -240,3 +243,15 @@ def test_pyright(files: Path) -> None:
     # Pyright counts lines from 0.
     places = [(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found]
     compare(files, dict(zip(places, (each["message"] for each in found), strict=True)))
+
+
+def test_airflow_s_own_arguments_are_those_of_the_installed_one() -> None:
+    """A new one of a later Airflow has to be added, or type checkers reject it."""
+    sensor, operator = set(SensorArguments.__annotations__), set(TaskArguments.__annotations__)
+    task = set(arguments(BaseOperator))
+    poke = set(arguments(BaseSensorOperator)) - {"poke_interval", "timeout"}
+    assert task <= operator
+    assert poke | task <= sensor
+    if AIRFLOW_VERSION >= (3, 3):
+        assert operator - task == set()
+        assert sensor - operator - poke == set()

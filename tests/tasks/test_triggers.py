@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import time
 from typing import Any
@@ -72,6 +73,19 @@ STORED: dict[type[BaseWaitTrigger], tuple[str, dict[str, Any]]] = {
     ),
 }
 
+STORED_EVENT_TRIGGER = (
+    "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger",
+    {
+        "mail_conn_id": "mail_default",
+        "mail_name": None,
+        "name_prefix": "news ",
+        "name_contains": None,
+        "mail_status": [2],
+        "lookback": 86_400.0,
+        "poke_interval": 30.0,
+    },
+)
+
 
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +106,15 @@ def test_the_arguments_that_are_stored_stay_the_same(kind: type[BaseWaitTrigger]
 
     assert waiting.serialize() == (path, arguments)
     assert restarted(waiting).serialize() == (path, arguments)
+
+
+@pytest.mark.parametrize(("path", "arguments"), [*STORED.values(), STORED_EVENT_TRIGGER])
+def test_what_the_layout_before_has_stored_is_loaded_from_its_path(path: str, arguments: dict[str, Any]) -> None:
+    """A triggerer imports the class by the stored path and calls it with the stored arguments."""
+    module, _, name = path.rpartition(".")
+    loaded = getattr(importlib.import_module(module), name)(**arguments)
+
+    assert loaded.serialize() == (path, arguments)
 
 
 @every_trigger
