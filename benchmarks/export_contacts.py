@@ -1,4 +1,4 @@
-"""Exporting the contacts of a list to Postgres: ours, beside the loop that is written today and what is possible.
+"""Exporting the contacts of a list to Postgres: ours, compared with the usual loop and with the limit.
 
     python benchmarks/export_contacts.py [--contacts 500000] [--rounds 3] [--in-flight 8]
 
@@ -40,7 +40,7 @@ LABELS = {
     "ours": "MailContactsToSqlOperator",
 }
 SMALL_PART = 10
-"""Memory is measured with this part of the contacts too."""
+"""Share of the contacts for a second measurement of memory."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One run: seconds, CPU seconds, peak memory in MiB over what the imports alone take."""
+    """One run: seconds, CPU seconds, peak memory in MiB beyond that of the imports."""
 
     seconds: float
     cpu: float
@@ -62,7 +62,7 @@ class Result:
 
 
 def cases(contacts: int) -> Iterator[Case]:
-    """Everything that is measured in one round."""
+    """All measurements of a round."""
     yield Case("no_http", None, contacts)
     for latency in LATENCIES:
         for variant in ("http_hook", "ours"):
@@ -70,7 +70,7 @@ def cases(contacts: int) -> Iterator[Case]:
 
 
 def measure(case: Case, server: PostgresServer, in_flight: int, home: Path) -> Result:
-    """One measurement in a fresh process, into a fresh database.
+    """Run one measurement in a new process, into a fresh database.
 
     :raises RuntimeError: when it failed, when not every contact is in the table, or when more pages were under way.
     """
@@ -153,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contacts", type=int, default=500_000, help="contacts in the list")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each line")
-    parser.add_argument("--in-flight", type=int, default=8, help="pages under way at once (default: the operator's)")
+    parser.add_argument("--in-flight", type=int, default=8, help="pages in flight (default: the operator's)")
     arguments = parser.parse_args()
 
     from tests.support.postgres import PostgresServer

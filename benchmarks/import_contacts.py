@@ -1,4 +1,4 @@
-"""Importing contacts from a database: ours, beside the loop that is written today and beside what is possible.
+"""Importing contacts from a database: ours, compared with the usual loop and with the limit.
 
     python benchmarks/import_contacts.py [--rows 1000000] [--rounds 3]
 
@@ -40,14 +40,14 @@ LABELS = {
     "limit": "  encoded beforehand, raw sockets",
 }
 AIMS = {0: (">= 2", ""), 50: (">= 14", "<= 1.2")}
-"""By latency: as fast as the HttpHook loop so many times, and so many times what cannot be avoided."""
+"""Goals by latency: ratio to the HttpHook loop, and to the lower bound."""
 SMALL_PART = 10
-"""Memory is measured with this part of the rows too."""
+"""Share of the rows for a second measurement of memory."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a variant, the database it reads, and the milliseconds that the sink takes to answer."""
+    """What is measured: a variant, the database it reads, and the latency of the sink in milliseconds."""
 
     source: str
     latency: int | None
@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One run: seconds, CPU seconds, peak memory in MiB over what the imports alone take."""
+    """One run: seconds, CPU seconds, peak memory in MiB beyond that of the imports."""
 
     seconds: float
     cpu: float
@@ -64,7 +64,7 @@ class Result:
 
 
 def cases(sources: Iterable[str]) -> Iterator[Case]:
-    """Everything that is measured in one round."""
+    """All measurements of a round."""
     for source in sources:
         yield Case(source, None, "no_http")
         yield Case(source, None, "no_http_beside_a_thread")
@@ -74,7 +74,7 @@ def cases(sources: Iterable[str]) -> Iterator[Case]:
 
 
 def measure(case: Case, connection: str, rows: int, home: Path) -> Result:
-    """One measurement in a fresh process.
+    """Run one measurement in a new process.
 
     :raises RuntimeError: when it failed, or when the sink did not get every contact.
     """
@@ -112,7 +112,7 @@ def by_latency(rows: int) -> float:
 
 
 class Report:
-    """The figures of all rounds, as tables.
+    """The results of all rounds, printed as tables.
 
     :param rows: contacts in each run.
     """
@@ -122,11 +122,11 @@ class Report:
         self._results: dict[Case, list[Result]] = defaultdict(list)
 
     def measure(self, case: Case, connections: Mapping[str, str], home: Path) -> None:
-        """Add one measurement."""
+        """Add a measurement."""
         self._results[case].append(measure(case, connections[case.source], self.rows, home))
 
     def print_figures(self) -> None:
-        """Medians of everything."""
+        """Print the medians."""
         print(f"\n{'':44}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
         for case, results in self._results.items():
             seconds, cpu, memory = (
@@ -143,7 +143,7 @@ class Report:
         print(f"{'':10}{label:34}{LATENCIES[-1]:>5} ms{self.rows / seconds:12,.0f}{seconds:9.2f}")
 
     def print_ratios(self) -> None:
-        """How we compare: of each round one ratio, of these the median, the smallest and the largest."""
+        """Print the median, minimum and maximum of the ratios of all rounds."""
         print(f"\n{'':64}{'median':>8}{'from':>8}{'to':>8}   aim")
         for source in dict.fromkeys(case.source for case in self._results):
             for latency, (as_fast, at_most) in AIMS.items():

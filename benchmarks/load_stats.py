@@ -1,4 +1,4 @@
-"""Loading campaign statistics: ours, beside what is written today, beside dlt, and beside what is possible.
+"""Loading campaign statistics: ours, compared with the usual code, with dlt, and with the limit.
 
     python benchmarks/load_stats.py [--records 100000] [--rounds 3] [--dlt-python VENV/bin/python]
 
@@ -44,7 +44,7 @@ AIMS = {
     ("SQLite", "first", "http_hook"): ">= 10",
     ("SQLite", "again", "http_hook"): ">= 10",
 }
-"""As fast as this variant so many times; of dlt at least 4 and of the limit at least 0.7, everywhere."""
+"""Goals: speed relative to each variant; at least 4 for dlt and 0.7 for the limit."""
 MOST_MEMORY = "<= 60"
 
 
@@ -59,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One run: seconds, CPU seconds, peak memory in MiB over what the imports alone take."""
+    """One run: seconds, CPU seconds, peak memory in MiB beyond that of the imports."""
 
     seconds: float
     cpu: float
@@ -120,7 +120,7 @@ def rows_in(place: Place) -> int:
 
 
 def measure(case: Case, place: Place, port: int, records: int, folder: Path, dlt_python: str | None) -> Result:
-    """One measurement in a fresh process.
+    """Run one measurement in a new process.
 
     :raises RuntimeError: when it failed, or when the table does not hold every record.
     """
@@ -154,7 +154,7 @@ def measure(case: Case, place: Place, port: int, records: int, folder: Path, dlt
 
 
 class Report:
-    """The figures of all rounds, as tables.
+    """The results of all rounds, printed as tables.
 
     :param records: in each answer.
     """
@@ -164,11 +164,11 @@ class Report:
         self._results: dict[Case, list[Result]] = defaultdict(list)
 
     def add(self, case: Case, result: Result) -> None:
-        """Take one measurement."""
+        """Add a measurement."""
         self._results[case].append(result)
 
     def print_figures(self) -> None:
-        """Medians of everything."""
+        """Print the medians."""
         print(f"\n{'':56}{'records/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
         for case, results in sorted(
             self._results.items(), key=lambda item: (item[0].database, item[0].load != "first")
@@ -183,7 +183,7 @@ class Report:
             )
 
     def print_ratios(self) -> None:
-        """How we compare: of each round one ratio, of these the median, the smallest and the largest."""
+        """Print the median, minimum and maximum of the ratios of all rounds."""
         print(f"\n{'As fast as ...':64}{'median':>8}{'from':>8}{'to':>8}   aim")
         for case in sorted(self._results, key=lambda case: (case.database, case.load != "first")):
             if case.variant == "ours":
@@ -199,13 +199,13 @@ class Report:
 
 
 def has_dlt(python: str | None) -> bool:
-    """Whether this Python can import dlt."""
+    """Whether a Python can import dlt."""
     return bool(python) and not subprocess.run([str(python), "-c", "import dlt"], capture_output=True).returncode
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=100_000, help="campaigns in the answer")
+    parser.add_argument("--records", type=int, default=100_000, help="campaigns in the response")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each line")
     parser.add_argument("--dlt-python", help="a Python in which dlt[postgres,sqlalchemy] is installed")
     arguments = parser.parse_args()
@@ -233,7 +233,7 @@ def main() -> None:
         f"{os.cpu_count()} cores; medians of {arguments.rounds} fresh processes"
     )
     if not dlt:
-        print("dlt was left out: --dlt-python names no Python that has it")
+        print("dlt was skipped: --dlt-python is not a Python with dlt")
     report.print_figures()
     report.print_ratios()
 

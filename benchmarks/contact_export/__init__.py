@@ -1,1 +1,1 @@
-"""The parts of export_contacts.py: the service that has the contacts, and what is measured."""
+"""The parts of export_contacts.py: the service and the measured variants."""

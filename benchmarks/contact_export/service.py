@@ -1,4 +1,4 @@
-"""The service of the benchmark: pages of a list of contacts, each made in a moment, told after a while.
+"""The service of the benchmark: pages of a list of contacts, each made at once and sent after a delay.
 
     python -m benchmarks.contact_export.service CONTACTS LATENCY_MS
 
@@ -57,7 +57,7 @@ def body(index: int, contacts: int) -> bytes:
 
 @dataclass
 class Asked:
-    """What a service was asked: pages, and how many at once at most."""
+    """What a service received: pages, and the maximum number of concurrent requests."""
 
     pages: int = 0
     most_in_flight: int = 0
@@ -112,12 +112,12 @@ class Service:
     def __init__(self, port: int) -> None:
         self.port = port
         self.asked: Asked | None = None
-        """What it was asked, once the ``with`` has ended."""
+        """What it received, after the ``with`` block."""
 
 
 @contextmanager
 def running(contacts: int, latency_ms: int) -> Iterator[Service]:
-    """A service in a process of its own."""
+    """Start a service in a new process."""
     command = [sys.executable, "-m", "benchmarks.contact_export.service", str(contacts), str(latency_ms)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""What export_contacts.py measures, in processes of their own: ``python -m benchmarks.contact_export.variants NAME``.
+"""What export_contacts.py measures, each in a new process: ``python -m benchmarks.contact_export.variants NAME``.
 
 Prints one line of JSON: seconds, CPU seconds, peak memory over what the imports alone take (MiB), contacts.
 """
@@ -20,7 +20,7 @@ PATH = "/v5/contacts/list/get"
 LIST = "everybody"
 TABLE = "mail_contacts"
 
-# What the operator imports when it runs: here before the clock starts, as for the others.
+# Import before the measurement what the operator imports when it runs.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
@@ -42,7 +42,7 @@ def _sql_hook() -> Any:
 
 
 def http_hook() -> Run:
-    """What is written today: the official hook, one page after the other, `insert_rows`."""
+    """The usual DAG code: the official hook, page by page, `insert_rows`."""
     from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
     from airflow.providers.http.hooks.http import HttpHook
 
@@ -71,7 +71,7 @@ def http_hook() -> Run:
 
 
 def ours() -> Run:
-    """The operator, as a task runs it."""
+    """Run the operator as a task does."""
     from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 
     _sql_hook()
@@ -89,7 +89,7 @@ def ours() -> Run:
 
 
 def no_http() -> Run:
-    """Parsing pages that are there already and loading them: what our way costs at least."""
+    """Parse and load prepared pages: the lower bound of the operator."""
     from airflow_provider_mail.api.contacts import GetListContacts
     from airflow_provider_mail.warehouse.load import load
     from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row

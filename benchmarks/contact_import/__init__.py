@@ -1,1 +1,1 @@
-"""The parts of import_contacts.py: where the contacts come from, who takes them, and what is measured."""
+"""The parts of import_contacts.py: the databases, the sink and the measured variants."""

@@ -1,4 +1,4 @@
-"""The service of the benchmark: reads contact imports, throws them away and says yes after a while.
+"""The service of the benchmark: reads and discards contact imports, and accepts them after a delay.
 
     python -m benchmarks.contact_import.sink LATENCY_MS
 
@@ -27,7 +27,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 @dataclass
 class Received:
-    """What a sink has got: requests, contacts, bytes of bodies, and how many requests were there at once at most."""
+    """What a sink received: requests, contacts, bytes of bodies, and the maximum number of concurrent requests."""
 
     requests: int = 0
     contacts: int = 0
@@ -116,12 +116,12 @@ class Sink:
     def __init__(self, port: int) -> None:
         self.port = port
         self.received: Received | None = None
-        """What it got, once the ``with`` has ended."""
+        """What it received, after the ``with`` block."""
 
 
 @contextmanager
 def running(latency_ms: int) -> Iterator[Sink]:
-    """A sink in a process of its own."""
+    """Start a sink in a new process."""
     command = [sys.executable, "-m", "benchmarks.contact_import.sink", str(latency_ms)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""One measurement: a way of importing the contacts, in a process of its own.
+"""One measurement: a way of importing the contacts, in a new process.
 
     python -m benchmarks.contact_import.variants VARIANT
 
@@ -32,7 +32,7 @@ PROPERTIES = ("email", "name", "phoneNumber")
 MAPPING = [{"columnNum": number, "propertyName": name} for number, name in enumerate(PROPERTIES)]
 PATH = "/v5/contacts/imports"
 
-# What the operator imports when it runs: here before the clock starts, as for the others.
+# Import before the measurement what the operator imports when it runs.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.flows.import_contacts",
@@ -50,7 +50,7 @@ Run = Callable[[], int]
 
 
 def http_hook() -> Run:
-    """What is written today: the official hook, all rows in memory, one request after the other."""
+    """The usual DAG code: the official hook, all rows in memory, sequential requests."""
     from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
     from airflow.providers.common.compat.sdk import BaseHook
     from airflow.providers.http.hooks.http import HttpHook
@@ -72,7 +72,7 @@ def http_hook() -> Run:
 
 
 def ours() -> Run:
-    """The operator, as a task runs it, with the checking of rows."""
+    """Run the operator as a task does, with validation of rows."""
     from airflow.providers.common.compat.sdk import BaseHook
 
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
@@ -98,7 +98,7 @@ def ours() -> Run:
 
 
 def no_http() -> Run:
-    """Reading, checking and encoding, and nothing else: what our way costs at least."""
+    """Read, validate and encode only: the lower bound of the operator."""
     from airflow.providers.common.compat.sdk import BaseHook
 
     from airflow_provider_mail.api.flows.validate_rows import RowChecker
@@ -117,14 +117,14 @@ def no_http() -> Run:
 
 
 def no_http_beside_a_thread() -> Run:
-    """The same in a process that has a second thread, which does nothing: locks cost more from then on."""
+    """The same with a second, idle thread, which makes locks slower."""
     run = no_http()
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     return run
 
 
 def limit() -> Run:
-    """Bodies encoded beforehand, over raw sockets, as many in flight: what no client can beat."""
+    """Send prepared bodies over raw sockets with the same concurrency: the limit of any client."""
     import msgspec
     from airflow.providers.common.compat.sdk import BaseHook
 

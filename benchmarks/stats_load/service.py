@@ -1,4 +1,4 @@
-"""The service of the benchmark: one answer with the statistics of many campaigns, made before it is asked for.
+"""The service of the benchmark: one answer with the statistics of many campaigns, prepared before the request.
 
     python -m benchmarks.stats_load.service RECORDS
 
@@ -78,7 +78,7 @@ async def _serve(count: int) -> None:
 
 @contextmanager
 def running(count: int) -> Iterator[int]:
-    """A service in a process of its own; its port."""
+    """Start a service in a new process; yield its port."""
     command = [sys.executable, "-m", "benchmarks.stats_load.service", str(count)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

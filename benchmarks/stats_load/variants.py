@@ -1,4 +1,4 @@
-"""One measurement: a way of loading the statistics, in a process of its own.
+"""One measurement: a way of loading the statistics, in a new process.
 
     python -m benchmarks.stats_load.variants VARIANT
 
@@ -32,7 +32,7 @@ RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
 COLUMNS = ("mail_conn_id", "team", "mail_name", "mail_send_date", *COUNTS, *RATES, "observed_at")
 WIRE_COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
 
-# What the operator imports when it runs: here before the clock starts, as for the others.
+# Import before the measurement what the operator imports when it runs.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.flows.statistics",
@@ -87,7 +87,7 @@ def _row(record: dict[str, Any], now: str) -> tuple[Any, ...]:
 
 
 def http_hook() -> Run:
-    """What is written today: the official hook, the whole answer in memory, `insert_rows`."""
+    """The usual DAG code: the official hook, the whole answer in memory, `insert_rows`."""
     from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
     from airflow.providers.http.hooks.http import HttpHook
 
@@ -109,7 +109,7 @@ def http_hook() -> Run:
 
 
 def ours() -> Run:
-    """The operator, as a task runs it."""
+    """Run the operator as a task does."""
     from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 
     _sql_hook()
@@ -130,7 +130,7 @@ def ours() -> Run:
 
 
 def limit() -> Run:
-    """Records decoded as they come, and the quickest way into the table that there is: what no operator can beat."""
+    """Decode records as they arrive and load them the fastest way: the limit of any operator."""
     import msgspec
 
     hook = _sql_hook()

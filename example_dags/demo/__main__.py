@@ -33,7 +33,7 @@ def main() -> int:
         prog="python -m example_dags.demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--contacts", type=int, default=100_000, help="customers in the database (default: 100,000)")
-    parser.add_argument("--keep", action="store_true", help="leave Airflow running, to look around in its UI")
+    parser.add_argument("--keep", action="store_true", help="keep Airflow running, to explore its UI")
     options = parser.parse_args()
     if options.contacts < 200 * UNSENDABLE:
         parser.error(f"--contacts: at least {200 * UNSENDABLE}, since {UNSENDABLE} of them cannot be imported")
@@ -47,21 +47,21 @@ def main() -> int:
 
 
 def end_in_order() -> None:
-    """SIGTERM and the end of the terminal unwind everything, as Ctrl-C does; ``nohup`` keeps its meaning."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C; ``nohup`` still ignores SIGHUP."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
-    """The main job with its results; with ``keep``, everything else afterwards."""
+    """Run the main job and print its results; with ``keep``, leave Airflow running afterwards."""
     home = stack.enter_context(Home())
     make_customers(home.path / "crm.db", contacts)
     make_carts(home.path / "shop.db")
     make_lake(home.path / "lake")
     say(f"A database of {contacts:,} customers, {UNSENDABLE} of them with an address that cannot be one.")
     emulator = stack.enter_context(EmulatorProcess(EmulatorSettings(sending_seconds=8.0)))
-    # The service's clock begins in the past, so that it is right when the story is over.
+    # The service's clock starts in the past, so that it shows the present at the end.
     emulator.clock.advance(days=-DAYS)
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
@@ -87,7 +87,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     created = emulator.journal.counts().get("/v5/campaign/mail/sends", 0)
     say(f"Requests to create a campaign that the service received: {created}.")
     if keep:
-        # A day's worth of opens in a minute, for those who start a campaign and look at its statistics again and again.
+        # A minute brings a day's opens, so that the statistics of a new campaign grow visibly.
         emulator.change_settings(engagement_days=7 / 1440, engagement_half_hours=20 / 1440)
         airflow.unpause_all()
         say(WAITING.format(url=airflow.url, home=home.path, emulator=emulator.base_url))
@@ -109,7 +109,7 @@ Press Ctrl-C to end it."""
 
 
 def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
-    """Connections, variables and the pool of the example DAGs, in Airflow's database."""
+    """Create the connections, variables and the pool of the example DAGs."""
     airflow.add(
         "connections",
         connection_id="mail_default",
@@ -121,7 +121,7 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
         extra=json.dumps({"campaign_url": f"{emulator.base_url}/campaigns/{{mail_name}}"}),
     )
     for name in ("crm", "shop", "warehouse"):
-        # Port 0, since the test button sends that for a connection without one, and compares.
+        # Port 0, since the test button sends and compares it for a connection without a port.
         airflow.add("connections", connection_id=name, conn_type="sqlite", host=str(home / f"{name}.db"), port=0)
     airflow.add("variables", key="mail_lake", value=f"file://{home / 'lake'}")
     # Nothing listens there: events stay on this machine.
@@ -130,7 +130,7 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
 
 
 def show(path: Path, query: str) -> None:
-    """Print rows: one under each other, or as a table where there are several."""
+    """Print one row as lines, several as a table."""
     with closing(sqlite3.connect(path)) as database:
         cursor = database.execute(query)
         names = [column[0] for column in cursor.description]

@@ -1,4 +1,4 @@
-"""End the demo's processes and remove its folder once the demo has ended, however it ended.
+"""End the demo's processes and remove its folder after the demo has ended, also when it was killed.
 
 Runs as ``python cleanup.py FOLDER`` in a session of its own, where neither Ctrl-C nor the end of the terminal reaches
 it. A line of standard input is the id of a process that leads a session, negative when it has ended in order. The end
@@ -44,7 +44,7 @@ def wait_for_end(leaders: Collection[int], seconds: float) -> None:
 
 
 def members(leaders: Collection[int]) -> Iterator[psutil.Process]:
-    """The living processes of these sessions, also those whose parent has ended."""
+    """Return the running processes of these sessions, also orphans."""
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, PermissionError, psutil.Error):
             if os.getsid(process.pid) in leaders and process.status() != psutil.STATUS_ZOMBIE:

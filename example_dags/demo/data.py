@@ -1,4 +1,4 @@
-"""What the example DAGs find: databases, a file in a lake, and an email service with a past."""
+"""Data for the example DAGs: databases, a file in a data lake, and an email service with past campaigns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNSENDABLE = 25
 
 
 def make_customers(path: Path, count: int) -> None:
-    """A customer database such as somebody might have, with a few addresses that are none."""
+    """Create a customer database with a few invalid addresses."""
     every = max(count // UNSENDABLE, 1)
 
     def rows() -> Iterator[tuple[str, str, str | None]]:
@@ -34,7 +34,7 @@ def make_customers(path: Path, count: int) -> None:
 
 
 def make_carts(path: Path) -> None:
-    """A shop's database: carts that were left, yesterday, today, and tomorrow for those who stay up late."""
+    """Create a shop's database with abandoned carts of yesterday, today and tomorrow."""
     today = datetime.now(UTC).date()
     rows = [
         (f"customer{number}@example.com", f"Customer {number}", item, str(today + timedelta(days=day)))
@@ -47,7 +47,7 @@ def make_carts(path: Path) -> None:
 
 
 def make_lake(folder: Path) -> None:
-    """A folder in place of a bucket, with an export of customers."""
+    """Create a folder that stands for a bucket, with an export of customers."""
     folder.mkdir()
     with gzip.open(folder / "customers.csv.gz", "wt", newline="") as file:
         writer = csv.writer(file)
@@ -56,7 +56,7 @@ def make_lake(folder: Path) -> None:
 
 
 def fill(emulator: EmulatorClient, contacts: int) -> None:
-    """Senders, a template, past campaigns, and one that is scheduled."""
+    """Add senders, a template, past campaigns and a scheduled one."""
     for sender in (SENDER, "shop@example.com", "old.example.com"):
         emulator.add_sender(sender)
     emulator.set_dns("mail.example.com", selector="mail")

@@ -1,4 +1,4 @@
-"""Airflow's components for the demo: started, asked over the REST API, and ended for certain."""
+"""Airflow's components for the demo, controlled over the REST API, with a reliable cleanup."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEALTHY = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
 class Home:
-    """A temporary folder, and a process that removes it and ends what was started here, even if the demo is killed."""
+    """A temporary folder, and a process that removes it and ends all started processes, even if the demo is killed."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="mail-demo-"))
@@ -48,7 +48,7 @@ class Home:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-        """Start a process in a session of its own."""
+        """Start a process in a new session."""
         report = self._report
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -58,14 +58,14 @@ class Home:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # Reported from the new process itself: were the demo killed in between, nobody would know of it.
+                # The new process reports itself, so that it is known even if the demo is killed right now.
                 preexec_fn=lambda: report(os.getpid()),
             )
         self._started.append(process)
         return process
 
     def run(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        """Run a process to its end; what it wrote is the error when it fails."""
+        """Run a process and wait for it; raise an error with its output when it fails."""
         process = self.start(command, environment, log)
         if process.wait():
             raise SystemExit(tail(log))
@@ -125,7 +125,7 @@ class Airflow:
         self._call("POST", f"/api/v2/{collection}", item)
 
     def unpause_all(self) -> None:
-        """Let every DAG be scheduled."""
+        """Unpause every DAG."""
         self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})
 
     def run(self, dag_id: str) -> None:
@@ -188,7 +188,7 @@ class Airflow:
 
 
 def settings(home: Path, port: int) -> dict[str, str]:
-    """The environment of the components: nothing of the user's own Airflow is used or touched."""
+    """Return the environment of the components, independent of the user's Airflow."""
     url = f"http://127.0.0.1:{port}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW_"))}
     return inherited | {
@@ -205,7 +205,7 @@ def settings(home: Path, port: int) -> dict[str, str]:
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__BASE_URL": f"{url}/",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(48),
-        # One process writes at a time; the others wait so many seconds for their turn.
+        # SQLite has one writer at a time; others wait for these seconds.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
         "NO_PROXY": "127.0.0.1,localhost",
