@@ -1,7 +1,7 @@
-"""Sending a mailing at most once: what was sent is written down before and after each request.
+"""Send a mailing at most once: the state is stored before and after each request.
 
-There is no operation to look a transactional send up with, so only the record says how far an earlier try came. It
-holds how many requests were accepted, a digest of what they said, and one of what was under way.
+A transactional send cannot be looked up, so only the stored state shows how far an earlier try came. It holds the
+number of accepted requests, a digest of their content, and one of the request in flight.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ log = getLogger(__name__)
 ON_AMBIGUOUS = ("fail", "resend", "skip")
 
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
-"""What a service may say of an id that it has seen. The document shows no words for it, nor whether it minds."""
+"""Words of a rejection because of a known id. The document shows neither the words nor whether ids are checked."""
 
 
-class Sent(BaseModel):
-    """How far a mailing is, over all tries. This is what is written down.
+class MailingState(BaseModel):
+    """The stored state of a mailing, over all tries.
 
-    :param version: of this form. Another one is not guessed at: that could mail people twice.
-    :param requests: accepted by the service.
-    :param recipients: in them.
-    :param unknown_requests: skipped, because their outcome is unknown.
-    :param unknown_recipients: in them.
+    :param version: of this format. Another one is not guessed at: that could send mail twice.
+    :param requests: number of requests that the service accepted.
+    :param recipients: number of recipients in them.
+    :param unknown_requests: number of requests that were skipped because their outcome is unknown.
+    :param unknown_recipients: number of recipients in them.
     :param digest: of all these requests.
-    :param under_way: the digest including the request that was being sent, while there is one.
+    :param under_way: the digest including the request in flight, while there is one.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -59,10 +59,11 @@ class Sent(BaseModel):
     under_way: str | None
 
     @classmethod
-    def read(cls, record: object) -> Sent:
-        """What was written down; nothing was sent where nothing was.
+    def parse(cls, record: object) -> MailingState:
+        """Parse the stored record. No record means that nothing was sent yet.
 
-        :raises MailConflictError: when it is not understood.
+        :param record: the record of an earlier try, or ``None``.
+        :raises MailConflictError: the record is not of this version.
         """
         if record is None:
             return cls(
@@ -72,151 +73,152 @@ class Sent(BaseModel):
             return cls.model_validate(record)
         except ValidationError:
             raise MailConflictError(
-                "task state: what an earlier try wrote down about what it has sent was not written by this version of "
-                "airflow-provider-mail: nothing was sent. Finish this run with the version that it was begun with, or "
-                "start a new run, which sends everything"
+                "task state: the record of what an earlier try has sent was not written by this version of "
+                "airflow-provider-mail: nothing was sent. Finish this run with the version that started it, or start a "
+                "new run, which sends everything"
             ) from None
 
     @property
     def done(self) -> int:
-        """Requests that are behind us."""
+        """The number of requests that are not sent again."""
         return self.requests + self.unknown_requests
 
     def __str__(self) -> str:
-        told = f"{self.recipients} recipients in {self.requests} requests were accepted"
+        text = f"{self.recipients} recipients in {self.requests} requests were accepted"
         if self.unknown_requests:
-            told += f", and of {self.unknown_recipients} in {self.unknown_requests} requests it is unknown"
-        return told
+            text += f", and of {self.unknown_recipients} in {self.unknown_requests} requests the outcome is unknown"
+        return text
 
 
 class Mailing:
     """One mailing of a task instance, over all its tries.
 
-    :param hook: sends.
-    :param ledger: remembers.
+    :param hook: the hook to send with.
+    :param task_state: where the state is stored.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
-    :param argument: of the operator, that says what is sent.
-    :param things: that it consists of.
-    :param own_ids: whether the ids of the requests are made here, so that no other mailing can have used them.
-    :param forgotten: whether earlier tries may have sent requests that the ledger knows nothing of.
-    :raises MailConflictError: when the record of earlier tries is not understood.
+    :param argument: the operator's argument that holds the messages, for errors.
+    :param things: what it consists of, for errors.
+    :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
+    :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
+    :raises MailConflictError: the stored record is not of this version.
     """
 
     def __init__(
         self,
         hook: MailHook,
-        ledger: TaskState,
+        task_state: TaskState,
         on_ambiguous: str,
         *,
         argument: str = "messages",
         things: str = "messages",
         own_ids: bool = True,
-        forgotten: bool = False,
+        state_lost: bool = False,
     ) -> None:
         self._hook = hook
-        self._ledger = ledger
+        self._task_state = task_state
         self._on_ambiguous = on_ambiguous
         self._argument = argument
         self._things = things
         self._own_ids = own_ids
-        self._forgotten = forgotten
-        self.sent = Sent.read(ledger.read())
+        self._state_lost = state_lost
+        self.state = MailingState.parse(task_state.read())
 
-    def send(self, chunks: Iterable[Chunk]) -> Sent:
-        """Send what was not sent yet, in order; the chunks are gone through once.
+    def send(self, chunks: Iterable[Chunk]) -> MailingState:
+        """Send the chunks that were not sent yet, in order.
 
-        :raises MailConflictError: when what an earlier try sent is not what this one would have sent.
-        :raises MailAmbiguousSendError: when the outcome of a request is unknown and that is not allowed.
-        :raises MailError: when the service refuses a request; what was accepted before stays written down.
+        :param chunks: all chunks of the mailing; iterated once.
+        :raises MailConflictError: an earlier try sent other chunks than these.
+        :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
+        :raises MailError: the service rejected a request; the requests accepted before stay recorded.
         """
-        for chunk in self._behind_what_was_sent(chunks):
+        for chunk in self._remaining(chunks):
             self._send(chunk)
         self._write(under_way=None)
-        return self.sent
+        return self.state
 
-    def _behind_what_was_sent(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """What is left, after making sure that earlier tries sent what this one would have sent."""
-        coming, digest = iter(chunks), ""
-        for _ in range(self.sent.done):
-            chunk = next(coming, None)
+    def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks to send, after verifying that earlier tries sent those before them."""
+        iterator, digest = iter(chunks), ""
+        for _ in range(self.state.done):
+            chunk = next(iterator, None)
             if chunk is None:
                 raise self._conflict()
             digest = _digest(digest, chunk)
-        first = next(coming, None)
-        if digest != self.sent.digest:
+        first = next(iterator, None)
+        if digest != self.state.digest:
             raise self._conflict()
-        if self.sent.under_way is not None:
-            if first is None or _digest(digest, first) != self.sent.under_way:
+        if self.state.under_way is not None:
+            if first is None or _digest(digest, first) != self.state.under_way:
                 raise self._conflict()
             if self._on_ambiguous != "resend":
-                self._unknown(first, "was under way when an earlier try ended")
-                first = next(coming, None)
+                self._handle_unknown(first, "was in flight when an earlier try ended")
+                first = next(iterator, None)
         if first is not None:
             yield first
-            yield from coming
+            yield from iterator
 
     def _conflict(self) -> MailConflictError:
         return MailConflictError(
-            f"{self._argument}: these are not what an earlier try began to send ({self.sent}): nothing more was sent. "
-            f"Give every try the same {self._things} in the same order with the same settings, or start a new run, "
-            "which sends everything"
+            f"{self._argument}: these differ from what an earlier try began to send ({self.state}): nothing more was "
+            f"sent. Give every try the same {self._things} in the same order with the same settings, or start a new "
+            "run, which sends everything"
         )
 
     def _send(self, chunk: Chunk) -> None:
-        digest = _digest(self.sent.digest, chunk)
-        in_doubt = self.sent.under_way == digest
-        # This also writes down that the request before this one was accepted.
+        digest = _digest(self.state.digest, chunk)
+        in_doubt = self.state.under_way == digest
+        # This also records that the request before this one was accepted.
         self._write(under_way=digest)
         try:
             self._hook.send(chunk.request)
         except MailError as error:
             if error.may_have_taken_effect:
-                self._unknown(chunk, "got no clear answer", error)
+                self._handle_unknown(chunk, "got no clear response", error)
                 return
-            if not (in_doubt or self._forgotten) or not self._was_sent_before(chunk, error):
-                # It provably was not carried out, so the next try may send it: unless an earlier one is in doubt still.
+            if not (in_doubt or self._state_lost) or not self._was_sent_before(chunk, error):
+                # It provably had no effect, so the next try may send it, unless an earlier attempt is still in doubt.
                 self._write(under_way=digest if in_doubt else None)
                 raise
             log.warning(
-                "Request %s (%s recipients) was refused because its uniqueMsgID %s is known: an earlier try had it "
-                "accepted. Continuing with the next request.",
+                "Request %s (%s recipients) was rejected because its uniqueMsgID %s is known: it was accepted in an "
+                "earlier try. Continuing with the next request.",
                 *(chunk.index, chunk.recipients, chunk.request.unique_msg_id),
             )
-        self.sent.requests += 1
-        self.sent.recipients += chunk.recipients
-        self.sent.digest = digest
+        self.state.requests += 1
+        self.state.recipients += chunk.recipients
+        self.state.digest = digest
 
     def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
-        """Whether a refusal proves that the service has accepted this request of an earlier try: it knows the id."""
+        """Return whether a rejection proves that the service accepted this request before: it knows the id."""
         if not self._own_ids or not isinstance(error, MailRejectedError):
             return False
-        said, own_id = error.service_message or "", chunk.request.unique_msg_id or ""
-        about_id = own_id in said or re.search(r"(?i)unique[ _-]?msg[ _-]?id", said) is not None
-        return bool(own_id) and about_id and _USED_BEFORE.search(said.replace(own_id, "")) is not None
+        message, own_id = error.service_message or "", chunk.request.unique_msg_id or ""
+        about_id = own_id in message or re.search(r"(?i)unique[ _-]?msg[ _-]?id", message) is not None
+        return bool(own_id) and about_id and _USED_BEFORE.search(message.replace(own_id, "")) is not None
 
-    def _unknown(self, chunk: Chunk, what: str, error: MailError | None = None) -> None:
-        """Deal with a request that may have gone out, as the user wants it."""
+    def _handle_unknown(self, chunk: Chunk, what: str, error: MailError | None = None) -> None:
+        """Handle a request that may have been sent, as the user chose."""
         which = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
         why = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
-        told = f"{which} {what}{why} and may have gone out; apart from it {self.sent}."
+        summary = f"{which} {what}{why} and may have been sent; apart from it {self.state}."
         if self._on_ambiguous == "fail":
             raise MailAmbiguousSendError(
-                f"{told} Ask the service; then clear the task with on_ambiguous='resend' to send that request again, "
-                "or 'skip' to go on behind it",
+                f"{summary} Check at the service; then clear the task with on_ambiguous='resend' to send that request "
+                "again, or 'skip' to continue after it",
                 operation=chunk.request.path,
             )
         if self._on_ambiguous == "resend":
-            again = "it" if self._ledger.durable else "everything"
-            raise MailAnswerLostError(f"{told} The next try sends {again} again", operation=chunk.request.path)
-        self.sent.unknown_requests += 1
-        self.sent.unknown_recipients += chunk.recipients
-        self.sent.digest = _digest(self.sent.digest, chunk)
+            again = "it" if self._task_state.durable else "everything"
+            raise MailAnswerLostError(f"{summary} The next try sends {again} again", operation=chunk.request.path)
+        self.state.unknown_requests += 1
+        self.state.unknown_recipients += chunk.recipients
+        self.state.digest = _digest(self.state.digest, chunk)
 
     def _write(self, *, under_way: str | None) -> None:
-        self.sent.under_way = under_way
-        self._ledger.write(self.sent.model_dump())
+        self.state.under_way = under_way
+        self._task_state.write(self.state.model_dump())
 
 
 def _digest(before: str, chunk: Chunk) -> str:
-    """Of a row of requests, from the one of those before."""
+    """Return the digest of requests, given that of those before the last."""
     return hashlib.sha256(f"{before}{chunk.digest}".encode()).hexdigest()[:32]

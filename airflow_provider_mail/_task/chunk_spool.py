@@ -1,4 +1,4 @@
-"""The requests of a mailing, checked and waiting to be sent: on disk, so that memory stays flat."""
+"""A spool of the validated requests of a mailing on disk, so that memory stays flat."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _VERSIONS = TypeAdapter(list[MessageVersion])
 
 
 class ChunkSpool:
-    """Takes the chunks of one mailing in, and gives them back in order.
+    """Stores the chunks of one mailing, and yields them in order.
 
-    All of them are checked before the first is sent, and a source that is read twice may say something else the second
-    time. What differs from chunk to chunk waits in a temporary file without a name once it is more than a megabyte;
-    what they share, an attachment for instance, is kept once.
+    All chunks are validated before the first one is sent, and a source may change between two reads. The fields that
+    differ between chunks are stored in an unnamed temporary file, once they exceed a megabyte; shared fields, such as
+    an attachment, are held once.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,10 @@ class ChunkSpool:
         self.count = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Keep one."""
+        """Store a chunk.
+
+        :param chunk: the next one.
+        """
         request = chunk.request
         assert isinstance(request, SendBatch)
         self._first = self._first or request

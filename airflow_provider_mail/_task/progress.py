@@ -1,4 +1,4 @@
-"""What a long import tells in the task's log."""
+"""The progress of an import in the task's log."""
 
 from __future__ import annotations
 
@@ -6,34 +6,41 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.api.flows.import_plan import Progress
 
-SECONDS_BETWEEN = 10.0
+LOG_INTERVAL = 10.0
 
 
 class ProgressLog:
-    """Logs rows, rate, share and time left, not more often than every ten seconds.
+    """Logs rows, rate, share and time left, at most every ten seconds.
 
     :param log: the task's logger.
-    :param total: how many rows there will be, if that is known.
+    :param total: the number of rows, if it is known.
     """
 
     def __init__(self, log: Any, total: int | None) -> None:
         self._log = log
         self._total = total
-        self._next = time.monotonic() + SECONDS_BETWEEN
+        self._next = time.monotonic() + LOG_INTERVAL
 
     def __call__(self, progress: Progress) -> None:
-        """Take the state after a chunk."""
+        """Log the progress, if that is due.
+
+        :param progress: the progress after a chunk.
+        """
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + SECONDS_BETWEEN
+            self._next = time.monotonic() + LOG_INTERVAL
             self._log.info("%s", describe(progress, self._total))
 
 
 def describe(progress: Progress, total: int | None) -> str:
-    """The state in one line."""
+    """Format the progress as one line.
+
+    :param progress: the progress.
+    :param total: the number of rows, if it is known.
+    """
     done = progress.accepted + progress.rejected
-    # What earlier tries have done is only read, which says nothing about the time that the rest will take.
+    # Rows of earlier tries are only read, so they do not count for the rate.
     rate = (done - progress.accepted_earlier) / progress.seconds if progress.seconds else 0.0
     line = f"{done:,} rows done, "
     if progress.accepted_earlier:

@@ -1,6 +1,6 @@
-"""What a task remembers of its earlier tries, where Airflow lets it (the task state store, since 3.3).
+"""A record that outlives a try, in Airflow's task state store (since 3.3).
 
-Kept under one key, as one small record: it must stay far below the store's limit however much is done.
+Stored under one key, as one small record: it must stay far below the store's limit whatever the task does.
 """
 
 from __future__ import annotations
@@ -15,30 +15,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSES = (5.0, 10.0, 15.0)
-"""Seconds between the attempts to write, on top of Airflow's own: an API server that is restarted is soon back."""
+"""Seconds between attempts to write, in addition to Airflow's own: a restarting API server is soon available again."""
 
 
 class TaskState(Protocol):
-    """A record that outlives a try."""
+    """The interface of a record that outlives a try."""
 
     durable: bool
-    """Whether a later try will find what is written."""
+    """Whether the next try finds what is written."""
 
     def read(self) -> Any:
-        """What was written last; ``None`` at first."""
+        """Read the record; ``None`` if nothing was written."""
 
     def write(self, record: dict[str, Any]) -> None:
-        """Replace it; when this returns, it is kept."""
+        """Replace the record; it is stored when this returns.
+
+        :param record: plain JSON.
+        """
 
 
 class StoredTaskState:
-    """In Airflow's task state store: survives retries, a killed worker, and a cleared task.
+    """A record in Airflow's task state store: survives retries, a killed worker, and a cleared task.
 
-    A write fails in a process whose try has been given up by Airflow and followed by another: whoever writes before
-    each step takes none that the other try does not know of.
+    A write fails in a process whose try Airflow has replaced by another one: so a process that writes before each step
+    takes none that the other try does not know of.
 
     :param store: ``context["task_state_store"]``.
-    :param key: where in it.
+    :param key: the key in the store.
     """
 
     durable = True
@@ -48,17 +51,17 @@ class StoredTaskState:
         self._key = key
 
     def read(self) -> Any:
-        """What was written last; ``None`` at first."""
+        """Read the record; ``None`` if nothing was written."""
         return self._store.get(self._key, None)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Replace it; when this returns, Airflow's database holds it."""
+        """Replace the record; Airflow's database holds it when this returns."""
         from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # exported lazily
         from airflow.sdk.exceptions import AirflowRuntimeError
 
         for pause in (*PAUSES, None):
             try:
-                # A task that is cleared months later must still know what it has done.
+                # A task that is cleared months later must still find the record.
                 self._store.set(self._key, record, retention=NEVER_EXPIRE)
             except AirflowRuntimeError:
                 if pause is None:
@@ -70,22 +73,23 @@ class StoredTaskState:
 
 
 class NullTaskState:
-    """Where Airflow has no task state store (below 3.3): keeps nothing."""
+    """The record where Airflow has no task state store (before 3.3): stores nothing."""
 
     durable = False
 
     def read(self) -> Any:
-        """Nothing."""
+        """Return ``None``."""
         return None
 
     def write(self, record: dict[str, Any]) -> None:
-        """Forget it."""
+        """Do nothing."""
 
 
 def task_state(context: Context, key: str) -> TaskState:
-    """The task instance's record of that name.
+    """Return a record of the task instance.
 
-    :param key: a name of our own; renaming it makes running tasks forget.
+    :param context: the task's context.
+    :param key: the key in the store; running tasks lose the record if it is renamed.
     """
     store = context.get("task_state_store")
     return NullTaskState() if store is None else StoredTaskState(store, key)

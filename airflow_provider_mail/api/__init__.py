@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
     from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
-    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, import_contacts
+    from airflow_provider_mail.api.flows.import_contacts import import_contacts
+    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
@@ -95,7 +96,8 @@ _NAMES = {
     "flows.cancel_campaign": "cancel_campaign",
     "client": "AsyncMailClient MailClient",
     "config": "ClientConfig RetryRule",
-    "flows.import_contacts": "ImportPlan Progress import_contacts",
+    "flows.import_contacts": "import_contacts",
+    "flows.import_plan": "ImportPlan Progress",
     "flows.validate_rows": "Reject",
     "contacts": (
         "ColumnMapping Contact DeleteContact GetContact GetListContacts ImportContacts UpdateMode UpsertContact"

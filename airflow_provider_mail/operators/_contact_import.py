@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.rejected_rows import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in small letters, and the properties."""
@@ -100,31 +100,31 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
-        from airflow_provider_mail._task.import_checkpoint import import_memory
+        from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.rejected_rows import RejectSpool
-        from airflow_provider_mail.api.flows.import_contacts import Progress
+        from airflow_provider_mail.api.flows.import_plan import Progress
 
         self._mode()
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
-        memory = import_memory(context, self.log)
+        checkpoint = import_checkpoint(context, self.log)
         with self.mail_errors(), RejectSpool() as spool:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             try:
                 with self.source(context) as source:
-                    self._import(source, spool, progress, memory if self.resume else None)
+                    self._import(source, spool, progress, checkpoint if self.resume else None)
             except BaseException:
                 self._rescue_rejects(spool, import_id)
                 raise
             self.keep_rejects(spool, import_id)
         self._judge(progress, spool, sandbox)
-        if memory is not None:
-            # Whoever clears a task that has done its work wants it done again.
-            memory.forget()
+        if checkpoint is not None:
+            # A successful task that is cleared is to import everything again.
+            checkpoint.clear()
         return self._result(progress, sandbox) if progress.read else self._nothing(sandbox)
 
     def _import(
-        self, source: Source, spool: RejectSpool, progress: Progress, memory: StoredImportCheckpoint | None
+        self, source: Source, spool: RejectSpool, progress: Progress, checkpoint: StoredImportCheckpoint | None
     ) -> None:
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.api._core.interrupt import Interrupt
@@ -132,8 +132,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
         self._interrupt = Interrupt()
         places, plan = self._plan(source.columns)
-        if memory is not None:
-            memory.begin(plan, self.hook.config)
+        if checkpoint is not None:
+            checkpoint.load(plan, self.hook.config)
         try:
             import_contacts(
                 self.hook.get_conn(),
@@ -142,20 +142,20 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 on_reject=spool.add,
                 on_progress=ProgressLog(self.log, source.total),
                 progress=progress,
-                memory=memory,
+                checkpoint=checkpoint,
                 interrupt=self._interrupt,
             )
         except BaseException:
             self.log.error(
-                "Import ended early: %s rows read, %s accepted, %s set aside. A further try %s.",
+                "Import ended early: %s rows read, %s accepted, %s set aside. The next try %s.",
                 *(progress.read, progress.accepted, progress.rejected),
-                "imports everything" if memory is None else "goes on behind what was accepted",
+                "imports everything" if checkpoint is None else "continues after what was accepted",
             )
             raise
         finally:
-            if memory is not None:
+            if checkpoint is not None:
                 # Also when all is accepted: what remains to be done may fail.
-                memory.save()
+                checkpoint.save()
 
     def on_kill(self) -> None:
         """Let the import end: nothing more is sent, and what is under way gets two seconds."""
@@ -174,7 +174,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
         """Which positions of a row are sent, and as what."""
         from airflow_provider_mail.api.contacts import check_mapping
-        from airflow_provider_mail.api.flows.import_contacts import ImportPlan
+        from airflow_provider_mail.api.flows.import_plan import ImportPlan
 
         mapping = self._mapping(columns)
         twice = [column for column in mapping if columns.count(column) > 1]
@@ -227,7 +227,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             raise AirflowFailException("there was no row to import (on_empty='skip' or 'continue' if that may be)")
         if self.on_empty == "skip":
             raise AirflowSkipException("there was no row to import")
-        from airflow_provider_mail.api.flows.import_contacts import Progress
+        from airflow_provider_mail.api.flows.import_plan import Progress
 
         return self._result(Progress(), sandbox)
 

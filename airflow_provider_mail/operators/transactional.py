@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.at_most_once import Sent
+    from airflow_provider_mail._task.at_most_once import MailingState
     from airflow_provider_mail.api.flows.batches import Chunk
 
 __all__ = ["MailSendBatchOperator", "MailSendOperator"]
@@ -94,7 +94,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         self.log.info("%s%s.", sent, "; sandbox: nothing was sent" if sandbox else "")
         return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
 
-    def _send(self, context: Context) -> tuple[Sent, bool]:
+    def _send(self, context: Context) -> tuple[MailingState, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
         from airflow_provider_mail._task.state import NullTaskState, task_state
         from airflow_provider_mail.api.errors import MailError
@@ -113,16 +113,16 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
                 argument=self.argument,
                 things=self.things,
                 own_ids=self.own_ids,
-                forgotten=not (sandbox or ledger.durable) and context["ti"].try_number > 1,
+                state_lost=not (sandbox or ledger.durable) and context["ti"].try_number > 1,
             )
-            if mailing.sent.done:
-                self.log.info("In earlier tries %s: going on behind them.", mailing.sent)
+            if mailing.state.done:
+                self.log.info("In earlier tries %s: continuing after them.", mailing.state)
             try:
                 return mailing.send(chunks), sandbox
             except Exception as error:
-                self.log.error("Ended early: %s.", mailing.sent)
+                self.log.error("Ended early: %s.", mailing.state)
                 if forgetful and isinstance(error, MailError) and error.temporary:
-                    raise AirflowFailException(f"{error}. {mailing.sent}; {NO_MEMORY}") from error
+                    raise AirflowFailException(f"{error}. {mailing.state}; {NO_MEMORY}") from error
                 raise
 
     def nothing(self) -> None:

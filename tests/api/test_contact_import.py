@@ -22,14 +22,9 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.import_contacts import (
-    MAX_REJECTED_ALONE,
-    ImportCheckpoint,
-    ImportPlan,
-    Progress,
-    batches,
-    import_contacts,
-)
+from airflow_provider_mail.api.flows.import_contacts import batches, import_contacts
+from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, ImportPlan, Progress
+from airflow_provider_mail.api.flows.upload_chunks import MAX_REJECTED_ROWS
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.emulator import Emulator
 from benchmarks.contact_import import sink
@@ -61,7 +56,7 @@ class Import:
         self.heard: list[tuple[int, int, int]] = []
 
     def run(
-        self, source: Iterator[Sequence[Row]] | Sequence[Row], memory: ImportCheckpoint | None = None, **plan: Any
+        self, source: Iterator[Sequence[Row]] | Sequence[Row], checkpoint: ImportCheckpoint | None = None, **plan: Any
     ) -> Progress:
         """Import batches, or rows to be cut into chunks."""
         made = ImportPlan(**{"properties": PROPERTIES, "chunk_size": 10, "max_in_flight": 4, **plan})
@@ -74,7 +69,7 @@ class Import:
                 on_reject=self.rejects.append,
                 on_progress=self._hear,
                 progress=self.progress,
-                memory=memory,
+                checkpoint=checkpoint,
             )
         assert done is self.progress
         return done
@@ -209,14 +204,14 @@ def test_rows_that_the_service_refuses_are_found(job: Import, emulator: Emulator
     assert sorted(refused) == list(poison)
     for number, reject in refused.items():
         assert list(reject.row) == list(rows[number - 1])
-        assert reject.reason.startswith("refused by the service (code 400): ")
+        assert reject.reason.startswith("rejected by the service (code 400): ")
         assert address(number) not in reject.reason
     assert imported(emulator) == sorted(address(n) for n in range(1, 101) if n not in (*bad, *poison))
     assert done.requests == emulator.journal.count()
 
 
 def test_many_refused_rows_are_set_aside_as_long_as_others_are_wanted(job: Import, emulator: Emulator) -> None:
-    poison = range(1, 2 * MAX_REJECTED_ALONE)  # all at the beginning of one chunk
+    poison = range(1, 2 * MAX_REJECTED_ROWS)  # all at the beginning of one chunk
     emulator.change_settings(refused_addresses=tuple(map(address, poison)))
     job.run(people(400), chunk_size=400)
 
@@ -243,12 +238,12 @@ def test_a_refusal_that_is_not_about_rows_ends_the_import_soon(job: Import, emul
     assert job.progress.requests == emulator.journal.count()
     # At most four chunks were under way; in each, two halves at each of 13 levels led to single rows, and these came
     # in pairs.
-    assert emulator.journal.count() <= 4 * (2 * 13 + 2 * MAX_REJECTED_ALONE)
+    assert emulator.journal.count() <= 4 * (2 * 13 + 2 * MAX_REJECTED_ROWS)
 
 
 @pytest.mark.parametrize(
     ("quota", "chunk_size"),
-    [(990, 1000), (990, 100), (0, 30), (1, 10), (500, 5000), (100 - MAX_REJECTED_ALONE, 100), (998, 10)],
+    [(990, 1000), (990, 100), (0, 30), (1, 10), (500, 5000), (100 - MAX_REJECTED_ROWS, 100), (998, 10)],
 )
 def test_rows_are_not_wrong_because_the_account_is_full(
     job: Import, emulator: Emulator, quota: int, chunk_size: int
@@ -261,7 +256,7 @@ def test_rows_are_not_wrong_because_the_account_is_full(
     assert job.progress.rejected == 0
     assert job.progress.accepted == emulator.contact_count() <= quota
     # What was sought in the chunks under way, of which there are four.
-    assert emulator.journal.count() <= 1000 / chunk_size + 4 * (2 * 13 + 2 * MAX_REJECTED_ALONE)
+    assert emulator.journal.count() <= 1000 / chunk_size + 4 * (2 * 13 + 2 * MAX_REJECTED_ROWS)
 
 
 def test_refused_rows_that_were_found_before_the_account_was_full_stay_known(job: Import, emulator: Emulator) -> None:
@@ -577,7 +572,7 @@ class Notes:
         self.accepted_chunks: dict[int, list[int]] = {}
         self.threads: set[int] = set()
 
-    def recall(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
+    def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
         self.threads.add(threading.get_ident())
         self.asked.append((chunk, first_number, len(checked.numbers)))
         return self._recalled.get(chunk)
@@ -594,7 +589,7 @@ def test_every_chunk_is_noted_with_the_rows_that_the_service_does_not_want(job: 
     rows[20:30] = [("nobody", "?", None)] * 10
     rows[30] = ("nobody", "?", None)
     notes = Notes()
-    job.run(rows, memory=notes)
+    job.run(rows, checkpoint=notes)
 
     assert notes.asked == [(0, 1, 10), (1, 11, 10), (2, 21, 0), (3, 31, 9), (4, 41, 5)]
     assert notes.accepted_chunks == {0: [3, 4], 1: [17], 3: [], 4: []}
@@ -606,7 +601,7 @@ def test_what_is_recalled_is_not_sent_but_for_refused_rows(job: Import, emulator
     rows = people(50)
     rows[4] = ("nobody", "?", None)
     notes = Notes(chunk0=[], chunk1=[12, 14], chunk3=[])
-    done = job.run(rows, memory=notes)
+    done = job.run(rows, checkpoint=notes)
 
     bodies = [entry["body"] for entry in emulator.journal.entries(IMPORTS)]
     sent = [row[0] for body in bodies if "sandboxMode" not in body for row in body["contactData"]]
@@ -620,7 +615,7 @@ def test_what_is_recalled_is_not_sent_but_for_refused_rows(job: Import, emulator
 
 
 def test_what_is_recalled_is_heard_of_also_when_nothing_is_sent(job: Import, emulator: Emulator) -> None:
-    job.run(people(30), memory=Notes(chunk0=[], chunk1=[], chunk2=[]))
+    job.run(people(30), checkpoint=Notes(chunk0=[], chunk1=[], chunk2=[]))
 
     assert emulator.journal.count() == 0
     assert job.heard == [(10, 0, 0), (20, 0, 0), (30, 0, 0)]
@@ -632,7 +627,7 @@ def test_a_chunk_whose_rows_are_not_all_known_is_not_noted(job: Import, emulator
     emulator.faults.add("close_before", IMPORTS, skip=1 + 1 + 2 * 4, count=None)
     notes = Notes()
     with pytest.raises(MailAnswerLostError):
-        job.run(iter([people(32, first=101), people(32), people(32, first=201)]), max_in_flight=1, memory=notes)
+        job.run(iter([people(32, first=101), people(32), people(32, first=201)]), max_in_flight=1, checkpoint=notes)
 
     assert emulator.contact_count() == 32 + 31 - 1
     assert notes.accepted_chunks == {0: []}

@@ -17,7 +17,8 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailInterruptedError
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
-from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, import_contacts
+from airflow_provider_mail.api.flows.import_contacts import import_contacts
+from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, batches, import_contacts
+from airflow_provider_mail.api.flows.import_contacts import batches, import_contacts
+from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.flows.validate_rows import Reject, Row
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, SyncDriver

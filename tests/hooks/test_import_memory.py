@@ -20,7 +20,8 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailAuthError
-from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, batches, import_contacts
+from airflow_provider_mail.api.flows.import_contacts import batches, import_contacts
+from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.emulator import Emulator
 
@@ -97,7 +98,7 @@ class Task:
         )
         remembered = StoredImportCheckpoint(self.store, log) if memory else None
         if remembered is not None:
-            remembered.begin(made, config)
+            remembered.load(made, config)
 
         def source() -> Iterator[Row]:
             yield from rows[:cut]
@@ -112,7 +113,7 @@ class Task:
                     made,
                     on_reject=self.rejects.append,
                     progress=self.progress,
-                    memory=remembered,
+                    checkpoint=remembered,
                 )
         except Exception:
             if remembered is not None:
@@ -134,7 +135,7 @@ def task(emulator: Emulator) -> Task:
 
 @pytest.fixture(autouse=True)
 def _every_chunk_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(import_checkpoint, "WRITE_INTERVAL", 0)
     monkeypatch.setattr(import_checkpoint, "SHARE", 0)
 
 
@@ -229,7 +230,7 @@ def test_whatever_ends_the_tries_the_service_has_what_the_last_one_read(
         if kind == "service":
             emulator.faults.add("code_before", IMPORTS, skip=where, count=None, code=401)
         task.store.kill_at = len(task.store.writes) + where if kind == "killed" else None
-        monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600 if each.seldom else 0)
+        monkeypatch.setattr(import_checkpoint, "WRITE_INTERVAL", 3600 if each.seldom else 0)
         cut = min(3 * where, len(each.rows)) if kind == "source" else None
         rows = [(email, f"version {version}") for email, version in each.rows]
         # Killed without a word, should there be nothing to write, is to end without clear_traceback_frames.
@@ -263,8 +264,8 @@ def test_a_further_try_sends_only_what_was_not_accepted(
     assert task.requests() == done.requests == 4
     assert (done.read, done.accepted, done.accepted_earlier, done.rejected) == (100, 100, 60, 0)
     assert names(emulator) == dict(people(100))
-    assert "Earlier tries had 6 chunks accepted" in caplog.text
-    assert "Resumed: 60 rows were accepted in earlier tries and are not sent; going on with row 61." in caplog.text
+    assert "6 chunks were accepted in earlier tries" in caplog.text
+    assert "Resumed: 60 rows were accepted in earlier tries and are not sent; continuing with row 61." in caplog.text
 
 
 def test_a_chunk_that_was_overtaken_is_sent_and_those_that_overtook_it_are_not(task: Task, emulator: Emulator) -> None:
@@ -341,7 +342,7 @@ def test_what_was_accepted_before_something_newer_is_sent_again(
 ) -> None:
     half_done(task)
     # The second try finds other rows, and is killed before it has written anything down about their being accepted.
-    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600)
+    monkeypatch.setattr(import_checkpoint, "WRITE_INTERVAL", 3600)
     if between == "other version":
         task.store.values[KEY] = json.dumps({"version": 7})
     if between == "unreadable":
@@ -374,7 +375,7 @@ def test_what_was_accepted_long_ago_is_sent_again(
     monkeypatch.setattr(time, "time", lambda: now + 48 * 3600)
 
     assert task.run(people(100)).accepted_earlier == 0
-    assert "what an earlier try had accepted is older than a day" in caplog.text
+    assert "the record of an earlier try is older than a day" in caplog.text
 
 
 # --- rows that the service does not want ---
@@ -479,7 +480,7 @@ def test_a_record_of_another_version_is_no_record(
     done = task.run(people(100))
 
     assert (done.accepted, done.accepted_earlier, task.requests()) == (100, 0, 10)
-    assert "Everything is imported again: what an earlier try wrote down was not written by this version" in caplog.text
+    assert "Everything is imported again: the record of an earlier try was not written by this version" in caplog.text
 
 
 @pytest.mark.parametrize("broken", ["get", "set", "delete"])
@@ -503,12 +504,12 @@ def test_a_store_that_fails_ends_no_import(
 
 def test_what_cannot_be_removed_ends_no_import(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     task.store.broken = {"delete"}
-    StoredImportCheckpoint(task.store, log).forget()
-    assert "The task state could not be removed" in caplog.text
+    StoredImportCheckpoint(task.store, log).clear()
+    assert "The task state could not be deleted" in caplog.text
 
 
 def test_it_is_written_seldom(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600)
+    monkeypatch.setattr(import_checkpoint, "WRITE_INTERVAL", 3600)
     task.run(people(300))
     assert task.store.writes == []
     # Only at its end, when that comes early.
@@ -538,7 +539,7 @@ def checked(first: int, count: int = 2) -> CheckedRows:
 
 def begun(store: Store) -> StoredImportCheckpoint:
     memory = StoredImportCheckpoint(store, log)
-    memory.begin(ImportPlan(properties=("email",)), ClientConfig(base_url="http://service.example", api_key="key"))
+    memory.load(ImportPlan(properties=("email",)), ClientConfig(base_url="http://service.example", api_key="key"))
     return memory
 
 
@@ -546,18 +547,18 @@ def test_the_record_stays_small_whatever_is_imported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(import_checkpoint, "SECONDS_BETWEEN", 3600)
+    monkeypatch.setattr(import_checkpoint, "WRITE_INTERVAL", 3600)
     store, first = Store(), 90_000_001
     memory = begun(store)
     for chunk in range(5000):
-        assert memory.recall(chunk, first + 2 * chunk, checked(first + 2 * chunk)) is None
+        assert memory.lookup(chunk, first + 2 * chunk, checked(first + 2 * chunk)) is None
         memory.accepted(chunk, [first + 2 * chunk] if chunk % 2 else [])
     memory.save()
     assert 30_000 < len(store.writes[0]) < 45_000 < AIRFLOWS_LIMIT
-    assert "No more than 4000 chunks are remembered" in caplog.text
+    assert "The checkpoint holds at most 4000 chunks" in caplog.text
 
     again = begun(store)
-    recalled = [again.recall(chunk, first + 2 * chunk, checked(first + 2 * chunk)) for chunk in range(5000)]
+    recalled = [again.lookup(chunk, first + 2 * chunk, checked(first + 2 * chunk)) for chunk in range(5000)]
     # Chunks whose refused rows were too many to be remembered are sent as a whole.
     assert recalled[:4] == [[], [first + 2], [], [first + 6]]
     assert recalled[1998:2004] == [[], [first + 2 * 1999], [], None, [], None]
@@ -577,8 +578,8 @@ def test_digests_cannot_be_tried_without_the_key() -> None:
     def record(key: str) -> dict[str, Any]:
         store = Store()
         memory = StoredImportCheckpoint(store, log)
-        memory.begin(ImportPlan(properties=("email",)), ClientConfig(base_url="http://service.example", api_key=key))
-        memory.recall(0, 1, checked(1))
+        memory.load(ImportPlan(properties=("email",)), ClientConfig(base_url="http://service.example", api_key=key))
+        memory.lookup(0, 1, checked(1))
         memory.accepted(0, [])
         return dict(json.loads(store.writes[0]))
 

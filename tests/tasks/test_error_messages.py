@@ -298,7 +298,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "SendMail: to.email: is not an email address": lambda stage: one(to="nobody"),
     "versions_per_request: 101 is not from 1 to 100": lambda stage: batch(versions_per_request=101),
     "on_ambiguous: 'retry' is none of fail, resend, skip": lambda stage: batch(on_ambiguous="retry"),
-    "request 1 (1 recipients, uniqueMsgID ...) got no clear answer (...) and may have gone out; apart from it "
+    "request 1 (1 recipients, uniqueMsgID ...) got no clear response (...) and may have been sent; apart from it "
     "1 recipients in 1 requests were accepted. ...": lambda stage: [
         stage.emulator.faults.add("close_after", SENDS, skip=1),
         batch(),
@@ -307,10 +307,10 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         fault(stage, "delay", SENDS, seconds=60),
         before(lambda context: context.pop("task_state_store", None), execution_timeout=datetime.timedelta(seconds=1)),
     ],
-    "messages: these are not what an earlier try began to send (1 recipients in 1 requests were accepted)...": (
+    "messages: these differ from what an earlier try began to send (1 recipients in 1 requests were accepted)...": (
         lambda stage: before(remembered(REMEMBERED | {"digest": "another", "under_way": None}))
     ),
-    "task state: what an earlier try wrote down about what it has sent was not written by this version of "
+    "task state: the record of what an earlier try has sent was not written by this version of "
     "airflow-provider-mail: nothing was sent. ...": lambda stage: before(remembered({"version": 0})),
     # contacts
     "columns: the source has no 'mail'; it has id, email": lambda stage: sql(

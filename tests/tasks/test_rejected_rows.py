@@ -130,7 +130,7 @@ def test_what_the_service_refuses_is_found_by_halving(run: Run, emulator: Emulat
     assert done.state == "success"
     assert emulator.contact_count("all") == 497
     assert not {contact["email"] for contact in emulator.contacts("all")} & set(refused)
-    reason = "refused by the service (code 400): invalid parameter: contactData[0] has an email that is refused"
+    reason = "rejected by the service (code 400): invalid parameter: contactData[0] has an email that is refused"
     assert stored(any_crm) == [(row, "", reason, [f"{row - 1}@example.com", None]) for row in (8, 9, 451)]
     assert (done.returned["accepted"], done.returned["rejected"]) == (497, 3)
     assert done.returned["requests"] == emulator.journal.count("contacts/imports") < 60

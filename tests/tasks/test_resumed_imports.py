@@ -86,7 +86,7 @@ def record(result: RunResult) -> Any:
 def test_a_retry_goes_on_behind_what_was_accepted(
     run: Run, emulator: Emulator, imported: Imported, any_crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider_mail._task.progress.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("airflow_provider_mail._task.progress.LOG_INTERVAL", 0.0)
     people(any_crm)
 
     done = run(lambda: imported(list_name="all"))
@@ -105,13 +105,13 @@ def test_a_retry_goes_on_behind_what_was_accepted(
         "requests": requests,
     }
     if REMEMBERS:
-        assert "A further try goes on behind what was accepted." in done.log
-        assert "Resumed: 60 rows were accepted in earlier tries and are not sent; going on with row 61." in done.log
+        assert "The next try continues after what was accepted." in done.log
+        assert "Resumed: 60 rows were accepted in earlier tries and are not sent; continuing with row 61." in done.log
         assert "100 rows done, 60 of them in earlier tries, 0 of them set aside" in done.log
         assert "100 rows read, 100 accepted (60 of them in earlier tries), 0 set aside, in 4 requests" in done.log
         assert record(done.result) is None
     else:
-        assert "A further try imports everything." in done.log
+        assert "The next try imports everything." in done.log
     assert "@example.com" not in done.log
 
 
@@ -125,7 +125,7 @@ def test_without_resume_every_try_imports_everything(
     assert (done.state, done.tries) == ("success", 2)
     assert taken(emulator) == 6 + 10
     assert done.returned["accepted_earlier"] == 0
-    assert "A further try imports everything." in done.log
+    assert "The next try imports everything." in done.log
 
 
 @remembers
@@ -183,8 +183,8 @@ def test_rows_that_changed_between_two_tries_are_sent(
     assert (done.state, done.tries) == ("success", 2)
     assert names(emulator) == everybody("Two") | everybody("One", 34)
     assert done.returned["accepted_earlier"] == 30
-    assert "Resumed: 30 rows were accepted in earlier tries and are not sent; going on with row 31." in done.log
-    assert "From row 31 on everything is imported again: the rows are not those" in done.log
+    assert "Resumed: 30 rows were accepted in earlier tries and are not sent; continuing with row 31." in done.log
+    assert "Everything from row 31 on is imported again: the rows differ" in done.log
 
 
 @remembers
@@ -203,7 +203,7 @@ def test_a_record_that_is_not_understood_is_told_and_left_alone(
     assert (done.state, done.tries) == ("success", 2)
     assert taken(emulator) == 6 + 10
     assert names(emulator) == everybody()
-    assert "Everything is imported again: what an earlier try wrote down was not written by this version" in done.log
+    assert "Everything is imported again: the record of an earlier try was not written by this version" in done.log
     assert record(done.result) is None
 
 
@@ -224,7 +224,7 @@ def test_a_store_that_fails_is_told_and_fails_no_import(
 
     assert (done.state, done.tries) == ("success", 2)
     assert names(emulator) == everybody()
-    what = {"get": "read", "set": "written", "delete": "removed"}[broken]
+    what = {"get": "read", "set": "written", "delete": "deleted"}[broken]
     assert f"task state could not be {what}" in done.log
     assert "the disk is full" in done.log
     assert taken(emulator) == (6 + 4 if broken == "delete" else 6 + 10)
@@ -338,7 +338,7 @@ def test_rows_of_a_function_that_gives_others_each_time_all_arrive(
     done = run(lambda: MailImportContactsOperator(contacts=contacts, **fixed))
 
     assert (done.state, done.tries) == ("success", 2)
-    assert "From row 1 on everything is imported again" in done.log
+    assert "Everything from row 1 on is imported again" in done.log
     # What the second try took is there, and what the first had accepted.
     assert names(emulator).keys() >= {address(number) for number in range(1, 61)} | {address(200)}
     assert done.returned["accepted"] == done.returned["read"]

@@ -305,7 +305,7 @@ def test_sandbox_changes_nothing(
 
 
 def test_progress_is_told(run: Run, emulator: Emulator, any_crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_mail._task.progress.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("airflow_provider_mail._task.progress.LOG_INTERVAL", 0.0)
     any_crm.execute("CREATE TABLE people (email TEXT)")
     any_crm.execute("INSERT INTO people", [(f"{number}@example.com",) for number in range(1000)])
 

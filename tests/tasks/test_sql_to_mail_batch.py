@@ -274,7 +274,7 @@ def test_rows_that_changed_behind_the_mark_are_not_guessed_at(
 
     assert clear_and_run(dag, done.result).state == "failed"
 
-    assert "sql: these are not what an earlier try began to send (20 recipients in 2 requests" in str(errors[0])
+    assert "sql: these differ from what an earlier try began to send (20 recipients in 2 requests" in str(errors[0])
     assert mailed(emulator) == everybody(range(20))
     assert emulator.journal.count(SENDS) == 3
 

@@ -98,7 +98,7 @@ def test_a_record_that_tells_of_other_requests_is_not_believed(
     )
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "messages: these are not what an earlier try began to send" in done.log
+    assert "messages: these differ from what an earlier try began to send" in done.log
     assert emulator.journal.count() == 0
 
 

@@ -105,7 +105,7 @@ def test_an_unknown_outcome_stops_the_task_at_once(run: Run, emulator: Emulator,
     assert (done.state, done.tries) == ("failed", 1)
     assert emulator.journal.count(SENDS) == 2
     lost = bodies(emulator)[1]["uniqueMsgID"]
-    assert f"request 1 (10 recipients, uniqueMsgID {lost}) got no clear answer" in done.log
+    assert f"request 1 (10 recipients, uniqueMsgID {lost}) got no clear response" in done.log
     assert "10 recipients in 1 requests were accepted" in done.log
     assert "on_ambiguous='resend'" in done.log
     processed = len(emulator.journal.processed(SENDS))
@@ -181,7 +181,7 @@ def test_a_request_that_was_under_way_when_the_task_was_ended(run: Run, emulator
     under_way = bodies(emulator)[2]["uniqueMsgID"]
     if choice == "fail":
         assert (done.state, done.tries) == ("failed", 2)
-        assert f"request 2 (10 recipients, uniqueMsgID {under_way}) was under way when an earlier try ended" in done.log
+        assert f"request 2 (10 recipients, uniqueMsgID {under_way}) was in flight when an earlier try ended" in done.log
         assert mailed(emulator) == everybody(range(30))
     else:
         assert (done.state, done.tries) == ("success", 2)
@@ -203,7 +203,7 @@ def test_a_refusal_that_proves_the_delivery_lets_the_rest_go_on(
     assert (done.state, done.tries) == ("success", 2)
     assert mailed(emulator) == everybody(range(35))
     assert done.returned == told(4, 35)
-    assert "is known: an earlier try had it accepted" in caplog.text
+    assert "is known: it was accepted in an earlier try" in caplog.text
 
 
 @remembers
@@ -325,7 +325,7 @@ def test_other_messages_than_those_of_an_earlier_try_are_refused(
     )
 
     assert (done.state, done.tries) == ("failed", 2)
-    assert "messages: these are not what an earlier try began to send (10 recipients in 1 requests" in done.log
+    assert "messages: these differ from what an earlier try began to send (10 recipients in 1 requests" in done.log
     assert emulator.journal.count(SENDS) == 2
 
 

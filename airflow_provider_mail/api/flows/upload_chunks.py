@@ -1,0 +1,217 @@
+"""Upload the chunks of a contact import; bisect a rejected chunk until the rows that cause it stand alone.
+
+A limit of the account (contacts, credits) is reported like an invalid row: the document shows no codes for imports. So
+before rows are set aside, the service is asked in sandbox mode, which changes nothing, whether it would accept a valid
+new contact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from secrets import token_hex
+
+import msgspec
+from pydantic import Field
+
+from airflow_provider_mail.api._core.interrupt import Interrupt
+from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, Sandboxed
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.contacts import ImportContacts, UpdateMode
+from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError
+from airflow_provider_mail.api.flows.import_plan import ImportPlan
+from airflow_provider_mail.api.flows.validate_rows import Reject, Row
+
+MAX_REJECTED_ROWS = 50
+"""After this many rejected rows of one chunk the account is checked: the rows may not be the cause."""
+
+
+@dataclass(slots=True)
+class ChunkResult:
+    """The result of uploading one chunk.
+
+    :param rows: rows to send.
+    :param earlier: further rows of the chunk, which were accepted in an earlier try.
+    :param accepted: rows that the service accepted.
+    :param requests: requests that got a response.
+    :param remarks: requests that were accepted with a message.
+    :param rejects: rows that the service rejected.
+    :param error: the error that ended the upload.
+    """
+
+    rows: int
+    earlier: int = 0
+    accepted: int = 0
+    requests: int = 0
+    remarks: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+    error: MailError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the service has accepted or rejected every row."""
+        return self.accepted + len(self.rejects) == self.rows
+
+    @property
+    def some_accepted(self) -> bool:
+        """Whether the service has accepted any row of the chunk; if so, a rejection is about rows."""
+        return bool(self.accepted or self.earlier)
+
+
+class _EncodedImport(MailRequest[MailResponse], Sandboxed):
+    """An import whose body was encoded by the reading thread, and is held in memory once."""
+
+    path = ImportContacts.path
+    effect = ImportContacts.effect
+
+    body: bytes = Field(repr=False)
+
+    def payload(self) -> bytes:
+        return self.body
+
+    def personal(self) -> Iterator[str]:
+        for row in msgspec.json.decode(self.body)["contactData"]:
+            yield from filter(None, row)
+
+
+class ChunkUploader:
+    """Uploads chunks from many threads, and bisects those that the service rejects.
+
+    :param client: the client that all threads share.
+    :param plan: what to import, and how.
+    :param interrupt: ends the uploads.
+    """
+
+    def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
+        self._client = client
+        template = plan.template()
+        if client.config.sandbox:
+            template = template.model_copy(update={"sandbox_mode": True})
+        self._template = template
+        self._plan = plan
+        self._accepted_body: bytes | None = None
+        self._interrupt = interrupt
+
+    def body(self, encoded: bytes) -> bytes:
+        """Return the body of a request.
+
+        :param encoded: the rows as JSON.
+        """
+        return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
+
+    def upload(self, body: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
+        """Upload one chunk.
+
+        :param body: of the request, from :meth:`body`.
+        :param numbers: the numbers of its rows.
+        :param earlier: further rows of the chunk, which were accepted in an earlier try.
+        """
+        result = ChunkResult(len(numbers), earlier)
+        finished = False
+        try:
+            rejection = self._post(body, len(numbers), result)
+            if rejection is not None:
+                self._bisect(msgspec.json.decode(body)["contactData"], numbers, rejection, result)
+            finished = not self._interrupt.stopped
+        except MailError as error:
+            result.error = error
+        if not finished and not result.some_accepted:
+            # The rows may not be the cause.
+            result.rejects.clear()
+        return result
+
+    def _bisect(
+        self, rows: list[Row], numbers: Sequence[int], rejection: MailRejectedError, result: ChunkResult
+    ) -> None:
+        """Halve rejected rows until each row that the service rejects stands alone."""
+        pending = [(rows, numbers, rejection)]
+        alone: list[Reject] = []
+        while pending and not self._interrupt.stopped:
+            rows, numbers, rejection = pending.pop()
+            if len(rows) == 1:
+                if len(alone) == MAX_REJECTED_ROWS:
+                    if not result.some_accepted:
+                        raise rejection
+                    self._set_aside(alone, rejection, result)
+                message = rejection.service_message or "no message"
+                reason = f"rejected by the service (code {rejection.code}): {message}"
+                alone.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
+                continue
+            middle = len(rows) // 2
+            # The second half is posted first, so that the first one is popped first. Both are posted before either is
+            # halved again: if rows are the cause, some are soon accepted.
+            for half in (slice(middle, None), slice(middle)):
+                rejection_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), result)
+                if rejection_of_half is not None:
+                    pending.append((rows[half], numbers[half], rejection_of_half))
+        if alone and not self._interrupt.stopped:
+            self._set_aside(alone, rejection, result)
+
+    def _set_aside(self, alone: list[Reject], rejection: MailRejectedError, result: ChunkResult) -> None:
+        """Set rejected rows aside, unless the service would now reject a valid contact with the same code.
+
+        :param alone: the rows; emptied.
+        :param rejection: the last one.
+        """
+        accepted_row = None
+        if self._accepted_body is not None:
+            accepted_row = msgspec.json.decode(self._accepted_body)["contactData"][0]
+        probe = probe_row(self._plan, accepted_row)
+        if probe is not None:
+            template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [probe]})
+            response = self._request(template.payload(), result)
+            if isinstance(response, MailRejectedError) and response.code == rejection.code:
+                raise _account_error(rejection, result.accepted)
+        result.rejects.extend(alone)
+        alone.clear()
+
+    def _post(self, body: bytes, rows: int, result: ChunkResult) -> MailRejectedError | None:
+        response = self._request(body, result)
+        if isinstance(response, MailRejectedError):
+            return response
+        result.accepted += rows
+        result.remarks += bool(response.message)
+        self._accepted_body = body
+        return None
+
+    def _request(self, body: bytes, result: ChunkResult) -> MailResponse | MailRejectedError:
+        result.requests += 1
+        try:
+            return self._client.send(_EncodedImport(body=body))
+        except MailInterruptedError:
+            result.requests -= 1
+            raise
+        except MailRejectedError as rejection:
+            return rejection
+
+
+def probe_row(plan: ImportPlan, accepted_row: Row | None) -> Row | None:
+    """Return a contact that the service accepts as long as it accepts any; ``None`` where none is known.
+
+    An import that only updates accepts existing contacts; others count new contacts against a limit.
+
+    :param plan: what to import, and how.
+    :param accepted_row: a row that the service has accepted. A new contact has its values, but another identity.
+    """
+    if plan.update_mode is UpdateMode.UPDATE_ONLY:
+        return accepted_row
+    missing = plan.null_value
+    values = dict(zip(plan.properties, accepted_row or [missing] * len(plan.properties), strict=True))
+    if "email" in values:
+        email = values["email"] or ""
+        values["email"] = f"{token_hex(8)}@{email.rpartition('@')[2] if '@' in email else 'example.com'}"
+    if "phoneNumber" in values:
+        values["phoneNumber"] = missing if "email" in values else f"+1555{int(token_hex(4), 16):010}"
+    return list(values.values())
+
+
+def _account_error(rejection: MailRejectedError, accepted: int) -> MailRejectedError:
+    """Return the error for a rejection that any contact would get."""
+    return MailRejectedError(
+        f"{rejection}. The service would reject any contact now, a valid one as well, so the rows are not the cause: "
+        f"is the account at a limit? No row is set aside for it; {accepted} rows of this chunk were accepted before",
+        operation=rejection.operation,
+        status=rejection.status,
+        code=rejection.code,
+        service_message=rejection.service_message,
+    )
