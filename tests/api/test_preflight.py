@@ -65,14 +65,14 @@ def test_nothing_is_wrong(service: Emulator, client: Driver) -> None:
 @pytest.mark.parametrize(
     ("fields", "rules", "check", "text"),
     [
-        ({"sender_mail": "a@else.example"}, {}, "sender", "a@else.example is no sender of the account"),
+        ({"sender_mail": "a@else.example"}, {}, "sender", "a@else.example is not a sender of the account"),
         ({"send_list_names": ["nobody"]}, {}, "lists", "there is no list 'nobody'"),
         ({"send_list_names": ["empty"]}, {}, "lists", "'empty' is empty"),
         (
             {"repel_list_names": ["custom"]},
             {},
             "excluded lists",
-            "there is no list 'custom': nobody would be excluded",
+            "there is no list 'custom': no contact would be excluded",
         ),
         ({}, {"max_recipients": 41}, "recipients", "42 contacts in the target lists; max_recipients is 41"),
         (
@@ -81,7 +81,7 @@ def test_nothing_is_wrong(service: Emulator, client: Driver) -> None:
             "unsubscribe",
             "nothing in the content matches '(?i)unsubscri'",
         ),
-        ({}, {"known_tags": ["name"]}, "tags", "nothing is known to fill in link"),
+        ({}, {"known_tags": ["name"]}, "tags", "unknown tags: link"),
         ({"content": None}, {}, "content", "there is none"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_sender_that_is_not_verified(service: Emulator, client: Driver) -> Non
     service.add_sender("late.example.com", types=[1], verified=False)
     service.set_dns("late.example.com", spf=False, dmarc=False)
     bad = found(report(client, sender_mail="news@late.example.com"), "error")
-    assert ("sender", "news@late.example.com is not verified: look at its DNS entries for SPF, DMARC") in bad
+    assert ("sender", "news@late.example.com is not verified: check its DNS entries for SPF, DMARC") in bad
 
 
 def test_a_sender_of_the_other_kind(service: Emulator, client: Driver) -> None:
@@ -112,7 +112,7 @@ def test_a_sender_of_the_other_kind(service: Emulator, client: Driver) -> None:
 def test_more_than_last_time(service: Emulator, client: Driver) -> None:
     rules = {"max_growth": 2, "compare_with": "news"}
     first = found(report(client, rules=rules), "warning")
-    assert first == [("growth", "no campaign has gone out with 'news' in its name")]
+    assert first == [("growth", "no campaign with 'news' in its name was sent")]
     service.add_campaign("news 0", state="done", sent=500, send_date="2026-01-01T00:00:00Z")
     service.add_campaign("news 1", state="done", sent=20, send_date="2026-01-08T00:00:00Z")
     service.add_campaign("other", state="done", sent=900, send_date="2026-01-09T00:00:00Z")
@@ -129,7 +129,7 @@ def test_what_the_service_itself_says(service: Emulator, client: Driver) -> None
         report(client)
 
 
-ADOPTED = " and is equal: it would be adopted, and nobody mailed again"
+ADOPTED = " and is equal: it would be adopted, and not sent again"
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_one_list_whose_size_is_not_told(service: Emulator, client: Driver) -> N
 
     unknown = client.run(silent())
     assert unknown.recipients is None
-    assert found(unknown, "warning") == [("lists", "the service does not say how many contacts 'customers' has")]
+    assert found(unknown, "warning") == [("lists", "the service does not report how many contacts 'customers' has")]
     assert ("lists", "'friends' has 12 contacts") in found(unknown, "ok")
-    assert found(unknown, "error") == [("recipients", "the number of contacts is not known; max_recipients is 100")]
+    assert found(unknown, "error") == [("recipients", "the number of contacts is unknown; max_recipients is 100")]
 
 
 def test_a_large_attachment(service: Emulator, client: Driver) -> None:

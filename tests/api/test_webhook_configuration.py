@@ -68,7 +68,7 @@ def test_what_was_not_saved_after_all_is_noticed(emulator: Emulator, client: Dri
     configure(client, trans_callback_url=A, trans_enable=True)
     # The service says yes and does nothing.
     emulator.faults.add("code_before", SAVE, code=200, message="", http_status=200)
-    with pytest.raises(MailConflictError, match="reads back is not what was saved: trans_callback_url") as raised:
+    with pytest.raises(MailConflictError, match="these fields read back differently: trans_callback_url") as raised:
         configure(client, trans_callback_url=B)
     assert B not in str(raised.value)
 

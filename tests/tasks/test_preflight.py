@@ -101,13 +101,13 @@ def test_one_set_of_arguments_is_looked_at_and_then_created(run: Run, new_dag: C
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"sender_mail": "a@else.example"}, "sender: a@else.example is no sender of the account"),
+        ({"sender_mail": "a@else.example"}, "sender: a@else.example is not a sender of the account"),
         ({"send_list_names": ["nobody"]}, "lists: there is no list 'nobody'"),
         ({"send_list_names": ["staff"], "repel_list_names": None}, "lists: 'staff' is empty"),
         ({"repel_list_names": ["gone"]}, "excluded lists: there is no list 'gone'"),
         ({"max_recipients": 2}, "recipients: 3 contacts in the target lists; max_recipients is 2"),
         ({"max_recipients": "{{ 1 + 1 }}"}, "recipients: 3 contacts in the target lists; max_recipients is 2"),
-        ({"known_tags": {"name": "Ada"}}, "tags: nothing is known to fill in link"),
+        ({"known_tags": {"name": "Ada"}}, "tags: unknown tags: link"),
         ({"content": "<p>News</p>"}, "unsubscribe: nothing in the content matches"),
         ({"subscript_name": "nowhere"}, "service: "),
     ],
@@ -160,7 +160,7 @@ def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, conn
 
     done = run(lambda: look(sender_mail="promo@example.com", fail_on="never"))
 
-    assert "promo@example.com is no sender" in done.returned["table"]
+    assert "promo@example.com is not a sender" in done.returned["table"]
     assert "*** is on holiday" in done.returned["table"]
     pushed = json.dumps([*done.result.xcoms().values()])
     assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []

@@ -136,8 +136,8 @@ def test_the_sender_is_named_in_a_finding(run: Run, emulator: Emulator, errors: 
             send_list_names=["customers"],
         )
     )
-    assert f"{SENDER} is no sender of the account" in str(errors[-1])
-    assert f"{SENDER} is no sender of the account" in done.log
+    assert f"{SENDER} is not a sender of the account" in str(errors[-1])
+    assert f"{SENDER} is not a sender of the account" in done.log
 
 
 def test_other_addresses_are_cut_down_all_the_same() -> None:

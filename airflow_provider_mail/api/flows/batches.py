@@ -1,7 +1,7 @@
-"""Cutting a mailing into batch requests (document, "Transactional email", batch form).
+"""Split a mailing into batch requests (document, "Transactional email", batch form).
 
-Each request holds up to 100 versions and carries an id that depends only on the mailing and its place in it, so that
-the same request of a later try is known to be the same.
+Each request holds up to 100 versions. Its id depends only on the mailing and the index in it, so that a later try
+recognizes its own requests.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ MAX_VERSIONS = 100
 class Chunk:
     """One request of a mailing.
 
-    :param index: its place, from 0.
-    :param recipients: people in ``to``, ``cc`` and ``bcc``.
-    :param digest: of what is sent, to tell whether a later try would send the same.
+    :param index: its index, from 0.
+    :param request: the request.
+    :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
+    :param digest: a hash of the content, to verify that a later try would send the same.
     """
 
     index: int
@@ -35,7 +36,12 @@ class Chunk:
 
     @classmethod
     def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
-        """The chunk that sends this request."""
+        """Make the chunk of a request.
+
+        :param index: its index, from 0.
+        :param request: the request.
+        :param recipients: the number of its recipients.
+        """
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 
@@ -50,20 +56,21 @@ def cut(
     versions: int = MAX_VERSIONS,
     keep: Keep = lambda number, version: version,
 ) -> Iterator[Chunk]:
-    """The requests of a mailing, in order.
+    """Yield the requests of a mailing, in order.
 
-    :param common: fields of :class:`~airflow_provider_mail.api.transactional.SendBatch` that all of them share.
-    :param messages: one dictionary a version: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of
-        these), and if wanted ``cc``, ``bcc``, ``subject``, ``content``, ``template_name``, ``params``.
-    :param key: the mailing's own name; the same in every try.
-    :param versions: versions in one request.
-    :param keep: what is sent of a message, given its number and its fields; ``None``: it is left out.
+    :param common: the fields of :class:`~airflow_provider_mail.api.transactional.SendBatch` that all requests share.
+    :param messages: one dictionary per version: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of
+        these), and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name``, ``params``.
+    :param key: identifies the mailing; the same in every try.
+    :param versions: versions per request, from 1 to 100.
+    :param keep: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it. Default:
+        send all messages unchanged.
     :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
     if not 1 <= versions <= MAX_VERSIONS:
         raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")
-    made = ((number, keep(number, _version(number, message))) for number, message in enumerate(messages))
-    iterator = ((number, version) for number, version in made if version is not None)
+    numbered = ((number, keep(number, _version(number, message))) for number, message in enumerate(messages))
+    iterator = ((number, version) for number, version in numbered if version is not None)
     index = 0
     while group := list(islice(iterator, versions)):
         fields: dict[str, Any] = {
@@ -77,13 +84,17 @@ def cut(
             raise MailValidationError(
                 _by_message(str(error), [number for number, _ in group]), operation=error.operation
             ) from None
-        people = sum(len(version.to) + len(version.cc) + len(version.bcc) for version in request.message_versions)
-        yield Chunk.of(index, request, people)
+        recipients = sum(len(version.to) + len(version.cc) + len(version.bcc) for version in request.message_versions)
+        yield Chunk.of(index, request, recipients)
         index += 1
 
 
 def unique_msg_id(key: str, index: int) -> str:
-    """The id of a mailing's request: at most 50 bytes, whatever the key."""
+    """Return the id of a request, at most 50 bytes.
+
+    :param key: identifies the mailing.
+    :param index: of the request, from 0.
+    """
     return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}-{index}"
 
 
@@ -103,6 +114,6 @@ def _people(where: str, value: Any) -> list[Any]:
     return [{"email": person} if isinstance(person, str) else person for person in people]
 
 
-def _by_message(complaint: str, numbers: Sequence[int]) -> str:
-    """The complaint about a request in numbers of the whole mailing."""
-    return re.sub(r"\bmessage_versions\[(\d+)\]", lambda place: f"messages[{numbers[int(place[1])]}]", complaint)
+def _by_message(message: str, numbers: Sequence[int]) -> str:
+    """Return a validation message with the numbers of the whole mailing."""
+    return re.sub(r"\bmessage_versions\[(\d+)\]", lambda match: f"messages[{numbers[int(match[1])]}]", message)

@@ -1,4 +1,4 @@
-"""Reading a long list with several pages under way, proven by the same `Pager` as any other."""
+"""Read a long list with concurrent page requests; completeness is verified by the same `Pager` as elsewhere."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ def concurrent_pages(
     changes: Changes = Changes.REFUSE,
     interrupt: Interrupt | None = None,
 ) -> Generator[list[Item], None, None]:
-    """The records of a list, page by page, complete or ending in an error.
+    """Yield the records of a list page by page; the list is complete, or the iterator raises.
 
-    Memory holds a few pages more than are under way. Close the iterator to end early: what is under way gets
-    two seconds.
+    Memory holds a few more pages than are in flight. Close the iterator to end early: requests in flight may take two
+    more seconds.
 
-    :param client: the client whose connections are used by all threads.
-    :param request: for the first page.
-    :param at_once: pages under way at once; no more than the client's own ``max_in_flight``.
-    :param changes: what becomes of the reading when the list changes meanwhile.
-    :param interrupt: ends the reading from outside, such as from ``on_kill`` of an operator.
-    :raises MailIncompleteError: when records are missing, or the list has changed and must not.
-    :raises MailAnswerError: when the list has no end.
+    :param client: the client that all threads share.
+    :param request: the request of the first page.
+    :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
+    :param changes: what to do when the list changes during the read.
+    :param interrupt: ends the read from outside, such as from ``on_kill`` of an operator.
+    :raises MailIncompleteError: records are missing, or the list has changed and ``changes`` does not allow it.
+    :raises MailAnswerError: the list has no end.
     :raises MailInterruptedError: the interrupt ended it.
     """
     pager = Pager(request, changes)
     reading = pager.reading
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
     threads = min(at_once, client.config.max_in_flight)
-    asked: dict[int, Future[PageResponse[Item]]] = {}
+    requested: dict[int, Future[PageResponse[Item]]] = {}
     with Workers[PageResponse[Item]](threads, "mail-pages", interrupt) as workers:
         try:
             while (wanted := pager.next_request) is not None:
-                # Pages are taken in order, so twice as many as can be under way: one that is late holds nobody up.
+                # Pages are consumed in order; twice as many requests as fit in flight keep a slow page from blocking.
                 for each in (wanted, *pager.ahead(2 * threads)):
                     index = each.page_index or 1
-                    if index not in asked:
-                        asked[index] = workers.submit(client.send, each)
-                future = asked.pop(wanted.page_index or 1)
+                    if index not in requested:
+                        requested[index] = workers.submit(client.send, each)
+                future = requested.pop(wanted.page_index or 1)
                 workers.first_done([future])
                 try:
                     page = future.result()
-                except MailRejectedError as refusal:
-                    pager.rejected(refusal)
+                except MailRejectedError as rejection:
+                    pager.rejected(rejection)
                     continue
                 records = pager.feed(page)
                 if pager.reading != reading:
-                    # What was asked for ahead belongs to the reading before.
+                    # The pages requested ahead belong to the previous read.
                     reading = pager.reading
-                    _cancel(asked)
+                    _cancel(requested)
                 if records:
                     yield records
         finally:
-            _cancel(asked)
+            _cancel(requested)
 
 
-def _cancel(asked: dict[int, Future[PageResponse[Item]]]) -> None:
-    for future in asked.values():
+def _cancel(requested: dict[int, Future[PageResponse[Item]]]) -> None:
+    for future in requested.values():
         future.cancel()
-    asked.clear()
+    requested.clear()

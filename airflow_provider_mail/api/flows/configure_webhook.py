@@ -1,4 +1,4 @@
-"""Saving a webhook configuration once, and reading it back (document, "Webhook configuration")."""
+"""Save a webhook configuration and verify it (document, "Webhook configuration")."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 
 
 def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
-    """Save what differs from what is saved, and read it back; the names of the fields that were changed.
+    """Save the fields that differ and read them back; return the names of the changed fields.
 
-    :param wanted: the configuration; what it leaves out stays as it is.
-    :raises MailConflictError: the service reports success and has something else saved; the fields are named.
+    :param wanted: the configuration; fields that it leaves out stay unchanged.
+    :raises MailConflictError: the service reports success, but has saved something else; the fields are named.
     :raises MailValidationError: ``wanted`` is empty.
     """
     if not wanted.model_dump(exclude_none=True, exclude={"trans_callback_url_extra_update_mode"}):
@@ -27,15 +27,17 @@ def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
     yield SaveWebhook(**different)
     if still := changed_fields(wanted.changes_to((yield GetWebhook()))):
         raise MailConflictError(
-            f"{wanted.path}: the service reports success, but what reads back is not what was saved: "
-            f"{', '.join(still)}",
+            f"{wanted.path}: the service reports success, but these fields read back differently: {', '.join(still)}",
             operation=wanted.path,
         )
     return changed_fields(different)
 
 
 def changed_fields(different: dict[str, Any]) -> list[str]:
-    """Names of what differs, without values: callback URLs may hold a secret."""
+    """Return the names of fields, without values: callback URLs may contain a secret.
+
+    :param different: the fields that differ, with their values.
+    """
     events = [f"trans_event.{name}" for name in different.get("trans_event", ())]
     others = [name for name in different if name not in ("trans_event", "trans_callback_url_extra_update_mode")]
     return [*events, *others]

@@ -1,4 +1,4 @@
-"""What could be wrong with a campaign, found out before it is created. Everything here reads; nothing changes."""
+"""Check a campaign before it is created. All requests only read; nothing is changed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MARKETING = 1
 Level = Literal["ok", "warning", "error"]
 
 LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
-"""From good to bad."""
+"""From best to worst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     :param check: its name.
-    :param level: ``ok``, ``warning`` (somebody should look) or ``error`` (it should not go out).
-    :param text: for a person.
+    :param level: ``ok``, ``warning`` (should be reviewed) or ``error`` (the campaign should not be sent).
+    :param text: the explanation.
     """
 
     check: str
@@ -45,18 +45,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightRules:
-    """What is checked beyond what the service itself demands.
+    """The rules to check in addition to the service's own.
 
-    :param max_recipients: more contacts in the target lists than this are an error.
-    :param max_growth: more than so many times the contacts that the last campaign went to are an error.
-    :param compare_with: part of the names of the campaigns of which the last one counts, for ``max_growth``.
-    :param known_tags: the tags that the service can fill in, or a mapping with these as keys; others are an error.
+    :param max_recipients: more contacts than this in the target lists are an error. Default: no limit.
+    :param max_growth: more contacts than this many times the recipients of the previous campaign are an error. Default:
+        no limit.
+    :param compare_with: part of the name of the previous campaign; needed with ``max_growth``.
+    :param known_tags: the tags that the service can fill in, or a mapping with these as keys; other tags are an error.
         ``None``: tags are not checked.
-    :param unsubscribe_pattern: regular expression that the content must match, else it is an error: there is no way
-        out of the list. ``None``: not checked.
-    :param max_content_bytes: a larger content is a warning: large mail programs cut off what is longer.
-    :param max_attachment_bytes: a larger file is a warning: many mail servers refuse it.
-    :raises MailValidationError: naming what is wrong.
+    :param unsubscribe_pattern: regular expression for the unsubscribe link; content without a match is an error.
+        ``None``: not checked.
+    :param max_content_bytes: larger content is a warning: widespread mail clients cut it off.
+    :param max_attachment_bytes: a larger file is a warning: many mail servers reject it.
+    :raises MailValidationError: naming the wrong field.
     """
 
     max_recipients: int | None = None
@@ -84,29 +85,37 @@ class PreflightRules:
 
 @dataclass(slots=True)
 class Report:
-    """What all checks found.
+    """The results of all checks.
 
     :param findings: in the order of the checks.
-    :param recipients: contacts in the target lists together; who is in two of them counts twice, who is excluded too.
-        ``None`` where the service does not say.
+    :param recipients: the sum of the contacts in the target lists, including excluded ones; contacts in two lists count
+        twice. ``None`` if the service does not report it.
     """
 
     findings: list[Finding] = field(default_factory=list)
     recipients: int | None = 0
 
     def note(self, check: str, level: Level, text: str) -> None:
-        """Add a finding."""
+        """Add a finding.
+
+        :param check: the name of the check.
+        :param level: the level.
+        :param text: the explanation.
+        """
         self.findings.append(Finding(check, level, text))
 
     def count(self, level: Level) -> int:
-        """How many findings have that level."""
+        """Return the number of findings of a level.
+
+        :param level: the level.
+        """
         return sum(finding.level == level for finding in self.findings)
 
     def table(self) -> str:
-        """The findings as a Markdown table, the worst first."""
+        """Return the findings as a Markdown table, the worst first."""
         worst_first = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level), reverse=True)
         cells = [("level", "check", "finding"), *((each.level, each.check, each.text) for each in worst_first)]
-        # What the service says may hold anything; a row of the table is one line.
+        # The service's message may contain anything; a row of the table is one line.
         rows = [[" ".join(cell.replace("|", "/").split()) for cell in row] for row in cells]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         rows.insert(1, ["-" * width for width in widths] + ["---"])
@@ -122,16 +131,16 @@ def preflight(
     not_older_than: datetime | None = None,
     clock: ServiceClock | None = None,
 ) -> Flow[Report]:
-    """Check a campaign as far as that can be done without creating it.
+    """Check a campaign as far as possible without creating it.
 
     :param request: the campaign.
-    :param rules: further rules.
-    :param ignore: fields that need not agree when a campaign of that name exists.
-    :param allow_past_send_date: whether the campaign may be created although its send time lies in the past.
-    :param not_older_than: a campaign of that name that went out before this moment would not be adopted.
+    :param rules: further rules. Default: the defaults of :class:`PreflightRules`.
+    :param ignore: fields that may differ if a campaign of that name exists.
+    :param allow_past_send_date: whether the campaign may be created although its send time has passed.
+    :param not_older_than: a campaign of that name that was sent before this moment would not be adopted.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
-    :raises MailError: when the service cannot be asked; a refusal of the campaign is a finding.
-    :raises MailValidationError: when ``ignore`` names a field that is never compared.
+    :raises MailError: a request failed; a rejection of the campaign is a finding.
+    :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
@@ -145,7 +154,7 @@ def preflight(
     clock = ServiceClock() if clock is None else clock
     existing: Campaign | None = yield from find_campaign(request.mail_name)
     if existing is None:
-        # What exists already is adopted or not, however late it is.
+        # An existing campaign is adopted or not, whatever its send time.
         _send_date(request, allow_past_send_date, clock, report)
         yield from _service(request, report)
     else:
@@ -155,7 +164,10 @@ def preflight(
 
 
 def sender_finding(sender_mail: str) -> Flow[Finding]:
-    """Whether campaigns can be sent from an address: it or its domain is a verified marketing sender."""
+    """Check whether an address or its domain is a verified marketing sender.
+
+    :param sender_mail: the address.
+    """
     answer: GetSendersResponse = yield GetSenders()
     address = sender_mail.casefold()
     entries = [
@@ -165,7 +177,7 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     ]
     usable = [each for each in entries if each.sender_type in (None, MARKETING)]
     if not entries:
-        return Finding("sender", "error", f"{sender_mail} is no sender of the account")
+        return Finding("sender", "error", f"{sender_mail} is not a sender of the account")
     if not usable:
         return Finding("sender", "error", f"{sender_mail} may send transactional mail only")
     if not any(each.is_validate == 1 for each in usable):
@@ -181,7 +193,7 @@ def _bad_checks(sender: Sender) -> str:
         "DMARC": sender.dmarc_status,
     }
     bad = [name for name, status in checks.items() if status != 1]
-    return f"look at its DNS entries for {', '.join(bad)}" if bad else "the service does not say why"
+    return f"check its DNS entries for {', '.join(bad)}" if bad else "the service gives no reason"
 
 
 def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
@@ -193,7 +205,7 @@ def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
         total = page.total_records
         if total is None:
             report.recipients = None
-            report.note("lists", "warning", f"the service does not say how many contacts {name!r} has")
+            report.note("lists", "warning", f"the service does not report how many contacts {name!r} has")
             continue
         if report.recipients is not None:
             report.recipients += total
@@ -206,7 +218,7 @@ def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
         report.note(
             "excluded lists",
             "ok" if exists else "error",
-            f"{name!r} exists" if exists else f"there is no list {name!r}: nobody would be excluded",
+            f"{name!r} exists" if exists else f"there is no list {name!r}: no contact would be excluded",
         )
 
 
@@ -218,19 +230,19 @@ def _growth(request: CreateCampaign, rules: PreflightRules, report: Report) -> F
         return
     last = yield from _last_sent(rules.compare_with or "", request.mail_name)
     if last is None or last.mail_stats is None or not last.mail_stats.sent_count:
-        report.note("growth", "warning", f"no campaign has gone out with {rules.compare_with!r} in its name")
+        report.note("growth", "warning", f"no campaign with {rules.compare_with!r} in its name was sent")
         return
     sent = last.mail_stats.sent_count
     most = int(sent * rules.max_growth)
     _bound(report, "growth", recipients, most, f"{rules.max_growth:g} times the {sent:,} of {last.mail_name!r}")
 
 
-def _bound(report: Report, check: str, recipients: int | None, most: int, words: str) -> None:
+def _bound(report: Report, check: str, recipients: int | None, limit: int, rule: str) -> None:
     if recipients is None:
-        report.note(check, "error", f"the number of contacts is not known; {words}")
+        report.note(check, "error", f"the number of contacts is unknown; {rule}")
     else:
-        over = recipients > most
-        report.note(check, "error" if over else "ok", f"{_contacts(recipients)} in the target lists; {words}")
+        over = recipients > limit
+        report.note(check, "error" if over else "ok", f"{_contacts(recipients)} in the target lists; {rule}")
 
 
 def _contacts(count: int) -> str:
@@ -267,7 +279,9 @@ def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding
         yield Finding(
             "unsubscribe",
             "ok" if found else "error",
-            "the content has a way out" if found else f"nothing in the content matches {rules.unsubscribe_pattern!r}",
+            "the content has an unsubscribe link"
+            if found
+            else f"nothing in the content matches {rules.unsubscribe_pattern!r}",
         )
     if rules.known_tags is not None:
         tags = tags_of(request.subject, content)
@@ -275,13 +289,13 @@ def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding
         yield Finding(
             "tags",
             "error" if unknown else "ok",
-            f"nothing is known to fill in {', '.join(unknown)}" if unknown else f"{len(tags)} tags, all known",
+            f"unknown tags: {', '.join(unknown)}" if unknown else f"{len(tags)} tags, all known",
         )
 
 
-def _size(what: str, size: int, most: int) -> Finding:
-    more = f", more than {most:,}" if size > most else ""
-    return Finding("size", "warning" if more else "ok", f"the {what} has {size:,} bytes{more}")
+def _size(what: str, size: int, limit: int) -> Finding:
+    excess = f", more than {limit:,}" if size > limit else ""
+    return Finding("size", "warning" if excess else "ok", f"the {what} has {size:,} bytes{excess}")
 
 
 def _send_date(request: CreateCampaign, allow_past: bool, clock: ServiceClock, report: Report) -> None:
@@ -302,12 +316,11 @@ def _send_date(request: CreateCampaign, allow_past: bool, clock: ServiceClock, r
 def _service(request: CreateCampaign, report: Report) -> Flow[None]:
     try:
         yield request.model_copy(update={"sandbox_mode": True})
-    except (MailRejectedError, MailServerError) as refusal:
-        if not isinstance(refusal, MailRejectedError) and refusal.code != 500:
+    except (MailRejectedError, MailServerError) as error:
+        if not isinstance(error, MailRejectedError) and error.code != 500:
             raise
         # Code 500 is the document's "task check failed", too.
-        said = refusal.service_message or f"code {refusal.code}"
-        report.note("service", "error", said)
+        report.note("service", "error", error.service_message or f"code {error.code}")
     else:
         report.note("service", "ok", "the service would create it")
 
@@ -321,15 +334,15 @@ def _existing(
     *,
     older: bool,
 ) -> None:
-    """The service would refuse the name; whether the campaign would be adopted is another question."""
-    there = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
+    """The service would reject the name; check whether the campaign would be adopted."""
+    exists = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
     different = [name for name in differences(request, existing, latest(clock)) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:
-        report.note("name", "error", f"{there}: it failed, and would not be sent again")
+        report.note("name", "error", f"{exists}: it failed and would not be sent again")
     elif different:
-        report.note("name", "error", f"{there} and differs in {', '.join(different)}: it would not be adopted")
+        report.note("name", "error", f"{exists} and differs in {', '.join(different)}: it would not be adopted")
     elif older:
-        text = f"{there}, is equal and went out before this run: it would not be adopted, and nobody mailed"
+        text = f"{exists}, is equal and was sent before this run: it would not be adopted, and nothing sent"
         report.note("name", "error", text)
     else:
-        report.note("name", "warning", f"{there} and is equal: it would be adopted, and nobody mailed again")
+        report.note("name", "warning", f"{exists} and is equal: it would be adopted, and not sent again")

@@ -1,4 +1,4 @@
-"""A send time in the past: the service sends at once then, which is rarely what was meant."""
+"""Check for a send time in the past: the service would send at once, which is rarely intended."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from airflow_provider_mail.api.errors import MailValidationError
 
 TOLERANCE = timedelta(minutes=5)
-"""How far in the past a send time may lie: clocks differ a little, and a task may start a little late."""
+"""How far in the past a send time may be: clocks differ a little, and a task may start a little late."""
 
 
 def lateness(send_date: datetime | None, now: datetime) -> timedelta | None:
-    """How far a send time lies in the past, in whole seconds; ``None`` unless that is more than :data:`TOLERANCE`.
+    """Return how far a send time is in the past, in whole seconds; ``None`` if that is within :data:`TOLERANCE`.
 
-    :param send_date: with a zone; ``None`` (send now) is never late.
+    :param send_date: with a time zone; ``None`` (send now) is never late.
     :param now: the service's time, see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`.
     """
     late = timedelta() if send_date is None else now - send_date
@@ -21,14 +21,13 @@ def lateness(send_date: datetime | None, now: datetime) -> timedelta | None:
 
 
 def check_send_date(send_date: datetime | None, now: datetime, *, operation: str | None = None) -> None:
-    """Reject a send time that lies in the past.
+    """Reject a send time in the past.
 
-    Call it right before the request, and only after having looked for what an earlier try has created: a try that
-    comes late must still find that.
+    Call it right before the request, after the lookup: a late try must still find what an earlier one created.
 
-    :param send_date: with a zone; ``None`` (send now) passes.
+    :param send_date: with a time zone; ``None`` (send now) is accepted.
     :param now: the service's time.
-    :param operation: path of the operation, for the error.
+    :param operation: the path of the operation, for the error.
     :raises MailValidationError: naming ``send_date`` and the argument that allows it.
     """
     if (late := lateness(send_date, now)) is not None:

@@ -1,12 +1,12 @@
-"""Reading statistics whole (document, ``campaign/mail/stats/get`` and ``transactional/mail/stats/get``).
+"""Read statistics completely (document, ``campaign/mail/stats/get`` and ``transactional/mail/stats/get``).
 
-Neither operation has pages, so an answer that leaves something out must be noticed and never be taken for everything:
+Neither operation has pages, so an incomplete response must be detected:
 
-- of campaigns the service says how many match (``totalRecords``). A short answer is asked for again in halves, a single
-  day that is still short campaign by campaign, with the names that ``campaign/mail/get`` knows; what is short even then
-  is an error with both numbers;
-- of transactional mail there is to be a record for each day. Days that are left out are asked for again by themselves;
-  what is left out even then the service does not tell: it is missing, which is not the same as zero.
+- for campaigns, the service reports the number of matches (``totalRecords``). An incomplete window is requested again
+  in halves, and an incomplete day campaign by campaign, with the names from ``campaign/mail/get``. If records are still
+  missing, that is an error with both numbers;
+- for transactional mail, there should be a record for each day. Missing days are requested again by themselves; days
+  that are missing even then are unknown, which is not the same as zero.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Found = dict[str, CampaignStats]
 
 
 def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[list[CampaignStats]]:
-    """Return all statistics records of a window, each campaign once.
+    """Get all statistics records of a window, each campaign once.
 
-    :param request: the window.
+    :param request: the window, and optionally a filter.
     :param compact: return objects that have the fields of :class:`CampaignStats` and none of its methods, and take a
         fraction of its memory.
-    :raises MailIncompleteError: when the answers are short whatever is asked.
-    :raises MailAnswerError: when a campaign was not sent in the window, or comes with two send times.
+    :raises MailIncompleteError: the responses are incomplete even for single campaigns.
+    :raises MailAnswerError: a campaign was not sent in the window, or has two send times.
     """
     if compact:
         request = _GetCompactStats(**dict(request))
@@ -46,21 +46,27 @@ def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[
 
 
 def transactional_stats(request: GetTransactionalStats) -> Flow[list[TransactionalStats]]:
-    """The records of a window in the order of the days; :func:`missing_days` tells which are not among them.
+    """Get the records of a window in the order of the days; :func:`missing_days` returns the days without a record.
 
-    :raises MailAnswerError: when a day is not in the window, or comes with different counts.
+    :param request: the window.
+    :raises MailAnswerError: a day is outside the window, or has two different records.
     """
     found = yield from _days(request)
     if not found:
-        # No day at all may be an answer that went wrong; a day without mail has a record of zeros.
+        # An empty response may be an error of the service; a day without mail has a record of zeros.
         found = yield from _days(request)
     return [found[day] for day in sorted(found)]
 
 
 def missing_days(request: GetTransactionalStats, records: list[TransactionalStats], today: date) -> list[date]:
-    """The days before ``today`` of which the service tells nothing; today may not be listed before it is over."""
-    there = {record.stats_date for record in records}
-    return [day for day in _calendar(request.start_date, min(request.end_date, today - DAY)) if day not in there]
+    """Return the days before ``today`` without a record; the service may list today only when it is over.
+
+    :param request: the window.
+    :param records: those that were found.
+    :param today: the current day at the service.
+    """
+    known = {record.stats_date for record in records}
+    return [day for day in _calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 
 
 def _whole(request: GetCampaignStats, names: _Names) -> Flow[Found]:
@@ -89,10 +95,10 @@ def _whole(request: GetCampaignStats, names: _Names) -> Flow[Found]:
 
 
 def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
-    """Whether a campaign that ``campaign/mail/get`` finds by a filter may be one that the statistics are of.
+    """Return whether the statistics may include a campaign that ``campaign/mail/get`` finds by a filter.
 
-    How the statistics compare names is not shown. Where more than one matches it is "contains", since names are unique;
-    where one does, it may be the one of exactly that name.
+    The document does not show how the statistics compare names. If several match, it is "contains", since names are
+    unique; if one matches, it may be the one of exactly that name.
     """
     return request.mail_name is None or total > 1 or name == request.mail_name
 
@@ -101,24 +107,21 @@ def _named(request: GetCampaignStats) -> Flow[Found]:
     try:
         answer: CampaignStatsResponse = yield request
     except MailRejectedError:
-        return {}  # perhaps it has no statistics; those that have are counted
+        return {}  # it may have no statistics; the number of records is checked
     return _checked(request, answer)
 
 
 def _checked(request: GetCampaignStats, answer: CampaignStatsResponse) -> Found:
-    """The records of an answer.
-
-    :raises MailAnswerError: for one that cannot belong to what was asked for.
-    """
+    """Return the records of a response by campaign, or raise if one is outside the requested window."""
     found: Found = {}
-    # The zone of the service's calendar days is not shown in the document: nowhere is it a day from UTC.
+    # The document does not show the time zone of calendar days; no zone is a full day from UTC.
     first, last = request.start_date.toordinal() - 1, request.end_date.toordinal() + 1
     for record in answer.mail_stats_list or []:
         sent_at = record.mail_send_date
         if sent_at is not None and not first <= sent_at.toordinal() <= last:
             raise MailAnswerError(
-                f"{request.path}: {request.start_date} to {request.end_date} was asked for, and a record came whose "
-                f"mailSendDate is {sent_at:%Y-%m-%dT%H:%M:%SZ}",
+                f"{request.path}: {request.start_date} to {request.end_date} was requested, and a record has the "
+                f"mailSendDate {sent_at:%Y-%m-%dT%H:%M:%SZ}",
                 operation=request.path,
             )
         if found.setdefault(record.mail_name, record) is not record:
@@ -127,11 +130,11 @@ def _checked(request: GetCampaignStats, answer: CampaignStatsResponse) -> Found:
 
 
 def _merge(request: GetCampaignStats, found: Found, more: Found) -> None:
-    """Add records; of two counts of one campaign the later word is taken, since counts grow."""
+    """Add records; of two records of one campaign the later one is kept, since counts grow."""
     for name, record in more.items():
         if name in found and found[name].mail_send_date != record.mail_send_date:
             raise MailAnswerError(
-                f"{request.path}: two records of different mailSendDate came for one mailName", operation=request.path
+                f"{request.path}: two records of one mailName have different mailSendDates", operation=request.path
             )
         found[name] = record
 
@@ -180,14 +183,14 @@ class _GetCompactStats(GetCampaignStats):
 
 
 class _Names:
-    """The campaigns that a request may be about, with the days on which they were sent; read when first needed."""
+    """The campaigns that match a request, with the days on which they were sent; read when first needed."""
 
     def __init__(self, request: GetCampaignStats) -> None:
         self._request = GetCampaigns(mail_name=request.mail_name, type=request.type, page_size=100)
         self._campaigns: list[tuple[str, date]] | None = None
 
     def sent_on(self, day: date) -> Flow[list[str]]:
-        """The names of those that were sent on a day of whatever zone; those of the day in UTC first."""
+        """Return the names of those sent on a day in any time zone; those of the day in UTC first."""
         if self._campaigns is None:
             self._campaigns = []
             pager = Pager(self._request)
@@ -205,23 +208,23 @@ def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]
     for record in answer.mail_stats_list or []:
         if not request.start_date <= record.stats_date <= request.end_date:
             raise MailAnswerError(
-                f"{request.path}: {request.start_date} to {request.end_date} was asked for, and a record came whose "
-                f"statsDate is {record.stats_date}",
+                f"{request.path}: {request.start_date} to {request.end_date} was requested, and a record has the "
+                f"statsDate {record.stats_date}",
                 operation=request.path,
             )
         if found.setdefault(record.stats_date, record) != record:
             raise MailAnswerError(
-                f"{request.path}: two different records came for statsDate {record.stats_date}", operation=request.path
+                f"{request.path}: two different records have the statsDate {record.stats_date}", operation=request.path
             )
-    # Each gap once more by itself, as long as that tells more: an answer may have been cut off. It ends, since gaps are
-    # smaller than what they are gaps of.
+    # Request each gap by itself as long as that finds more days: the response may have been cut off. The recursion
+    # ends, since a gap is smaller than its window.
     for gap in _gaps(request, found) if found else ():
         found |= yield from _days(request.model_copy(update=gap))
     return found
 
 
 def _gaps(request: GetTransactionalStats, found: Mapping[date, Any]) -> list[dict[str, date]]:
-    """The runs of days that are not among what was found."""
+    """Return the ranges of days without a record."""
     gaps: list[dict[str, date]] = []
     for day in _calendar(request.start_date, request.end_date):
         if day in found:

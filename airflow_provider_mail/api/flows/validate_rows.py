@@ -1,7 +1,7 @@
-"""Rows of a source made into values that an import takes, or set aside with a reason.
+"""Validate the rows of a source for an import, and set invalid rows aside with a reason.
 
-Checking is on the hot path of a million rows: a chunk goes through one compiled validator, and Python looks only at the
-rows that it does not take as they are. What becomes of a row never depends on its neighbours.
+This is the hot path of a million rows: one compiled validator checks a chunk, and Python handles only the rows that it
+does not accept unchanged. The result for a row never depends on other rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Row: TypeAlias = Sequence[Any]
 class Reject:
     """A row that was set aside.
 
-    :param row_number: its place in the source, from 1.
-    :param field: the property that is wrong; empty when it is the row as a whole.
-    :param reason: why, without the row's values.
+    :param row_number: its number in the source, from 1.
+    :param field: the invalid property; empty for the row as a whole.
+    :param reason: why it is invalid, without the row's values.
     :param row: the values.
     """
 
@@ -46,11 +46,11 @@ class Reject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """What became of some rows.
+    """The result of validating rows.
 
-    :param encoded: the good ones: JSON, an array of arrays of text and ``null``.
-    :param numbers: their places in the source, from 1.
-    :param rejects: the others.
+    :param encoded: the valid rows as JSON, an array of arrays of text and ``null``.
+    :param numbers: their numbers in the source, from 1.
+    :param rejects: the other rows.
     """
 
     encoded: bytes = dataclasses.field(repr=False)
@@ -59,14 +59,15 @@ class CheckedRows:
 
 
 class RowChecker:
-    """Checks rows whose values belong to these properties, by position.
+    """Validates rows.
 
-    Text is sent as it is. Numbers, dates, times, UUIDs and truth values are sent as text, but as an email nothing of
-    that, and as a phone number whole numbers only. A contact needs an email or a phone number; where both are mapped,
-    an empty text as email counts as missing.
+    Text is sent unchanged. Numbers, dates, times, UUIDs and booleans are converted to text; an email must be text, and
+    a phone number text or a whole number. A contact needs an email or a phone number; if both are mapped, an empty
+    email counts as missing.
 
-    :param properties: ``email``, ``name``, ``phoneNumber`` or others that the platform knows.
-    :param null_value: what is sent for a missing value.
+    :param properties: the property of each value of a row, by position: ``email``, ``name``, ``phoneNumber`` or
+        another that the platform knows.
+    :param null_value: sent for a missing value. Default: ``null``.
     """
 
     def __init__(self, properties: Sequence[str], null_value: str | None = None) -> None:
@@ -75,61 +76,61 @@ class RowChecker:
         self._email = self._properties.index("email") if "email" in self._properties else None
         self._phone = self._properties.index("phoneNumber") if "phoneNumber" in self._properties else None
         self._converters = [self._converter(name) for name in self._properties]
-        # With any rule on its length pydantic looks for half surrogate pairs, which have no form in UTF-8. That takes
-        # time, and on the hot path the encoder finds them anyway.
+        # With any rule on the length pydantic looks for lone surrogates, which UTF-8 cannot encode. That takes time;
+        # on the hot path the encoder finds them anyway.
         self._quick = self._adapter()
         self._careful = self._adapter(min_length=0)
         self._convert_first = False
 
     def check(self, rows: Sequence[Row], first_number: int) -> CheckedRows:
-        """Sort good rows from bad.
+        """Validate rows.
 
-        :param rows: as they came from the source.
-        :param first_number: the number of the first.
+        :param rows: as read from the source.
+        :param first_number: the number of the first one.
         """
         candidates = [self._text(_values(row)) for row in rows] if self._convert_first else rows
         try:
-            good = self._quick.validate_python(candidates)
-            if not self._some_unreachable(good):
-                return CheckedRows(self._encode(good), range(first_number, first_number + len(good)), [])
+            valid = self._quick.validate_python(candidates)
+            if not self._some_unreachable(valid):
+                return CheckedRows(self._encode(valid), range(first_number, first_number + len(valid)), [])
         except (ValidationError, UnicodeEncodeError):
             pass
         rows = [_values(row) for row in rows]
         return self._sort_out(rows, candidates if self._convert_first else rows, first_number)
 
     def _sort_out(self, rows: Sequence[Row], candidates: Sequence[Row], first_number: int) -> CheckedRows:
-        """Look at every row by itself whose candidate is not good.
+        """Validate each row by itself whose candidate is invalid.
 
-        :param candidates: the rows, or what :meth:`_text` makes of them.
+        :param candidates: the rows, or the rows as :meth:`_text` converts them.
         """
         suspects = self._suspects(candidates)
-        good: list[Row] = []
+        valid: list[Row] = []
         numbers: list[int] = []
         rejects: list[Reject] = []
-        for place, candidate in enumerate(candidates):
-            number, problem = first_number + place, None
-            if place in suspects:
-                candidate, problem = self._judge(rows[place])
+        for index, candidate in enumerate(candidates):
+            number, problem = first_number + index, None
+            if index in suspects:
+                candidate, problem = self._validate(rows[index])
             if problem is None:
-                good.append(candidate)
+                valid.append(candidate)
                 numbers.append(number)
             else:
-                rejects.append(Reject(row_number=number, field=problem[0], reason=problem[1], row=rows[place]))
-        # A column of numbers or dates is one in every chunk.
+                rejects.append(Reject(row_number=number, field=problem[0], reason=problem[1], row=rows[index]))
+        # A column of numbers or dates is the same in every chunk.
         self._convert_first = self._convert_first or len(suspects) > len(rows) // 2
-        return CheckedRows(self._encode(self._quick.validate_python(good)), numbers, rejects)
+        return CheckedRows(self._encode(self._quick.validate_python(valid)), numbers, rejects)
 
     def _suspects(self, rows: Sequence[Row]) -> set[int]:
-        """Places of the rows that are not good as they are."""
-        places: set[int] = set()
+        """Return the indexes of the rows that are not valid unchanged."""
+        indexes: set[int] = set()
         try:
             self._careful.validate_python(rows)
         except ValidationError as error:
-            places.update(int(problem["loc"][0]) for problem in error.errors(include_url=False, include_input=False))
-        return places | {place for place, row in enumerate(rows) if place not in places and self._unreachable(row)}
+            indexes.update(int(problem["loc"][0]) for problem in error.errors(include_url=False, include_input=False))
+        return indexes | {index for index, row in enumerate(rows) if index not in indexes and self._unreachable(row)}
 
-    def _judge(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
-        """A row as text, or the property that is wrong and the reason; the first problem counts."""
+    def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
+        """Return the row as text and ``None``, or the row, the first invalid property and the reason."""
         if len(row) != len(self._properties):
             return row, ("", f"has {len(row)} values instead of {len(self._properties)}")
         text = self._text(row)
@@ -137,11 +138,11 @@ class RowChecker:
             self._careful.validate_python([text])
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            return row, (self._properties[int(problem["loc"][1])], _words(problem))
+            return row, (self._properties[int(problem["loc"][1])], _reason(problem))
         return text, ("email", "neither email nor phoneNumber is given") if self._unreachable(text) else None
 
     def _text(self, row: Row) -> Row:
-        """The row with text for everything that has an obvious form as text."""
+        """Convert every value to text that has one obvious text form."""
         if len(row) != len(self._converters):
             return row
         return [convert(value) for convert, value in zip(self._converters, row, strict=True)]
@@ -162,7 +163,7 @@ class RowChecker:
         return msgspec.json.encode(rows)
 
     def _adapter(self, **rules: int) -> TypeAdapter[list[Row]]:
-        """Email or phone number must be there when it is the only one of the two that is mapped."""
+        """Return a validator; email or phone number is required if it is the only one of the two that is mapped."""
         text = Annotated[str, StringConstraints(strict=True, **rules)]
         address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
         number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
@@ -176,12 +177,12 @@ class RowChecker:
 
     def _converter(self, name: str) -> Callable[[Any], Any]:
         if name == "email":
-            return _as_it_is if self._phone is None else _nothing_for_empty
+            return _unchanged if self._phone is None else _none_for_empty
         return _number_as_text if name == "phoneNumber" else _as_text
 
 
 def _values(row: Any) -> Row:
-    """A row's values; what is no list of values is one value."""
+    """Return the values of a row; anything but a list of values is one value."""
     if isinstance(row, list | tuple):
         return row
     if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
@@ -189,11 +190,11 @@ def _values(row: Any) -> Row:
     return tuple(row)
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _nothing_for_empty(value: Any) -> Any:
+def _none_for_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
@@ -202,22 +203,22 @@ def _number_as_text(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Text for what has one obvious form as text; everything else is left for the check to refuse."""
+    """Convert a value to text if it has one obvious text form; the validator rejects all others."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, _DATES):
-        return value.isoformat() if value == value else value  # pandas has a date that is none
+        return value.isoformat() if value == value else value  # pandas has NaT
     if isinstance(value, _NUMBERS) and _is_finite(value):
         try:
             return str(value)
-        except ValueError:  # Python refuses to write numbers of thousands of digits
+        except ValueError:  # Python does not format numbers of thousands of digits
             return value
     return value
 
 
-# A union of types would be made anew for every value.
+# A union of types would be created again for every value.
 _DATES = (date, time)
 _NUMBERS = (int, float, Decimal, UUID)
 
@@ -228,7 +229,7 @@ def _is_finite(value: object) -> bool:
     return not isinstance(value, Decimal) or value.is_finite()
 
 
-def _words(problem: Any) -> str:
+def _reason(problem: Any) -> str:
     value = problem["input"]
     if value is None or problem["type"] == "string_too_short":
         return "is empty"
