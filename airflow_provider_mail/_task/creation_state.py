@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
 from airflow_provider_mail._task.state import TaskState, task_state
 from airflow_provider_mail.api.flows.create_once import CreationState
 
@@ -75,8 +77,6 @@ class StoredCreationState(CreationState):
         """
         if not self.durable:
             return
-        from airflow.sdk.exceptions import AirflowRuntimeError
-
         record = {
             "version": VERSION,
             "mail_name": self._mail_name,

@@ -9,6 +9,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -57,7 +59,6 @@ class StoredTaskState:
     def write(self, record: dict[str, Any]) -> None:
         """Replace the record; Airflow's database holds it when this returns."""
         from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # exported lazily
-        from airflow.sdk.exceptions import AirflowRuntimeError
 
         for pause in (*PAUSES, None):
             try:

@@ -46,8 +46,8 @@ def latest(clock: ServiceClock) -> datetime:
 def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     """Return whether a campaign was sent before a moment, or may have been.
 
-    The document shows no time of creation. A draft, a failed campaign and one whose send time is ahead were sent to
-    nobody.
+    The document shows no time of creation. A draft, a failed campaign and one whose send time is ahead
+    count as not sent.
 
     :param found: the campaign.
     :param moment: in local time.
@@ -70,7 +70,7 @@ def is_new(found: Campaign, clock: ServiceClock) -> bool:
 
 
 def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
-    """Find out whether a campaign is scheduled, is being sent, or is over; return it as last seen, and the answer.
+    """Find out whether a campaign is scheduled, is being sent, or is over.
 
     The document does not show the status of a campaign that is new, scheduled or cancelled. So a send time ahead counts
     only if the service confirms that the campaign is scheduled, whatever its status; and a draft may change.
@@ -78,6 +78,7 @@ def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]
     :param found: the campaign.
     :param clock: the service's clock.
     :param waits: seconds to pause between the lookups, until it is confirmed.
+    :return: the campaign as last seen, and whether it is confirmed.
     """
     for seconds in (*waits, None):
         ahead = found.send_time_is_ahead(latest(clock))

@@ -168,11 +168,11 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
 
     :param sender_mail: the address.
     """
-    answer: GetSendersResponse = yield GetSenders()
+    response: GetSendersResponse = yield GetSenders()
     address = sender_mail.casefold()
     entries = [
         each
-        for each in answer.mail_from_domains or []
+        for each in response.mail_from_domains or []
         if each.from_domain.casefold() in (address, address.rpartition("@")[2])
     ]
     usable = [each for each in entries if each.sender_type in (None, MARKETING)]

@@ -70,9 +70,9 @@ def missing_days(request: GetTransactionalStats, records: list[TransactionalStat
 
 
 def _whole(request: GetCampaignStats, names: _Names) -> Flow[Found]:
-    answer: CampaignStatsResponse = yield request
-    found = _checked(request, answer)
-    total = answer.total_records or 0
+    response: CampaignStatsResponse = yield request
+    found = _checked(request, response)
+    total = response.total_records or 0
     if len(found) >= total:
         return found
     if request.start_date < request.end_date:
@@ -105,18 +105,18 @@ def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
 
 def _named(request: GetCampaignStats) -> Flow[Found]:
     try:
-        answer: CampaignStatsResponse = yield request
+        response: CampaignStatsResponse = yield request
     except MailRejectedError:
         return {}  # it may have no statistics; the number of records is checked
-    return _checked(request, answer)
+    return _checked(request, response)
 
 
-def _checked(request: GetCampaignStats, answer: CampaignStatsResponse) -> Found:
+def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> Found:
     """Return the records of a response by campaign, or raise if one is outside the requested window."""
     found: Found = {}
     # The document does not show the time zone of calendar days; no zone is a full day from UTC.
     first, last = request.start_date.toordinal() - 1, request.end_date.toordinal() + 1
-    for record in answer.mail_stats_list or []:
+    for record in response.mail_stats_list or []:
         sent_at = record.mail_send_date
         if sent_at is not None and not first <= sent_at.toordinal() <= last:
             raise MailAnswerError(
@@ -204,8 +204,8 @@ class _Names:
 
 def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]]:
     found: dict[date, TransactionalStats] = {}
-    answer = yield request
-    for record in answer.mail_stats_list or []:
+    response = yield request
+    for record in response.mail_stats_list or []:
         if not request.start_date <= record.stats_date <= request.end_date:
             raise MailAnswerError(
                 f"{request.path}: {request.start_date} to {request.end_date} was requested, and a record has the "

@@ -1,8 +1,7 @@
 """Upload the chunks of a contact import; bisect a rejected chunk until the rows that cause it stand alone.
 
 A limit of the account (contacts, credits) is reported like an invalid row: the document shows no codes for imports. So
-before rows are set aside, the service is asked in sandbox mode, which changes nothing, whether it would accept a valid
-new contact.
+before rows are set aside, a valid new contact is sent in sandbox mode, which changes nothing.
 """
 
 from __future__ import annotations
