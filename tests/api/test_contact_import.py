@@ -261,7 +261,7 @@ def test_rows_are_not_wrong_because_the_account_is_full(
 
 def test_refused_rows_that_were_found_before_the_account_was_full_stay_known(job: Import, emulator: Emulator) -> None:
     emulator.change_settings(contact_quota=150, refused_addresses=(address(3), address(77)))
-    with pytest.raises(MailRejectedError, match="the rows are not the reason"):
+    with pytest.raises(MailRejectedError, match="the rows are not the cause"):
         job.run(people(200), chunk_size=100, max_in_flight=1)
 
     assert [reject.row_number for reject in job.rejects] == [3, 77]
@@ -275,7 +275,7 @@ def test_what_is_asked_about_the_account_changes_nothing(
     whole = {"email": address, "phoneNumber": lambda n: f"+49 30 {n}", "name": lambda n: f"N{n}"}
     rows = [tuple(whole[name](number) for name in properties) for number in range(1, 41)]
     emulator.change_settings(contact_quota=35)
-    with pytest.raises(MailRejectedError, match="the rows are not the reason"):
+    with pytest.raises(MailRejectedError, match="the rows are not the cause"):
         job.run(rows, chunk_size=40, properties=properties)
 
     (asked,) = [entry["body"] for entry in emulator.journal.entries(IMPORTS) if entry["body"].get("sandboxMode")]

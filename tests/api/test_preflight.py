@@ -139,7 +139,7 @@ ADOPTED = " and is equal: it would be adopted, and not sent again"
         ({"subject": "Hi"}, (), "error", "1) and differs in subject: it would not be adopted"),
         ({"subject": "Hi"}, ("subject",), "warning", f"1){ADOPTED}"),
         ({"only_save": True}, (), "error", "-1) and differs in only_save: it would not be adopted"),
-        ({"state": "failed"}, (), "error", "4): it failed, and would not be sent again"),
+        ({"state": "failed"}, (), "error", "4): it failed and would not be sent again"),
     ],
 )
 def test_a_name_that_is_taken(
@@ -167,7 +167,7 @@ def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: Dr
     found = client.run(preflight(CreateCampaign(**GOOD), not_older_than=run, clock=clock)).findings
     (name,) = [each for each in found if each.check == "name"]
     assert name.level == ("error" if older else "warning")
-    assert ("went out before this run: it would not be adopted" in name.text) == older
+    assert ("was sent before this run: it would not be adopted" in name.text) == older
 
 
 def test_what_is_let_pass_must_be_something_that_is_compared(service: Emulator, client: Driver) -> None:

@@ -72,7 +72,7 @@ def test_a_record_of_another_version_is_not_guessed_at(run: Run, emulator: Emula
     done = run(lambda: meddled(lambda context: context["task_state_store"].set(TASK_STATE_KEY, value)))
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "task state: what an earlier try wrote down" in done.log
+    assert "task state: the record of what an earlier try has sent" in done.log
     assert emulator.journal.count() == 0
     assert [json.loads(record) for record, _ in records(done.result)] == [value]
 
