@@ -9,6 +9,8 @@ from datetime import date, timedelta
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
+from airflow.exceptions import AirflowProviderDeprecationWarning
+
 from airflow_provider_mail._task.arguments import Templated, check_number
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor, seconds_of
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
@@ -115,7 +117,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
         for old, new in RENAMED.items():
             if (value := given.pop(old)) is not ...:
                 # Airflow leaves its own wrapper of `__init__` out of account.
-                warnings.warn(f"{old} is deprecated, use {new}", deprecation_warning(), stacklevel=3)
+                warnings.warn(f"{old} is deprecated, use {new}", AirflowProviderDeprecationWarning, stacklevel=3)
                 given[new] = value
         super().set_arguments(given)
         self.min_interval = float(seconds_of(self.min_interval))
@@ -178,10 +180,3 @@ class MailStatsSettledSensor(BaseWaitSensor):
             end_time=end_time,
             poll_error_timeout=self.poll_error_timeout,
         )
-
-
-def deprecation_warning() -> type[DeprecationWarning]:
-    """Return the class that Airflow shows in its list of warnings of DAG files."""
-    from airflow.exceptions import AirflowProviderDeprecationWarning
-
-    return AirflowProviderDeprecationWarning
