@@ -147,7 +147,7 @@ def test_a_short_answer_is_not_asked_for_again_whole(client: MailClient, wire: W
     """It has been asked; of a single day the names of its campaigns come next."""
     asked = len(wire.requests)
     wire.answer = http(answer(records, **fields))
-    with pytest.raises(MailIncompleteError, match="records came, the service says there are 2"):
+    with pytest.raises(MailIncompleteError, match="records received, the service reports 2"):
         compact(client)
     paths = [request.split()[1] for request in wire.requests[asked:]]
     assert paths[:2] == [b"/v5/campaign/mail/stats/get", b"/v5/campaign/mail/get"]

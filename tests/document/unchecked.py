@@ -42,10 +42,13 @@ class Unchecked:
     def authenticated(self) -> bool:
         return self.model.authenticated
 
+    def decode(self, body: bytes | bytearray) -> None:
+        return None
+
     def payload(self) -> bytes:
         return json.dumps(self.body).encode()
 
-    def personal(self) -> Iterator[str]:
+    def pii_values(self) -> Iterator[str]:
         return iter(())
 
     def senders(self) -> Iterator[str]:

@@ -113,10 +113,16 @@ def _named(request: GetCampaignStats) -> Flow[Found]:
 
 def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> Found:
     """Return the records of a response by campaign, or raise if one is outside the requested window."""
+    records = response.mail_stats_list or []
+    if records and isinstance(records[0], _CompactStats):
+        # Their send dates were checked when they were decoded.
+        compact = {record.mail_name: record for record in records}
+        if len(compact) == len(records):
+            return compact
     found: Found = {}
     # The document does not show the time zone of calendar days; no zone is a full day from UTC.
     first, last = request.start_date.toordinal() - 1, request.end_date.toordinal() + 1
-    for record in response.mail_stats_list or []:
+    for record in records:
         sent_at = record.mail_send_date
         if sent_at is not None and not first <= sent_at.toordinal() <= last:
             raise MailAnswerError(
@@ -146,6 +152,7 @@ def _compact_send_date(record: Any) -> datetime | None:
 # Narrower than CampaignStats: what does not fit in here is left to it.
 _Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
+_EPOCH, _DAY_MILLIS = date(1970, 1, 1).toordinal(), 86_400_000
 _CompactStats: Any = msgspec.defstruct(
     "CompactStats",
     [
@@ -175,8 +182,11 @@ class _GetCompactStats(GetCampaignStats):
             decoded: Any = _decode_compact(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        if decoded.code != 200:
-            return None
+        first = (self.start_date.toordinal() - 1 - _EPOCH) * _DAY_MILLIS
+        end = (self.end_date.toordinal() + 2 - _EPOCH) * _DAY_MILLIS
+        records = decoded.mail_stats_list or ()
+        if decoded.code != 200 or not all(first <= (record.mail_send_millis or first) < end for record in records):
+            return None  # CampaignStats or the window check reports the error
         return CampaignStatsResponse.model_construct(
             mail_stats_list=decoded.mail_stats_list, total_records=decoded.total_records
         )
