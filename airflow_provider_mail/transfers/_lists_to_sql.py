@@ -77,10 +77,10 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         return None
 
     def check_empty(self) -> None:
-        """Called when the list has no record, before that is believed."""
+        """Verify that a list that came back empty exists."""
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
-        """How far the number of rows may fall.
+        """Return how far the number of rows may fall.
 
         :param confirmed: whether the list has been read a second time because of such a fall.
         """
@@ -290,7 +290,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return FallLimit(allow_empty=False, max_fraction=min(self.max_removed_fraction, MAX_REMOVED_FRACTION))
 
     def check_empty(self) -> None:
-        """Make sure that there is such a list: a service may answer a wrong name with no contacts."""
+        """Check that the list exists: a service may return no contacts for a wrong name."""
         from airflow_provider_mail.api.lists import find_list
 
         if self.team_name:

@@ -47,7 +47,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
-        """What becomes of records that cannot be stored."""
+        """The handling of records that cannot be stored."""
         from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
 
         return UnstorableRecords(
@@ -64,10 +64,10 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     @property
     @abstractmethod
     def resource(self) -> str:
-        """What of the service is loaded, for lineage, such as ``campaigns/stats``."""
+        """The loaded resource of the service, for lineage, such as ``campaigns/stats``."""
 
     def note_lineage(self, rows: int) -> None:
-        """Remember what was loaded into what."""
+        """Record the load for lineage."""
         self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=rows)
 
     @abstractmethod
@@ -87,7 +87,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """What a load did, as far as the database tells."""
+        """Return the counts of a load that the database reports."""
         if loaded.outdated:
             self.log.warning(
                 "%s of %s records were not taken: %s has newer ones, from a load that asked the service later",
@@ -99,7 +99,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        """The tables that are loaded, in a database that can be; called before the service is asked for anything."""
+        """Return the loaded tables after checking the database; called before the first request."""
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.load import check_database
 

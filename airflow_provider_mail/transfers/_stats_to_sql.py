@@ -34,7 +34,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Ask the service and load what it says; what became of that, and what else there is to tell in XCom."""
+        """Request the statistics and load them; return the counts of the load and further results for XCom."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the window and load it."""
@@ -56,7 +56,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """First and last day to ask for."""
+        """Return the first and the last day to request."""
         from airflow_provider_mail._task.date_window import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
@@ -67,7 +67,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:
-            # The document shows no longest window, and no reason why else the statistics could be refused.
+            # The specification shows no maximum window, and no other reason to reject the request.
             days = (end_day - start_day).days + 1
             asked = f"start_day {start_day}, end_day {end_day}: {days} days were asked for, perhaps too many"
             error.args = (f"{error}; {asked}",)
@@ -153,7 +153,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         self.set_arguments(locals())
 
     def window(self, context: Context) -> tuple[date, date]:
-        """First and last day to ask for."""
+        """Return the first and the last day to request."""
         from airflow_provider_mail._task.date_window import today
 
         start_day, end_day = super().window(context)
@@ -280,7 +280,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Ask for the days, and once more for those that were left out."""
+        """Request the days, and again those that the response left out."""
         from airflow_provider_mail._task.date_window import today
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
@@ -295,7 +295,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         missing = missing_days(request, records, today())
         if missing:
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
-            self.log.warning("The service tells nothing of %s days, which stay as they are: %s", len(missing), some)
+            self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), some)
         team = self.hook.team_name
         rows = [
             transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)

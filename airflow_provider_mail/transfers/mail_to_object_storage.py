@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal["campaigns", "transactional"]
 FileFormat: TypeAlias = Literal["parquet", "jsonl"]
 Row = tuple[Any, ...]
 Days = Iterator[tuple[date, list[Row] | None]]
-"""Each day with its rows; ``None`` where the service tells nothing."""
+"""Each day with its rows; ``None`` if the response leaves the day out."""
 
 
 class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator):
@@ -93,7 +93,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         check_number("lookback_days", self.lookback_days, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Write the window, a day after the other."""
+        """Write the window, day by day."""
         from airflow_provider_mail._task.object_storage import put, remove, storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import FORMATS, check_format
@@ -131,10 +131,10 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         return {"path": str(folder), "start_day": start_day.isoformat(), "end_day": end_day.isoformat(), **counts}
 
     def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:
-        # Another name than the columns': loaders that take a column from the folder's name refuse one that the file
-        # has too, and a file is to be whole without its folder.
+        # Not a name of a column: loaders that derive a column from the folder reject one that the file has, too, and a
+        # file must be complete without its folder.
         partition = {"campaigns": "mail_send_day", "transactional": "stats_day"}[self.kind]
-        # Without the team, which the rows say: a file under its old name would stay when the connection gets another.
+        # Without the team, which the rows have: otherwise the old file would stay when the connection's team changes.
         return folder / f"{partition}={day}" / f"{quote(self.mail_conn_id, safe='')}.{self.file_format}"
 
     def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
@@ -143,8 +143,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
 
         def days() -> Days:
-            # Day by day, so that a partition is what the service says of that day: in which zone its days begin is not
-            # shown in the document, and sorting by send time could tear its days apart.
+            # Day by day, so that a partition is the service's response for that day: the specification does not show in
+            # which time zone its days begin, and sorting by send time could split them.
             for day in _calendar(start_day, end_day):
                 where_from = self._where_from()
                 records = self.hook.run(campaign_stats(GetCampaignStats(start_date=day, end_date=day)))
@@ -165,7 +165,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
             for record in records:
                 yield record.stats_date, [transactional_stats_row(record, **where_from)]
             for day in missing_days(request, records, today()):
-                self.log.warning("The service tells nothing of %s, whose file stays as it is.", day)
+                self.log.warning("The response leaves out %s, whose file is kept.", day)
                 yield day, None
 
         return TRANSACTIONAL_STATS, days()

@@ -135,7 +135,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         file_format = self.file_format or told_format
         compression = self.compression or told_compression or "none"
         if file_format is None:
-            raise AirflowFailException(f"file_format: the ending of {name!r} does not tell; {', '.join(FORMATS)}?")
+            raise AirflowFailException(f"file_format: unknown extension of {name!r}; set one of {', '.join(FORMATS)}")
         for argument, value, known in (
             ("file_format", file_format, FORMATS),
             ("compression", compression, (*COMPRESSIONS.values(), "none")),

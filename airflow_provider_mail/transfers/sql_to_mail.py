@@ -150,7 +150,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
             with stream_rows(self.sql_hook, counting, parameters) as (_, batches):
                 return int(next(batches)[0][0])
         except WarehouseError as error:
-            self.log.info("The rows could not be counted first, so the log will not tell the time left: %s", error)
+            self.log.info("The rows could not be counted, so the log does not show the remaining time: %s", error)
             return None
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:

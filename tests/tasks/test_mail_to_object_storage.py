@@ -287,7 +287,7 @@ def test_a_transactional_day_that_is_left_out_keeps_its_file(run: Run, emulator:
 
     assert (done.returned["files"], done.returned["missing_days"], done.returned["removed"]) == (1, 1, 0)
     assert len(files(tmp_path)) == 2
-    assert "The service tells nothing of 2026-03-03" in done.log
+    assert "The response leaves out 2026-03-03" in done.log
 
 
 def test_two_accounts_share_a_folder(run: Run, connect: Connect, emulator: Emulator, tmp_path: Path) -> None:

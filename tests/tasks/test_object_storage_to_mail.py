@@ -217,7 +217,7 @@ def test_columns_are_mapped_and_others_left_out(
         ("a.csv.xz", b"email\na@b.cc\n", {}, "is cut short or damaged, or not compressed with xz"),
         ("a.csv.zst", b"email\na@b.cc\n", {}, "is cut short or damaged, or not compressed with zstd"),
         ("a.jsonl", b'[{"email": "a@b.cc"}]\n', {}, "line 1: is no JSON object"),
-        ("a.xlsx", b"PK", {}, "file_format: the ending of 'a.xlsx' does not tell; csv, jsonl, parquet?"),
+        ("a.xlsx", b"PK", {}, "file_format: unknown extension of 'a.xlsx'; set one of csv, jsonl, parquet"),
         ("a.csv", b"", {"file_format": "xlsx"}, "file_format: 'xlsx' is none of csv, jsonl, parquet"),
         ("a.csv", b"", {"compression": "lz4"}, "compression: 'lz4' is none of gzip, bz2, xz, zstd, none"),
         ("a.csv", b"", {"encoding": "utf-9"}, "encoding: unknown encoding: utf-9"),

@@ -198,7 +198,7 @@ def test_a_day_without_mail_is_zero_and_a_day_without_record_is_missing(
 
     assert days_of(any_warehouse) == {"2024-03-02": 40, "2024-03-04": 40, "2024-03-05": 40, "2024-03-06": 0}
     assert (done.returned["records"], done.returned["missing_days"]) == (4, 2)
-    assert "tells nothing of 2 days, which stay as they are: 2024-03-03, 2024-03-07" in done.log
+    assert "leaves out 2 days, whose rows are kept: 2024-03-03, 2024-03-07" in done.log
 
 
 def test_a_day_that_was_there_is_not_overwritten_by_nothing(
