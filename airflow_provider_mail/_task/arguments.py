@@ -36,7 +36,7 @@ OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
 
 RECONNECT_SECONDS = 60.0
-"""While a wait's polls fail with temporary errors, its connection is read again so often: the host may have changed."""
+"""Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
 
 
 class MailTaskMixin:
@@ -109,13 +109,13 @@ class MailTaskMixin:
 
     @cached_property
     def hook(self) -> MailHook:
-        """The hook of ``mail_conn_id``; made at first use, so in the task and not when the DAG is parsed."""
+        """The hook of ``mail_conn_id``, created at first use: in the task, not when the DAG is parsed."""
         from airflow_provider_mail.hooks.mail import MailHook
 
         return MailHook(self.mail_conn_id)
 
     def mail_errors(self) -> AbstractContextManager[None]:
-        """Where errors of the service become what Airflow understands."""
+        """Return a context manager that turns the errors of the service into those of Airflow."""
         from airflow_provider_mail._task.exceptions import AirflowErrors
         from airflow_provider_mail.api._core.requests import SENDER_FIELDS
 
@@ -125,21 +125,24 @@ class MailTaskMixin:
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
     ) -> None:
-        """Airflow's own, field by field, so that an error can name the field and what to write instead."""
+        """Render field by field, so that an error names the field and what to write instead."""
         for name in template_fields:
             try:
                 super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
             except Exception as error:
-                if said := template_advice(name, error):
+                if advice := template_advice(name, error):
                     from airflow_provider_mail.version_compat import AirflowFailException
 
-                    raise AirflowFailException(said) from None
+                    raise AirflowFailException(advice) from None
                 raise
 
     def ask(self, flow: Flow[T]) -> T | MailError:
         """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.
 
-        After a refusal, and while temporary errors last, the connection is read again: it may be fixed meanwhile.
+        After a rejection, and repeatedly while temporary errors last, the connection is read again: it may have been
+        fixed meanwhile.
+
+        :param flow: the flow.
         """
         from airflow_provider_mail.api.errors import MailError
 
@@ -157,10 +160,10 @@ class MailTaskMixin:
 
 
 def template_advice(field: str, error: Exception) -> str:
-    """What to write for a tag of the service that Airflow takes for one of its own; empty for any other error.
+    """Return how to write a tag of the service that Airflow tried to render; empty for any other error.
 
     :param field: the template field.
-    :param error: of rendering it.
+    :param error: the error of rendering it.
     """
     import jinja2
 
@@ -193,8 +196,9 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 
 
 def check_flags(**given: object) -> None:
-    """Refuse what is neither true nor false when the DAG is parsed: text, also "false" and a template, counts as true.
+    """Reject a flag that is neither true nor false when the DAG is parsed: Python takes any text for true.
 
+    :param given: the flags by name.
     :raises ValueError: naming the argument.
     """
     for name, value in given.items():
@@ -205,10 +209,13 @@ def check_flags(**given: object) -> None:
 def check_number(
     name: str, value: object, *, least: float = 0, most: float = inf, above: bool = False, whole: bool = False
 ) -> None:
-    """Refuse what is no number, or out of bounds, when the DAG is parsed.
+    """Reject a value that is no number or out of bounds when the DAG is parsed.
 
-    :param least: the smallest that is allowed, or with ``above`` the largest that is not.
-    :param most: the largest that is allowed.
+    :param name: of the argument.
+    :param value: its value.
+    :param least: the smallest number that is allowed, or with ``above`` the largest that is not.
+    :param most: the largest number that is allowed.
+    :param above: whether ``least`` itself is not allowed.
     :param whole: whether it must be a whole number.
     :raises ValueError: naming the argument.
     """
@@ -233,9 +240,10 @@ def check_keep_days(keep_days: object, rejects_table: object) -> None:
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:
-    """A name made of dag id, task id, run id and map index: the same for every try of a task instance, and no other's.
+    """Return a name made of dag id, task id, run id and map index: unique, and the same for every try.
 
-    :param most_bytes: a longer name is cut and ends in a hash of the whole.
+    :param context: of the task.
+    :param most_bytes: the length in UTF-8 from which a name is cut and ends in a hash of the whole.
     """
     ti = context["ti"]
     # Dots may be in the ids themselves, slashes may not.

@@ -1,4 +1,4 @@
-"""What a task that waits for its campaign does when it is killed."""
+"""Cancel the campaign of a waiting task that is killed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KILL_POLL_SECONDS = 0.5
-"""Seconds from one thought of having been killed to the next: Airflow ends the process after five."""
+"""Seconds between checks whether the task was killed: Airflow ends the process after five."""
 
 
 class CancelOnKillMixin:
-    """Mixin of operators that cancel their campaign, if ``cancel_on_kill`` says so, when somebody ends the task.
+    """Mixin for operators that cancel their campaign when the task is marked failed or successful.
 
-    Airflow's word comes as a signal, in the middle of whatever is being done, and also when only the process is to end:
-    a worker is drained, a task cleared. So it is noted, and heeded between two requests or while resting.
+    Airflow sends a signal, at any point of the work, and also when only the process ends: when a worker is drained or a
+    task is cleared. So the signal is recorded, and handled between two requests or during a sleep.
     """
 
     cancel_on_kill: bool
@@ -30,44 +30,59 @@ class CancelOnKillMixin:
     _killed = False
 
     def on_kill(self) -> None:
-        """Note it."""
+        """Record the signal."""
         self._killed = self.cancel_on_kill
 
     def sleep_interruptibly(self, seconds: float) -> None:
-        """Sleep until it is over or the task is killed; a signal alone does not wake a sleeper."""
+        """Sleep; wake early when the task is killed. (A signal alone does not end ``time.sleep``.)
+
+        :param seconds: to sleep.
+        """
         end = time.monotonic() + seconds
         while not self._killed and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, KILL_POLL_SECONDS))
 
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
-        """The same flow, ended between two steps when the task was ended: it must not go on to create anything."""
+        """Run the flow; between two steps, check whether the task was killed, so that nothing is created afterwards.
+
+        :param flow: the flow.
+        :param mail_name: the name of the campaign.
+        :param context: of the task.
+        """
         from airflow_provider_mail.api._core.exchange import FlowRunner
         from airflow_provider_mail.api.errors import MailError
 
-        walk = FlowRunner(flow)
-        while walk.step is not None:
+        runner = FlowRunner(flow)
+        while runner.step is not None:
             yield from self.check_kill(mail_name, context)
             try:
-                answer = yield walk.step
+                response = yield runner.step
             except MailError as error:
-                walk.fail(error)
+                runner.fail(error)
             else:
-                walk.send(answer)
+                runner.send(response)
         yield from self.check_kill(mail_name, context)
-        result: T = walk.result
+        result: T = runner.result
         return result
 
     def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
-        """Do what is to be done about a signal, if there was one."""
+        """Handle the signal, if there was one.
+
+        :param mail_name: the name of the campaign.
+        :param context: of the task.
+        :raises AirflowFailException: when the task was ended; the campaign is then cancelled.
+        """
         if self._killed:
             self._killed = False
             yield from self.cancel_if_task_ended(mail_name, context)
             self.log.warning("This process is to end, but not the task: campaign %r is not cancelled.", mail_name)
 
     def cancel_if_task_ended(self, mail_name: str, context: Context) -> Flow[None]:
-        """Cancel the campaign and end, if somebody has ended the task.
+        """Cancel the campaign and fail, if the task was marked failed or successful.
 
-        :raises AirflowFailException: saying what came of it.
+        :param mail_name: the name of the campaign.
+        :param context: of the task.
+        :raises AirflowFailException: with the result of the cancellation.
         """
         from airflow_provider_mail._task.on_kill import was_ended
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign

@@ -1,4 +1,4 @@
-"""Content that is the name of a file in the DAG's folder or ``template_searchpath``, as in Airflow's operators."""
+"""Content given as the name of a file in the DAG's folder or in ``template_searchpath``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ ENDINGS = (".html", ".htm", ".txt")
 
 
 def from_file(content: Any) -> Any:
-    """A template of what is in the file, for the name of one; everything else as it is.
+    """Turn the name of a file into a template that includes the file; return anything else unchanged.
 
-    Airflow's own ``template_ext`` counts for every template field: a campaign called ``spring.html`` and an attachment
-    called ``terms.txt`` would be looked for as files. This is for one argument, and works where the task is mapped.
+    Airflow's own ``template_ext`` applies to every template field: a campaign called ``spring.html`` and an attachment
+    called ``terms.txt`` would be opened as files. This is for one argument, and works in mapped tasks.
+
+    :param content: the value of the argument.
     """
     if not isinstance(content, str) or "\n" in content or not content.lower().endswith(ENDINGS):
         return content

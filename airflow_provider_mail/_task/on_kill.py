@@ -1,4 +1,4 @@
-"""Whether a task was ended, or only a process in which it runs; and what that means to its campaign."""
+"""Find out whether a killed task was ended, or only its process, and cancel its campaign."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import conf
 
 ENDED = frozenset({"success", "failed", "skipped"})
-"""States in which no other process and no other try goes on with a task."""
-
+"""States in which no other process and no other try continues a task."""
 
 SHARE = 0.8
-"""Of the time that Airflow gives to a trigger whose task was killed; the rest is for saying that it was not enough."""
+"""Share of the time that Airflow allows a trigger whose task was killed; the rest is for logging a timeout."""
 
 
 class TaskInstance(Protocol):
@@ -28,10 +27,12 @@ class TaskInstance(Protocol):
 
 
 def was_ended(ti: TaskInstance) -> bool:
-    """Whether somebody marked the task instance failed or successful, or a run that took too long skipped it.
+    """Return whether the task instance was marked failed or successful, or skipped by a run that timed out.
 
-    Airflow ends the process of a task also when a worker is drained, and a trigger also when another triggerer takes it
-    over or the task is cleared: then somebody else goes on with the same campaign.
+    Airflow also ends the process of a task when a worker is drained, and a trigger when another triggerer takes over or
+    the task is cleared: another process then continues with the same campaign.
+
+    :param ti: the task instance.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -49,11 +50,14 @@ def was_ended(ti: TaskInstance) -> bool:
 async def cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name: str) -> str:
     """Cancel the campaign that a deferred task waits for, if the task was ended.
 
-    :return: for the log, to be read behind the campaign's name.
+    :param ti: the task instance.
+    :param mail_conn_id: the connection to the service.
+    :param mail_name: the name of the campaign.
+    :return: the result, for the log: a predicate whose subject is the campaign's name.
     """
     work = asyncio.create_task(_cancel_if_ended(ti, mail_conn_id, mail_name))
     while not work.done():
-        # Airflow cancels what it calls here once more with every second that passes (3.3.2); the work must not end so.
+        # Airflow cancels this call again every second (3.3.2), which must not cancel the work.
         with suppress(asyncio.CancelledError):
             await asyncio.wait([work])
     return work.result()
@@ -64,8 +68,8 @@ async def _cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name
     try:
         async with asyncio.timeout(seconds):
             if ti is None or not await asyncio.to_thread(was_ended, ti):
-                return "was not cancelled: the task was not ended, somebody else waits on"
+                return "was not cancelled: the task was not ended, another process continues to wait"
             async with await MailHook(mail_conn_id).get_async_conn() as client:
                 return (await client.run(cancel_campaign(mail_name))).text
     except TimeoutError:
-        return f"may not have been cancelled: it was not done in {seconds:g} s"
+        return f"may not have been cancelled: the request took longer than {seconds:g} s"

@@ -1,4 +1,4 @@
-"""Template fields whose values Airflow must neither store nor show."""
+"""Template fields whose values Airflow neither stores nor shows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class RedactedValue:
-    """Keeps a value out of Airflow's sight: what it stores and shows of it is how much there is, not what.
+    """Wrapper that Airflow stores and shows as the number of values, not as the values.
 
-    :param value: what is hidden.
+    :param value: the value.
     """
 
     def __init__(self, value: Any) -> None:
@@ -23,11 +23,11 @@ class RedactedValue:
         return "not shown"
 
 
-class HiddenField:
-    """A template field that is :class:`RedactedValue` as soon as Airflow has rendered it.
+class RedactedField:
+    """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
 
-    Airflow stores rendered fields and shows them in its UI, where addresses do not belong. A function is hidden from
-    the beginning: Airflow would call it while rendering (3.3), or write down its place in memory, another one in every
+    Airflow stores rendered fields and shows them in its UI, where addresses do not belong. A function is wrapped from
+    the beginning: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
     process (3.0).
     """
 
@@ -38,19 +38,20 @@ class HiddenField:
         return self if operator is None else operator.__dict__[self._name]
 
     def __set__(self, operator: Any, value: Any) -> None:
-        # It is set for the first time by the initialiser, then by the rendering.
+        # The first value is set by the initialiser, the next one by the rendering.
         rendered = self._name in operator.__dict__
         hide = rendered or callable(value) or isinstance(value, Iterator)
         operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
 
 
 def unwrap(operator: Any, value: Any, context: Any) -> Any:
-    """What a hidden field holds.
+    """Return the value of a template field, redacted or not.
 
-    :param operator: whose field it is.
-    :param value: the field's.
+    :param operator: the operator of the field.
+    :param value: the field as the operator has it.
+    :param context: of the task.
     """
     if isinstance(value, RedactedValue):
         value = value.value
-    # Airflow 3.0 leaves a field as it was whose rendering is empty.
+    # Airflow 3.0 leaves a field unrendered whose rendering is empty.
     return operator.render_template(value, context) if hasattr(value, "resolve") else value

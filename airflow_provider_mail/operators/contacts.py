@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, Templated
-from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
+from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -70,7 +70,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         If false, every try sends everything. Default: true.
     """
 
-    contacts = HiddenField()
+    contacts = RedactedField()
     column_names: Sequence[str] | None
 
     def __init__(
@@ -176,9 +176,9 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     """
 
     ui_color = "#e6f1f2"
-    contact_email = HiddenField()
-    phone_number = HiddenField()
-    name = HiddenField()
+    contact_email = RedactedField()
+    phone_number = RedactedField()
+    name = RedactedField()
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
 
     thing = "contact"
     identified_by = ()
-    contact_email = HiddenField()
+    contact_email = RedactedField()
     reference: str | None
 
     def __init__(

@@ -19,7 +19,7 @@ from airflow_provider_mail._task.arguments import (
     task_instance_name,
 )
 from airflow_provider_mail._task.content_file import from_file
-from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
+from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -79,10 +79,14 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        """The requests to send, all checked, with ids made of the key."""
+        """Build and check all requests.
+
+        :param context: of the task.
+        :param key: what the ids of the requests are made of.
+        """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send what no earlier try has sent."""
+        """Send the requests that no earlier try has sent."""
         from airflow_provider_mail._task.at_most_once import ON_AMBIGUOUS
 
         if self.on_ambiguous not in ON_AMBIGUOUS:
@@ -90,7 +94,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         with self.mail_errors():
             sent, sandbox = self._send(context)
         if not sent.done:
-            self.nothing()
+            self.on_nothing()
         self.log.info("%s%s.", sent, "; sandbox: nothing was sent" if sandbox else "")
         return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
 
@@ -101,34 +105,34 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
-            # What is only checked is not written down: a later try without sandbox must send it.
-            ledger = NullTaskState() if sandbox else task_state(context, TASK_STATE_KEY)
-            forgetful = not (sandbox or ledger.durable or self.on_ambiguous == "resend")
-            if forgetful:
-                self._without_memory(context["ti"].try_number)
+            # A request that is only checked is not recorded: a later try without sandbox must send it.
+            state = NullTaskState() if sandbox else task_state(context, TASK_STATE_KEY)
+            stateless = not (sandbox or state.durable or self.on_ambiguous == "resend")
+            if stateless:
+                self._check_first_try(context["ti"].try_number)
             mailing = Mailing(
                 self.hook,
-                ledger,
+                state,
                 self.on_ambiguous,
                 argument=self.argument,
                 things=self.things,
                 own_ids=self.own_ids,
-                state_lost=not (sandbox or ledger.durable) and context["ti"].try_number > 1,
+                state_lost=not (sandbox or state.durable) and context["ti"].try_number > 1,
             )
             if mailing.state.done:
-                self.log.info("In earlier tries %s: continuing after them.", mailing.state)
+                self.log.info("In earlier tries, %s. Continuing with the next request.", mailing.state)
             try:
                 return mailing.send(chunks), sandbox
             except Exception as error:
                 self.log.error("Ended early: %s.", mailing.state)
-                if forgetful and isinstance(error, MailError) and error.temporary:
+                if stateless and isinstance(error, MailError) and error.temporary:
                     raise AirflowFailException(f"{error}. {mailing.state}; {NO_MEMORY}") from error
                 raise
 
-    def nothing(self) -> None:
-        """Say what it means that there was nothing to send."""
+    def on_nothing(self) -> None:
+        """Handle a mailing without messages."""
 
-    def _without_memory(self, try_number: int) -> None:
+    def _check_first_try(self, try_number: int) -> None:
         if try_number > 1:
             raise AirflowFailException(f"this is try {try_number}, and nothing was sent in it: {NO_MEMORY}")
         self.log.warning("If this try ends early it is not repeated: %s.", NO_MEMORY)
@@ -166,7 +170,7 @@ class MailSendOperator(BaseSendOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    to = HiddenField()
+    to = RedactedField()
     unique_msg_id: str | None
 
     def __init__(
@@ -230,11 +234,10 @@ class BaseSendBatchOperator(BaseSendOperator):
 
     @abstractmethod
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
-        """The messages, as ``MailSendBatchOperator`` takes them; they are gone through once."""
+        """Open the messages, in the form of ``MailSendBatchOperator``; they are iterated once."""
 
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
-        """The requests; all of them are checked before the first is sent."""
         from airflow_provider_mail._task.chunk_spool import ChunkSpool
         from airflow_provider_mail._task.recipients import Recipients
         from airflow_provider_mail.api.flows.batches import cut
@@ -252,22 +255,20 @@ class BaseSendBatchOperator(BaseSendOperator):
                 recipients.check()
             self._duplicates = recipients.count
             if recipients.count:
-                done = (
-                    "left out but for the first time" if self.on_duplicate_recipient == "skip" else "mailed each time"
-                )
-                self.log.warning("%s recipients come more than once and are %s.", recipients.count, done)
+                times = "only the first time" if self.on_duplicate_recipient == "skip" else "each time"
+                self.log.warning("%s recipients come more than once and are mailed %s.", recipients.count, times)
             yield spool
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send what no earlier try has sent."""
+        """Send the requests that no earlier try has sent."""
         return {**super().execute(context), "duplicate_recipients": self._duplicates}
 
-    def nothing(self) -> None:
-        """Fail, skip the task, or go on."""
+    def on_nothing(self) -> None:
+        none = f"{self.argument}: there are no {self.things} to send"
         if self.on_empty == "error":
-            raise AirflowFailException(f"{self.argument}: there is none (on_empty='skip' or 'continue' if that may be)")
+            raise AirflowFailException(f"{none}. To accept that, set on_empty='skip' or 'continue'")
         if self.on_empty == "skip":
-            raise AirflowSkipException(f"{self.argument}: there is none")
+            raise AirflowSkipException(none)
 
 
 class MailSendBatchOperator(BaseSendBatchOperator):
@@ -313,7 +314,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    messages = HiddenField()
+    messages = RedactedField()
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice
-from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
+from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     """
 
     ui_color = "#e6f1f2"
-    trans_callback_url = HiddenField()
-    trans_callback_url_extra = HiddenField()
+    trans_callback_url = RedactedField()
+    trans_callback_url_extra = RedactedField()
     trans_enable: Any
 
     def __init__(

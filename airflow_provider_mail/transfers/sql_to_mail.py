@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.arguments import OnEmpty, Templated, check_keep_days
-from airflow_provider_mail._task.redacted_field import HiddenField, unwrap
+from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator, OnAmbiguous, OnDuplicateRecipient
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -31,7 +31,7 @@ class SqlSource:
 
     sql_conn_id: str
     template_ext: Sequence[str] = (".sql",)
-    parameters = HiddenField()
+    parameters = RedactedField()
 
     @cached_property
     def sql_hook(self) -> DbApiHook:

@@ -293,7 +293,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "poke_interval: must be a number, more than 0, not ...": lambda stage: campaign(poke_interval=0),
     "ignore_differences: there is no field contents": lambda stage: campaign(ignore_differences=["contents"]),
     # transactional mail
-    "messages: there is none": lambda stage: batch(messages=[]),
+    "messages: there are no messages to send": lambda stage: batch(messages=[]),
     "messages[1].to[0].email: is not an email address": lambda stage: batch(messages=[*letters(1), {"to": "nobody"}]),
     "SendMail: to.email: is not an email address": lambda stage: one(to="nobody"),
     "versions_per_request: 101 is not from 1 to 100": lambda stage: batch(versions_per_request=101),

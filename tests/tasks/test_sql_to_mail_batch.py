@@ -164,7 +164,10 @@ def test_requests_are_cut_and_counted(run: Run, emulator: Emulator, any_crm: Sql
         ({"sql": "SELECT email, 9e999 AS rate FROM people"}, "sql: row 1, params.rate: is NaN or infinite"),
         ({"subject": None}, "subject: row 1 has none"),
         ({"sender_mail": "nobody"}, "sender_mail: is not an email address"),
-        ({"sql": "SELECT email FROM people WHERE 1 = 0"}, "sql: there is none (on_empty='skip' or 'continue'"),
+        (
+            {"sql": "SELECT email FROM people WHERE 1 = 0"},
+            "sql: there are no rows to send. To accept that",
+        ),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_sent(

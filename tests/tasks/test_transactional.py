@@ -233,8 +233,8 @@ def test_all_messages_are_checked_before_the_first_is_sent(run: Run, emulator: E
 
 
 WRONG_BATCHES = [
-    ({"messages": []}, "messages: there is none"),
-    ({"messages": lambda: iter(())}, "messages: there is none"),
+    ({"messages": []}, "messages: there are no messages to send"),
+    ({"messages": lambda: iter(())}, "messages: there are no messages to send"),
     ({"messages": {"to": "ada@example.com"}}, "messages: a list of dictionaries is needed, not dict"),
     ({"messages": "ada@example.com"}, "messages: a list of dictionaries is needed, not str"),
     ({"messages": 7}, "messages: a list of dictionaries is needed, not int"),
@@ -332,7 +332,7 @@ def test_no_messages_from_another_task(run: Run, emulator: Emulator, new_dag: Ca
     done = run(dag)
 
     assert done.state == "failed"
-    assert "messages: there is none" in done.log
+    assert "messages: there are no messages to send" in done.log
 
 
 def test_messages_come_from_a_function_that_runs_in_the_task(run: Run, emulator: Emulator) -> None:
