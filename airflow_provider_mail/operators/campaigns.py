@@ -12,7 +12,7 @@ from airflow_provider_mail._task.cancel_on_kill import CancelOnKillMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException, conf
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -28,6 +28,9 @@ __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDele
 
 OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 """What to do with a campaign that the service keeps although its creation failed."""
+
+CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
+"""What a task pushes to XCom of the campaign that it has created or adopted."""
 
 
 class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
@@ -149,7 +152,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Adopt or create the campaign; then wait, if that is wanted."""
+        """Adopt or create the campaign; then wait for completion if ``wait_for_completion``."""
         with self.mail_errors():
             request = self.request(context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -162,34 +165,25 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             self.log.info("Sandbox: the service would create campaign %r; nothing was created.", creation.mail_name)
         else:
             self.log.info("Campaign %r created (id %s, guid %s).", creation.mail_name, creation.id, creation.guid)
-        result: dict[str, Any] = {
-            "mail_name": creation.mail_name,
-            "id": creation.id,
-            "guid": creation.guid,
-            "adopted": creation.adopted,
-            "incomplete": creation.incomplete,
-        }
+        result = {key: getattr(creation, key) for key in CREATED}
         for key, value in result.items():
-            if value is not None:  # Airflow 3.0 cannot push nothing
+            if value is not None:  # Airflow 3.0 cannot push None.
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        self._complain_if_failed(creation)
+        self._check_not_failed(creation)
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
             return result
         return {**result, "mail_stats": self._wait(request, context)}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event; what was created comes from XCom."""
+        """Read the trigger's event, and the created campaign from XCom."""
         from airflow_provider_mail.triggers._base import decision_of, result_of
 
         stats = result_of(decision_of(event), timeout_error=AirflowException)
         ti = context["ti"]
-        pushed = {
-            key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index)
-            for key in ("mail_name", "id", "guid", "adopted", "incomplete")
-        }
+        pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
@@ -200,7 +194,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
 
         # In the sandbox nothing is created, so there is no state to store.
         state = CreationState() if sandbox else creation_state(context, request.mail_name)
-        creating = create_campaign(
+        creation = create_campaign(
             request,
             ignore=self.ignore_differences,
             on_incomplete=self.on_incomplete,
@@ -210,7 +204,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             not_older_than=self.not_older_than(context),
         )
         try:
-            return self.hook.run(self.unless_killed(creating, request.mail_name, context))
+            return self.hook.run(self.unless_killed(creation, request.mail_name, context))
         except MailError as error:
             not_stored = isinstance(state, StoredCreationState) and not state.durable
             if not_stored and state.incomplete and error.temporary and error.operation != request.path:
@@ -220,8 +214,8 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
                 ) from error
             raise
 
-    def _complain_if_failed(self, creation: Creation) -> None:
-        """A campaign that was found and will not go out is no success, although it was created."""
+    def _check_not_failed(self, creation: Creation) -> None:
+        """Fail the task when the campaign was found and has failed."""
         from airflow_provider_mail.api.campaigns import MailStatus
 
         if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
@@ -231,7 +225,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             )
 
     def _wait(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
-        """Poll until it is over, or once and then let the triggerer poll."""
+        """Poll until the wait is over, or once and then defer to the triggerer."""
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import StatusLog, WaitStatus, status_line
@@ -266,17 +260,16 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             left = end_time - now
             if left <= 0:
                 raise AirflowException(f"the wait timed out: {decision.message}")
-            # A worker slot is held anyway: only failed polls are repeated more slowly.
+            # The task holds its worker slot anyway, so only failed polls are repeated more slowly.
             pause = decision.pause if isinstance(result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
-        from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
         if self.cancel_on_kill:
-            # Airflow tells a process that its task was ended only after a while, and it may be gone by then.
+            # Airflow tells a process late that its task was ended; the process may be gone by then.
             self.hook.run(self.cancel_if_task_ended(mail_name, context))
             if not AIRFLOW_V_3_3_PLUS:
                 self.log.warning(
@@ -295,7 +288,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
                 poll_error_timeout=self.poll_error_timeout,
             ),
             method_name="execute_complete",
-            # The trigger keeps the time itself; this one is for a triggerer that is not there.
+            # The trigger has its own deadline; this one applies when no triggerer runs.
             timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
         )
 

@@ -1,4 +1,4 @@
-"""Contacts: import those that a DAG has at hand, save one, delete one."""
+"""Contacts: import many, save one, delete one."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        """The rows, told apart from their names."""
+        """Open the rows and their names."""
         from airflow_provider_mail.api.flows.import_contacts import batches
 
         contacts = self._rows(context)
@@ -129,7 +129,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
 
 def _values(rows: Iterable[Any], names: Sequence[str], all_named: bool) -> Iterator[tuple[Any, ...]]:
-    """Dictionaries in the order of the names; rows may leave some out."""
+    """Yield the values of dictionaries in the order of the names; a row may lack some."""
     known = set(names)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
