@@ -10,8 +10,6 @@ from typing import Any
 
 from airflow_provider_mail.api.errors import MailValidationError
 
-ON_DUPLICATE_RECIPIENT = ("fail", "skip", "allow")
-
 MAX_NAMED = 10
 
 

@@ -87,10 +87,10 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send the requests that no earlier try has sent."""
-        from airflow_provider_mail._task.at_most_once import ON_AMBIGUOUS
-
-        if self.on_ambiguous not in ON_AMBIGUOUS:
-            raise AirflowFailException(f"on_ambiguous: {self.on_ambiguous!r} is none of {', '.join(ON_AMBIGUOUS)}")
+        try:
+            check_choice("on_ambiguous", self.on_ambiguous, OnAmbiguous)
+        except ValueError as error:
+            raise AirflowFailException(str(error)) from None
         with self.mail_errors():
             sent, sandbox = self._send(context)
         if not sent.done:
