@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 log = getLogger(__name__)
 
-ON_AMBIGUOUS = ("fail", "resend", "skip")
-
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
 """Words of a rejection because of a known id. The document shows neither the words nor whether ids are checked."""
 

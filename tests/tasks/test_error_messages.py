@@ -296,7 +296,9 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "messages: there are no messages to send": lambda stage: batch(messages=[]),
     "messages[1].to[0].email: is not an email address": lambda stage: batch(messages=[*letters(1), {"to": "nobody"}]),
     "SendMail: to.email: is not an email address": lambda stage: one(to="nobody"),
-    "versions_per_request: 101 is not from 1 to 100": lambda stage: batch(versions_per_request=101),
+    "versions_per_request: must be a whole number from 1 to 100, not 101": lambda stage: batch(
+        versions_per_request=101
+    ),
     "on_ambiguous: 'retry' is none of fail, resend, skip": lambda stage: batch(on_ambiguous="retry"),
     "request 1 (1 recipients, uniqueMsgID ...) got no clear response (...) and may have been sent; apart from it "
     "1 recipients in 1 requests were accepted. ...": lambda stage: [
