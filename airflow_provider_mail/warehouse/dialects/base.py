@@ -26,13 +26,24 @@ T = TypeVar("T")
 Condition = tuple[str, list[Any]]
 """A condition in SQL, with its parameters."""
 
+STANDARD_TYPES: Mapping[str, str] = {
+    "text": "TEXT",
+    "bigint": "BIGINT",
+    "integer": "INTEGER",
+    "double": "DOUBLE PRECISION",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "json": "TEXT",
+}
+
 _log = logging.getLogger(__name__)
 
 
 class Dialect(ABC):
     """How one kind of database is loaded; an instance serves one load."""
 
-    types: ClassVar[Mapping[str, str]]
+    types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
     """The declared type of a column, by the name of the portable type."""
     parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""

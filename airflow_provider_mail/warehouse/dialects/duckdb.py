@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar
 
+from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.table import Column, literal
@@ -40,18 +41,8 @@ class DuckDb(Staged):
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
     unix_time = "epoch(now())"
-    types: ClassVar[Mapping[str, str]] = {
-        "text": "VARCHAR",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
-        "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
-        # With a zone, Python would need another package (pytz) to read it.
-        "timestamp": "TIMESTAMP",
-        "json": "JSON",
-    }
-
+    # Timestamps without a zone: to read them with one, Python would need another package (pytz).
+    types: ClassVar[Mapping[str, str]] = {**STANDARD_TYPES, "text": "VARCHAR", "double": "DOUBLE", "json": "JSON"}
     parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"timestamp": utc, "json": json_text}
     compatible_types: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "text": ("VARCHAR",),

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from airflow_provider_mail.warehouse.coverage import MarkGone
@@ -73,17 +73,6 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": jso
 
 class Portable(Dialect):
     """Standard SQL and PEP 249 only."""
-
-    types: ClassVar[Mapping[str, str]] = {
-        "text": "TEXT",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
-        "double": "DOUBLE PRECISION",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP",
-        "json": "TEXT",
-    }
 
     parameters = _CONVERTERS
 

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
 from airflow_provider_mail.warehouse.table import Column
@@ -41,16 +42,8 @@ class Sqlite(Staged):
 
     distinct = "IS NOT"
     unix_time = "(julianday('now') - 2440587.5) * 86400.0"
-    types: ClassVar[Mapping[str, str]] = {
-        "text": "TEXT",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
-        "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP",
-        "json": "TEXT",  # "JSON" would be numeric to SQLite and turn '1.0' into 1
-    }
+    # JSON as text: the type "JSON" would be numeric to SQLite, which would turn '1.0' into 1.
+    types: ClassVar[Mapping[str, str]] = {**STANDARD_TYPES, "double": "DOUBLE"}
     parameters = _CONVERTERS
     compatible_types: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "text": ("text", "blob"),
