@@ -95,21 +95,12 @@ def load(
     :raises FallError: when the number of rows would fall too far.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
-    if replace_where is not None and not replace_where:
-        raise ValueError("`replace_where` without a condition would replace the whole table")
-    if covers and not table.observed:
-        raise ValueError("`covers` needs a table with a time of observation")
-    if mark_gone and not table.gone:
-        raise ValueError("`mark_gone` needs a table with a column for rows that are gone")
-    if expire_before and not table.observed:
-        raise ValueError("`expire_before` needs a table with a time of observation")
-    covers = covers if covers and covers.parts else None
     request = LoadRequest(
         table,
         TableName.parse(name),
         Source(rows, on_unstorable),
         replace_where,
-        covers,
+        covers if covers and covers.parts else None,
         mark_gone,
         fall_limit=fall_limit,
         expire_before=expire_before,

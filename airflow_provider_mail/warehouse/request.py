@@ -85,6 +85,15 @@ class LoadRequest:
     expire_before: datetime.datetime | None = None
     not_after: Callable[[], datetime.datetime] | None = None
 
+    def __post_init__(self) -> None:
+        if self.replace_where is not None and not self.replace_where:
+            raise ValueError("`replace_where` without a condition would replace the whole table")
+        if (self.covers or self.expire_before) and not self.table.observed:
+            argument = "covers" if self.covers else "expire_before"
+            raise ValueError(f"`{argument}` needs a table with a time of observation")
+        if self.mark_gone and not self.table.gone:
+            raise ValueError("`mark_gone` needs a table with a column for rows that are gone")
+
     def coverage_request(self) -> LoadRequest | None:
         """The load of ``mail_loads`` that records ``covers``."""
         if not self.covers:
