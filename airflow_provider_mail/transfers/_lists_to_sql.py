@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
-from airflow_provider_mail.transfers._loading import BaseMailToSqlOperator, OnUnstorable
+from airflow_provider_mail.transfers._loading import BaseListToSqlOperator, OnChange, OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -19,143 +17,18 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-    from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
+    from airflow_provider_mail.warehouse.load import FallLimit
     from airflow_provider_mail.warehouse.table import Table
 
-READINGS = 3
-"""So many times a list that changes while it is read is read in one try of a task."""
-
 MAX_REMOVED_FRACTION = 0.5
-"""A list that loses more of its contacts between two loads is read a second time."""
+"""A list that loses a larger part of its contacts between two loads is read a second time."""
 
-OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 """What to do when a list changes while it is read."""
 
 Mode: TypeAlias = Literal["replace", "upsert"]
 """Whether rows of contacts that are no longer in the list are deleted."""
-
-
-class BaseListToSqlOperator(BaseMailToSqlOperator):
-    """Load a whole list, page by page in flat memory, completely although the list may change meanwhile.
-
-    A sign that the list changed while it was read (a different total, repeated records) is never ignored.
-    """
-
-    page_size: int
-    max_in_flight: int
-    on_change: OnChange
-
-    _interrupt: Interrupt | None = None
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("page_size", self.page_size, least=1, most=1000, whole=True)
-        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
-        check_choice("on_change", self.on_change, OnChange)
-
-    @abstractmethod
-    def request(self) -> PagedRequest[Any]:
-        """The request for the first page."""
-
-    @abstractmethod
-    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """The rows of a page."""
-
-    def replace_where(self) -> Mapping[str, Any] | None:
-        """The rows that are gone unless the service still has them."""
-        return None
-
-    def covers(self, observed_at: datetime) -> Coverage | None:
-        """What the load brings the whole of, so that rows that did not change need not be written again."""
-        return None
-
-    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """What the load brings the whole of, so that other rows are marked as gone; called before each reading."""
-        return None
-
-    def check_empty(self) -> None:
-        """Verify that a list that came back empty exists."""
-
-    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
-        """Return how far the number of rows may fall.
-
-        :param confirmed: whether the list has been read a second time because of such a fall.
-        """
-        return None
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and load it."""
-        from airflow_provider_mail.api.errors import MailIncompleteError
-        from airflow_provider_mail.warehouse.errors import FallError
-
-        tables = self.checked_table_names()
-        fallen = False
-        with self.mail_errors():
-            for reading in range(1, READINGS + 1):
-                try:
-                    loaded = self._load(self.fall_limit(confirmed=fallen))
-                    break
-                except MailIncompleteError as error:
-                    if self.on_change == "fail" or reading == READINGS:
-                        error.add_note("on_change says what to do with a list that changes while it is read")
-                        raise
-                    self.log.warning("%s; it is read again (%s of %s)", error, reading + 1, READINGS)
-                except FallError as error:
-                    if fallen or reading == READINGS:
-                        permission = "max_removed_fraction" if error.after else "allow_empty=True"
-                        error.args = (f"{error}. Nothing was changed; {permission} allows it",)
-                        raise
-                    fallen = True
-                    self.log.warning("%s; the list is read a second time before that is believed", error)
-        self.note_lineage(loaded.rows)
-        counts = self.counts(loaded)
-        if loaded.deleted is not None and self.replace_where():
-            counts["deleted"] = loaded.deleted
-        self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
-        rejected = self.unstorable.keep(context, self.log)
-        return {**tables, "records": loaded.rows, "readings": reading, **counts, **rejected}
-
-    def on_kill(self) -> None:
-        """Let the reading end: no further page is asked for, and what is under way gets two seconds."""
-        if self._interrupt is not None:
-            self._interrupt.stop()
-
-    def _load(self, fall_limit: FallLimit | None) -> LoadResult:
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail.api._core.interrupt import Interrupt
-        from airflow_provider_mail.api._core.pagination import Changes
-        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
-
-        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
-        client = self.hook.get_conn()
-        observation = Observation(client, self.sql_hook)
-        self._interrupt = Interrupt()
-        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
-        with closing(pages):
-            first = next(pages, None)
-            return self.unstorable.load(
-                self.declared_table(),
-                self.table,
-                self._streamed(first, pages, observation.at),
-                replace_where=self.replace_where(),
-                covers=self.covers(observation.at),
-                mark_gone=self.mark_gone(observation.at),
-                now=observation.now(),
-                fall_limit=fall_limit,
-            )
-
-    def _streamed(
-        self, first: list[Any] | None, pages: Iterator[list[Any]], asked_at: datetime
-    ) -> Iterator[tuple[Any, ...]]:
-        if first is None:
-            self.check_empty()
-            return
-        yield from self.rows(first, asked_at)
-        for page in pages:
-            yield from self.rows(page, asked_at)
 
 
 class MailContactsToSqlOperator(BaseListToSqlOperator):
@@ -241,7 +114,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 
     @property
     def resource(self) -> str:
-        """The list."""
+        """The resource of the list."""
         return f"lists/{self.list_name}"
 
     def declared_table(self) -> Table:
@@ -251,7 +124,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return CONTACTS
 
     def request(self) -> PagedRequest[Any]:
-        """The first page of the list."""
+        """Build the request for the first page of contacts."""
         from airflow_provider_mail.api.contacts import GetListContacts
 
         return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
@@ -262,17 +135,17 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """The rows of contacts."""
+        """Build the rows of contacts."""
         from airflow_provider_mail.warehouse.tables.contacts import contact_row
 
         return [contact_row(contact, **self._list, observed_at=observed_at) for contact in records]
 
     def replace_where(self) -> Mapping[str, Any] | None:
-        """This list's rows, of this connection and team."""
+        """The rows of this list, connection and team."""
         return self._list if self.mode == "replace" else None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """The list, where no row of it stays that has not been seen."""
+        """The list, unless rows may remain that the load has not seen."""
         if self.mode == "upsert" or self.on_change == "accept":
             return None
         from airflow_provider_mail.warehouse.coverage import Coverage
@@ -282,7 +155,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
-        """What the arguments allow; until the list was read a second time, what is usual."""
+        """The limits of the arguments; stricter ones until the list has been read a second time."""
         from airflow_provider_mail.warehouse.load import FallLimit
 
         if confirmed:
@@ -290,20 +163,20 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return FallLimit(allow_empty=False, max_fraction=min(self.max_removed_fraction, MAX_REMOVED_FRACTION))
 
     def check_empty(self) -> None:
-        """Check that the list exists: a service may return no contacts for a wrong name."""
+        """Verify that the list exists: a service may return no contacts for a wrong name."""
         from airflow_provider_mail.api.lists import find_list
 
         if self.team_name:
             if not self.allow_empty:
                 raise AirflowFailException(
-                    f"list_name, team_name: no contacts came of list {self.list_name!r} of team {self.team_name!r}, "
+                    f"list_name, team_name: no contacts were found in list {self.list_name!r} of team {self.team_name!r}, "
                     "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
                 )
         elif self.hook.run(find_list(self.list_name)) is None:
             raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and load it."""
+        """Read and load the list."""
         return {"list_name": self.list_name, **super().execute(context)}
 
 
@@ -386,13 +259,13 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
-        """One row per connection and task."""
+        """One row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 
         return CAMPAIGNS
 
     def request(self) -> PagedRequest[Any]:
-        """The first page of the tasks."""
+        """Build the request for the first page of campaigns."""
         from airflow_provider_mail.api.campaigns import GetCampaigns
 
         return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
@@ -407,7 +280,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         }
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """The tasks of all teams, or of those whose tasks came: an account's own team is known by nothing else."""
+        """The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team."""
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None
@@ -423,7 +296,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         return MarkGone(observed_at, windows)
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """The rows of tasks."""
+        """Build the rows of campaigns."""
         from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
 
         conn_id = self.mail_conn_id

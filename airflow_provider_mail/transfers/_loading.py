@@ -1,27 +1,38 @@
-"""Base class of the transfers from the service to a table."""
+"""Base classes of the transfers from the service to a table."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_keep_days
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_keep_days, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
-    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.api._core.interrupt import Interrupt
+    from airflow_provider_mail.api._core.requests import PagedRequest
+    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
+OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 """What to do with a record that the database cannot store."""
+
+
+READINGS = 3
+"""How often one try of a task reads a list that changes while it is read."""
 
 
 class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
@@ -47,7 +58,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
-        """The handling of records that cannot be stored."""
+        """Handles records that cannot be stored."""
         from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
 
         return UnstorableRecords(
@@ -64,20 +75,20 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     @property
     @abstractmethod
     def resource(self) -> str:
-        """The loaded resource of the service, for lineage, such as ``campaigns/stats``."""
+        """The resource that is loaded, for lineage, such as ``campaigns/stats``."""
 
-    def note_lineage(self, rows: int) -> None:
-        """Record the load for lineage."""
+    def record_lineage(self, rows: int) -> None:
+        """Record the transfer for lineage."""
         self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=rows)
 
     @abstractmethod
     def declared_table(self) -> Table:
-        """The table's columns and key."""
+        """The declared table."""
 
     def table_names(self) -> dict[str, str]:
-        """The tables that are loaded, by argument.
+        """The names of the loaded tables, by argument.
 
-        :raises WarehouseError: for one that cannot be a name.
+        :raises WarehouseError: for an invalid name.
         """
         from airflow_provider_mail.warehouse.table import TableName
 
@@ -87,10 +98,10 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """Return the counts of a load that the database reports."""
+        """The counts of a load that the database reports."""
         if loaded.outdated:
             self.log.warning(
-                "%s of %s records were not taken: %s has newer ones, from a load that asked the service later",
+                "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
                 loaded.outdated,
                 loaded.rows,
                 self.table,
@@ -99,7 +110,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        """Return the loaded tables after checking the database; called before the first request."""
+        """Check the database and the names of the tables, before the first request; return the names."""
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.load import check_database
 
@@ -110,3 +121,123 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             return self.table_names()
         except WarehouseError as error:
             raise AirflowFailException(str(error)) from None
+
+
+class BaseListToSqlOperator(BaseMailToSqlOperator):
+    """Load a whole list, page by page in flat memory, completely although the list may change meanwhile.
+
+    A sign that the list changed while it was read (a different total, repeated records) is never ignored.
+    """
+
+    page_size: int
+    max_in_flight: int
+    on_change: OnChange
+
+    _interrupt: Interrupt | None = None
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("page_size", self.page_size, least=1, most=1000, whole=True)
+        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
+        check_choice("on_change", self.on_change, OnChange)
+
+    @abstractmethod
+    def request(self) -> PagedRequest[Any]:
+        """Build the request for the first page."""
+
+    @abstractmethod
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """Build the rows of a page."""
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        """The rows that are deleted unless the service still has them, as conditions."""
+        return None
+
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        """The parts of the table for which the load is complete: their unchanged rows are not written again."""
+        return None
+
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        """The windows for which the load is complete, whose other rows are gone; called before each reading."""
+        return None
+
+    def check_empty(self) -> None:
+        """Verify that a list that came back empty exists."""
+
+    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
+        """The limit for the fall of the number of rows.
+
+        :param confirmed: whether the list has been read a second time because of a fall.
+        """
+        return None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and load it."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
+        from airflow_provider_mail.warehouse.errors import FallError
+
+        tables = self.checked_table_names()
+        is_fall_confirmed = False
+        with self.mail_errors():
+            for reading in range(1, READINGS + 1):
+                try:
+                    loaded = self._load(self.fall_limit(confirmed=is_fall_confirmed))
+                    break
+                except MailIncompleteError as error:
+                    if self.on_change == "fail" or reading == READINGS:
+                        error.add_note("Set on_change to decide how to handle a list that changes while it is read")
+                        raise
+                    self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
+                except FallError as error:
+                    if is_fall_confirmed or reading == READINGS:
+                        permission = "max_removed_fraction" if error.after else "allow_empty=True"
+                        error.args = (f"{error}. Nothing was changed; {permission} allows it",)
+                        raise
+                    is_fall_confirmed = True
+                    self.log.warning("%s; reading the list a second time to confirm it", error)
+        self.record_lineage(loaded.rows)
+        counts = self.counts(loaded)
+        if loaded.deleted is not None and self.replace_where():
+            counts["deleted"] = loaded.deleted
+        self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
+        rejected = self.unstorable.keep(context, self.log)
+        return {**tables, "records": loaded.rows, "readings": reading, **counts, **rejected}
+
+    def on_kill(self) -> None:
+        """Stop reading: request no further page, and give running requests two seconds."""
+        if self._interrupt is not None:
+            self._interrupt.stop()
+
+    def _load(self, fall_limit: FallLimit | None) -> LoadResult:
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+        from airflow_provider_mail.api._core.pagination import Changes
+        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+
+        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
+        client = self.hook.get_conn()
+        observation = Observation(client, self.sql_hook)
+        self._interrupt = Interrupt()
+        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
+        with closing(pages):
+            first = next(pages, None)
+            return self.unstorable.load(
+                self.declared_table(),
+                self.table,
+                self._streamed(first, pages, observation.at),
+                replace_where=self.replace_where(),
+                covers=self.covers(observation.at),
+                mark_gone=self.mark_gone(observation.at),
+                now=observation.now(),
+                fall_limit=fall_limit,
+            )
+
+    def _streamed(
+        self, first: list[Any] | None, pages: Iterator[list[Any]], observed_at: datetime
+    ) -> Iterator[tuple[Any, ...]]:
+        if first is None:
+            self.check_empty()
+            return
+        yield from self.rows(first, observed_at)
+        for page in pages:
+            yield from self.rows(page, observed_at)

@@ -34,15 +34,15 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Request the statistics and load them; return the counts of the load and further results for XCom."""
+        """Read and load the statistics; return the result, and further values for XCom."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the window and load it."""
+        """Read and load the window."""
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
-            loaded, told = self._transfer(start_day, end_day)
-        self.note_lineage(loaded.rows)
+            loaded, more = self._transfer(start_day, end_day)
+        self.record_lineage(loaded.rows)
         counts = self.counts(loaded)
         self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
         return {
@@ -51,12 +51,12 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
             "end_day": end_day.isoformat(),
             "records": loaded.rows,
             **counts,
-            **told,
+            **more,
             **self.unstorable.keep(context, self.log),
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """Return the first and the last day to request."""
+        """The first and last day of the window."""
         from airflow_provider_mail._task.date_window import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
@@ -67,10 +67,9 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:
-            # The specification shows no maximum window, and no other reason to reject the request.
+            # The document has no limit for the window, and no other reason for a rejection.
             days = (end_day - start_day).days + 1
-            asked = f"start_day {start_day}, end_day {end_day}: {days} days were asked for, perhaps too many"
-            error.args = (f"{error}; {asked}",)
+            error.args = (f"{error}; start_day {start_day}, end_day {end_day}: {days} days may be too many",)
             raise
 
 
@@ -153,7 +152,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         self.set_arguments(locals())
 
     def window(self, context: Context) -> tuple[date, date]:
-        """Return the first and the last day to request."""
+        """The first and last day of the window."""
         from airflow_provider_mail._task.date_window import today
 
         start_day, end_day = super().window(context)
@@ -166,7 +165,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         return CAMPAIGN_STATS
 
     def table_names(self) -> dict[str, str]:
-        """The tables that are loaded, by argument."""
+        """The names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.tables.stats import snapshots_name
 
         names = super().table_names()
@@ -175,7 +174,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         return names
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Load the history, then the latest state."""
+        """Load the snapshots, then the latest counts."""
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.flows.statistics import campaign_stats
@@ -186,23 +185,23 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         records = self.hook.run(campaign_stats(request, compact=True))
-        conn_id, team, asked_at = self.mail_conn_id, self.hook.team_name, observation.at
+        conn_id, team, observed_at = self.mail_conn_id, self.hook.team_name, observation.at
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for record in records:
-                yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=asked_at)
+                yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=observed_at)
 
         if snapshots_table := self.table_names().get("snapshots_table"):
-            # The history first: a latest state can be asked for again tomorrow, today's cannot.
+            # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
             self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
-        covers = self._covers(start_day, end_day, asked_at)
-        mark_gone = MarkGone(asked_at, lambda: [covers.whole] if records else []) if covers else None
+        covers = self._covers(start_day, end_day, observed_at)
+        mark_gone = MarkGone(observed_at, lambda: [covers.whole] if records else []) if covers else None
         loaded = self.unstorable.load(
             self.declared_table(), self.table, rows(), covers=covers, mark_gone=mark_gone, now=observation.now()
         )
         return loaded, {}
 
-    def _covers(self, start_day: date, end_day: date, asked_at: datetime) -> Coverage | None:
+    def _covers(self, start_day: date, end_day: date, observed_at: datetime) -> Coverage | None:
         day = timedelta(days=1)
         if self.mail_name or self.type or end_day - start_day <= day:
             return None
@@ -210,7 +209,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
         sent_at = self.declared_table()["mail_send_date"]
         return Coverage.days(
-            sent_at, start_day + day, end_day - day, mail_conn_id=self.mail_conn_id, observed_at=asked_at
+            sent_at, start_day + day, end_day - day, mail_conn_id=self.mail_conn_id, observed_at=observed_at
         )
 
 
@@ -280,7 +279,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Request the days, and again those that the response left out."""
+        """Load the days that the service returns."""
         from airflow_provider_mail._task.date_window import today
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
@@ -291,14 +290,14 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         records = self.hook.run(transactional_stats(request))
-        asked_at = observation.at
+        observed_at = observation.at
         missing = missing_days(request, records, today())
         if missing:
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
             self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), some)
         team = self.hook.team_name
         rows = [
-            transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=asked_at)
+            transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=observed_at)
             for record in records
         ]
         table = self.declared_table()
@@ -307,7 +306,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
             start_day,
             end_day,
             mail_conn_id=self.mail_conn_id,
-            observed_at=asked_at,
+            observed_at=observed_at,
             only={record.stats_date for record in records},
         )
         loaded = self.unstorable.load(table, self.table, rows, covers=covers, now=observation.now())

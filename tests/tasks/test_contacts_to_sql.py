@@ -378,8 +378,8 @@ def test_a_list_that_loses_contacts_all_the_time_fails_and_leaves_the_table(
     done = run(load())
 
     assert done.state == "failed"
-    assert done.log.count("it is read again") == 2
-    assert "on_change says what to do" in done.log
+    assert done.log.count("reading the list again") == 2
+    assert "Set on_change to decide" in done.log
     assert any_warehouse.query("SELECT * FROM mail_contacts ORDER BY id") == rows
 
 

@@ -116,7 +116,7 @@ def test_what_is_outdated_is_told(run: Run, service: Emulator, warehouse: SqlDat
     warehouse.execute("UPDATE mail_campaigns SET observed_at = datetime(observed_at, '+1 minute')")
     done = run(lambda: MailCampaignsToSqlOperator(task_id=TASK, sql_conn_id="warehouse"))
     assert done.returned["outdated"] == 1
-    assert "1 of 1 records were not taken: mail_campaigns has newer ones" in done.log
+    assert "1 of 1 records were not stored: mail_campaigns has newer ones" in done.log
 
 
 def test_a_request_that_is_repeated_counts_from_its_last_attempt(
