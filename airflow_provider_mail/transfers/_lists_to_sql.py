@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 MAX_REMOVED_FRACTION = 0.5
 """A list that loses a larger part of its contacts between two loads is read a second time."""
 
-"""What to do when a list changes while it is read."""
-
 Mode: TypeAlias = Literal["replace", "upsert"]
 """Whether rows of contacts that are no longer in the list are deleted."""
 
@@ -169,7 +167,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         if self.team_name:
             if not self.allow_empty:
                 raise AirflowFailException(
-                    f"list_name, team_name: no contacts were found in list {self.list_name!r} of team {self.team_name!r}, "
+                    f"list_name, team_name: list {self.list_name!r} of team {self.team_name!r} returned no contacts, "
                     "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
                 )
         elif self.hook.run(find_list(self.list_name)) is None:

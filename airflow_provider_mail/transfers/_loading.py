@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
-OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 """What to do with a record that the database cannot store."""
 
+OnChange: TypeAlias = Literal["retry", "fail", "accept"]
+"""What to do when a list changes while it is read."""
 
 READINGS = 3
 """How often one try of a task reads a list that changes while it is read."""
