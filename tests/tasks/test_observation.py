@@ -100,7 +100,7 @@ def test_a_worker_s_own_clock_is_the_last_resort_and_named(
     service.settings.date_header = False
     monkeypatch.setattr("airflow_provider_mail.warehouse.load.database_time", lambda hook: None)
     load("mail_campaigns")
-    assert "observed_at is that of this worker" in caplog.text
+    assert "observed_at is the time of this worker" in caplog.text
 
 
 def test_a_table_that_a_wrong_clock_has_written_fails_the_load(service: Emulator, warehouse: SqlDatabase) -> None:
