@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.campaigns import GetCampaignStats
+from airflow_provider_mail.api.flows import statistics
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
@@ -585,6 +586,15 @@ def strange(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, change: Callabl
 
         monkeypatch.setattr(kind, "read", read)
 
+    decode_compact = statistics._GetCompactStats.decode
+
+    def decode(self: Any, body: bytes) -> Any:
+        answer = json.loads(body)
+        change(answer["mailStatsList"])
+        return decode_compact(self, json.dumps(answer).encode())
+
+    monkeypatch.setattr(statistics._GetCompactStats, "decode", decode)
+
 
 def set_all(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
     def change(records: list[dict[str, Any]]) -> None:
@@ -602,13 +612,13 @@ def set_all(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
         (campaigns, set_all(clickCount=None), "mailStatsList[0].clickCount"),
         (campaigns, set_all(mailName=None), "mailStatsList[0].mailName"),
         (campaigns, set_all(mailSendDate="the day before"), "mailStatsList[0].mailSendDate"),
-        (campaigns, set_all(mailSendDate=1_700_000_000_000), "mailSendDate is 2023-11-14T22:13:20Z"),
-        (campaigns, set_all(mailSendDate=1_709_370_000), "mailSendDate is 1970-01-20T18:49:30Z"),
-        (campaigns, lambda records: records[1].update(mailName=records[0]["mailName"]), "for one mailName"),
+        (campaigns, set_all(mailSendDate=1_700_000_000_000), "mailSendDate 2023-11-14T22:13:20Z"),
+        (campaigns, set_all(mailSendDate=1_709_370_000), "mailSendDate 1970-01-20T18:49:30Z"),
+        (campaigns, lambda records: records[1].update(mailName=records[0]["mailName"]), "two records of one mailName"),
         (campaigns, lambda records: records.__setitem__(1, records[0]), "2 records came for 2024-03-02"),
         (transactional, set_all(bounceCount="few"), "mailStatsList[0].bounceCount"),
         (transactional, set_all(statsDate="02.03.2024"), "mailStatsList[0].statsDate"),
-        (transactional, set_all(statsDate="2024-03-03"), "a record came whose statsDate is 2024-03-03"),
+        (transactional, set_all(statsDate="2024-03-03"), "a record has the statsDate 2024-03-03"),
         (transactional, lambda records: records.append({**records[0], "sentCount": 7}), "two different records"),
     ],
 )
