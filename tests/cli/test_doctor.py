@@ -115,7 +115,7 @@ def test_databases(doctor: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     crm, absent, mail = (row for row in said.rows if row["check"] == "database")
     assert (crm["level"], crm["fix"]) == ("error", "pip install apache-airflow-providers-snowflake")
     assert absent["fix"].startswith("airflow connections add absent ")
-    assert "no database" in mail["message"]
+    assert "is not a database" in mail["message"]
 
 
 @pytest.mark.parametrize(("age", "expected"), [(0, "ok"), (3600, "warning")])
@@ -153,7 +153,7 @@ def test_a_sender_that_may_not_send(doctor: Command, emulator: Emulator) -> None
     assert said.status == 1
     receipts, nobody = (row for row in said.rows if row["check"] == "sender")
     assert "transactional mail only" in receipts["message"]
-    assert "no sender of the account" in nobody["message"]
+    assert "is not a sender of the account" in nobody["message"]
     assert "MailSenderSensor" in nobody["fix"]
 
 
