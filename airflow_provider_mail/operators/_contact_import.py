@@ -142,7 +142,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 on_reject=spool.add,
                 on_progress=ProgressLog(self.log, source.total),
                 progress=progress,
-                checkpoint=checkpoint,
+                memory=checkpoint,
                 interrupt=self._interrupt,
             )
         except BaseException:

@@ -198,7 +198,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             request,
             ignore=self.ignore_differences,
             on_incomplete=self.on_incomplete,
-            state=state,
+            memory=state,
             clock=self.hook.get_conn().service_clock,
             allow_past_send_date=self.allow_past_send_date,
             not_older_than=self.not_older_than(context),

@@ -246,8 +246,8 @@ def test_what_an_own_attempt_made_is_adopted_however_old_it_seems(service: Emula
     service.clock.advance(-86_400)
     state = CreationState()
     began = datetime.now(UTC)
-    create(client, state=state, not_older_than=began)
-    assert create(client, state=state, not_older_than=began).adopted
+    create(client, memory=state, not_older_than=began)
+    assert create(client, memory=state, not_older_than=began).adopted
     with pytest.raises(MailConflictError, match="is older than this run"):
         create(client, not_older_than=began)
 

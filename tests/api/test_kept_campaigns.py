@@ -161,7 +161,7 @@ def test_what_another_made_meanwhile_is_not_gone_on_with(service: Emulator, clie
     """Somebody else's of that name, seen after our own creation failed."""
     service.add_campaign(NAME, state="scheduled")
     with pytest.raises(MailConflictError, match="differs in"):
-        create(client, on_incomplete="keep", state=remembering())
+        create(client, on_incomplete="keep", memory=remembering())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_left_and_named(attachment: Any, words: str, service: Emulator, client: 
 def test_code_500_that_created_nothing_is_tried_again(choice: Any, service: Emulator, client: Driver) -> None:
     state = CreationState()
     service.faults.add("code_before", SENDS)
-    creation = create(client, on_incomplete=choice, state=state)
+    creation = create(client, on_incomplete=choice, memory=state)
     assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
     assert service.journal.count(CANCEL) == 0
 
@@ -195,7 +195,7 @@ def test_an_http_error_without_a_code_is_a_lost_answer(
     """Only the document's code 500 says that the campaign was kept; a proxy's 500 says nothing."""
     state = CreationState()
     service.faults.add("http_error_after", SENDS, status=status)
-    creation = create(client, on_incomplete=choice, state=state)
+    creation = create(client, on_incomplete=choice, memory=state)
     assert (creation.adopted, creation.incomplete, state.incomplete) == (True, False, False)
     assert held(service)["guid"] == creation.guid
     assert service.journal.count(SENDS) == 1
@@ -225,7 +225,7 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
     attempts = CreationState()
     with pytest.raises(MailError):
-        create(client, state=attempts)
+        create(client, memory=attempts)
     service.faults.clear()
     if state == "sending":
         service.clock.advance(3601)  # its send time has come
@@ -234,7 +234,7 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     elif state != "scheduled":
         service.set_campaign_state(NAME, state)
     with pytest.raises(MailIncompleteCampaignError) as raised:
-        create(client, state=attempts, clock=client.client.service_clock)
+        create(client, memory=attempts, clock=client.client.service_clock)
     text = str(raised.value)
     if advice is None and scheduled_status == 1:
         assert "cancel or delete it at the service before that time, fix the cause, and run again. After it" in text
@@ -257,7 +257,7 @@ def test_it_is_remembered_before_anything_else_is_done(service: Emulator, client
 
     service.faults.add("attachment_failed", SENDS)
     with pytest.raises(MailIncompleteCampaignError):
-        create(client, state=Noting())
+        create(client, memory=Noting())
     assert asked == [{GET: 1, SENDS: 1}]
 
 
@@ -267,10 +267,10 @@ def test_who_remembers_does_not_take_it_for_whole(choice: Any, service: Emulator
     with pytest.raises(MailIncompleteCampaignError):
         create(client)
     if choice == "keep":
-        assert create(client, on_incomplete=choice, state=remembering()).incomplete
+        assert create(client, on_incomplete=choice, memory=remembering()).incomplete
     else:
         with pytest.raises(MailIncompleteCampaignError, match="an earlier try was answered with code 500"):
-            create(client, on_incomplete=choice, state=remembering())
+            create(client, on_incomplete=choice, memory=remembering())
     assert held(service)["cancelled"] == (choice == "cancel")
     assert service.journal.count(SENDS) == 1
 
@@ -280,18 +280,18 @@ def test_who_remembers_looks_patiently_and_creates_when_it_is_gone(service: Emul
     service.faults.add("attachment_failed", SENDS, count=1)
     state = CreationState()
     with pytest.raises(MailIncompleteCampaignError):
-        create(client, state=state)
+        create(client, memory=state)
     service.set_campaign_state(NAME, "removed")
-    creation = create(client, state=state)
+    creation = create(client, memory=state)
     assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
-    assert create(client, state=state).adopted
+    assert create(client, memory=state).adopted
 
 
 def test_who_remembers_waits_for_it_to_show() -> None:
     looks = iter([[], [], [shown(1)]])
     rehearsal = Rehearsal(lambda step: step.response(mail_list=next(looks)))
     with pytest.raises(MailIncompleteCampaignError):
-        rehearsal.run(create_campaign(REQUEST, state=remembering(), patience=30.0))
+        rehearsal.run(create_campaign(REQUEST, memory=remembering(), patience=30.0))
     assert [step.path for step in rehearsal.asked] == [GET] * 3
     assert rehearsal.pauses == [1.0, 2.0]
 
@@ -308,19 +308,19 @@ def test_a_cancelled_one_is_not_adopted(
     service.faults.add("attachment_failed", SENDS)
     state = CreationState()
     with pytest.raises(MailIncompleteCampaignError, match="It was cancelled"):
-        create(client, on_incomplete="cancel", state=state)
+        create(client, on_incomplete="cancel", memory=state)
     state = state if remembers else CreationState()
     if after == "removed":
-        assert not create(client, on_incomplete="cancel", state=state).adopted
+        assert not create(client, on_incomplete="cancel", memory=state).adopted
         assert [each["removed"] for each in service.campaigns(NAME)] == [True, False]
     elif after == "failed" and not remembers:
         # It is adopted as one that failed; the task that finds it says so and fails.
-        creation = create(client, on_incomplete="cancel", state=state)
+        creation = create(client, on_incomplete="cancel", memory=state)
         assert creation.found is not None
         assert creation.found.mail_status == MailStatus.FAILED
     else:
         with pytest.raises(MailIncompleteCampaignError if remembers else MailConflictError):
-            create(client, on_incomplete="cancel", state=state)
+            create(client, on_incomplete="cancel", memory=state)
         assert service.journal.count(SENDS) == 1
 
 
@@ -467,7 +467,7 @@ def test_any_faults_and_deaths_in_any_order(
     for attempt in range(8):
         if attempt == 7:
             service.faults.clear()
-        flow = create_campaign(request, on_incomplete=choice, state=state, patience=0.0)
+        flow = create_campaign(request, on_incomplete=choice, memory=state, patience=0.0)
         try:
             creation = client.run(until_it_dies(flow, deaths[attempt] if attempt < len(deaths) else 1000))
         except (MailError, Died):

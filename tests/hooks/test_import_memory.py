@@ -113,7 +113,7 @@ class Task:
                     made,
                     on_reject=self.rejects.append,
                     progress=self.progress,
-                    checkpoint=remembered,
+                    memory=remembered,
                 )
         except Exception:
             if remembered is not None:

@@ -51,7 +51,7 @@ def create_campaign(
     *,
     ignore: Collection[str] = (),
     on_incomplete: OnIncomplete = "fail",
-    state: CreationState | None = None,
+    memory: CreationState | None = None,
     clock: ServiceClock | None = None,
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
@@ -63,10 +63,10 @@ def create_campaign(
     :param request: the campaign.
     :param ignore: request fields that may differ when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
-    :param state: what is known of the attempts of earlier tries; updated. Default: there were none.
+    :param memory: what is known of the attempts of earlier tries; updated. Default: there were none.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
-    :param not_older_than: do not adopt a campaign that was sent before this moment (local time), unless ``state`` has
+    :param not_older_than: do not adopt a campaign that was sent before this moment (local time), unless ``memory`` has
         an attempt. Default: adopt it however old it is.
     :param tries: maximum number of attempts to create it, each after a lookup.
     :param patience: seconds to look for the campaign after an attempt, and to wait for a new one to show more than a
@@ -80,7 +80,7 @@ def create_campaign(
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
-    state = CreationState() if state is None else state
+    state = CreationState() if memory is None else memory
     clock = ServiceClock() if clock is None else clock
     server_error: MailError | None = None
 

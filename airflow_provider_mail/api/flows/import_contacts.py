@@ -41,7 +41,7 @@ def import_contacts(
     on_reject: Callable[[Reject], None],
     on_progress: Callable[[Progress], None] = lambda progress: None,
     progress: Progress | None = None,
-    checkpoint: ImportCheckpoint | None = None,
+    memory: ImportCheckpoint | None = None,
     interrupt: Interrupt | None = None,
 ) -> Progress:
     """Import all rows of a source.
@@ -54,7 +54,7 @@ def import_contacts(
     :param on_reject: called in the calling thread for each row that is set aside.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
     :param progress: kept up to date, so that the caller has it when an error ends the import.
-    :param checkpoint: of earlier tries. All rows are read and validated again, so that the same rows are set aside;
+    :param memory: of earlier tries. All rows are read and validated again, so that the same rows are set aside;
         chunks that the service has accepted are not sent, except for the rows that it had rejected.
     :param interrupt: ends the import from outside, such as from ``on_kill`` of an operator.
     :raises MailError: the first final error of a chunk. Requests in flight may finish within the connection's timeout;
@@ -63,7 +63,7 @@ def import_contacts(
     :raises MailInterruptedError: the interrupt ended it.
     """
     progress = Progress() if progress is None else progress
-    _Import(client, plan, on_reject, on_progress, progress, checkpoint).run(source, interrupt)
+    _Import(client, plan, on_reject, on_progress, progress, memory).run(source, interrupt)
     return progress
 
 
