@@ -664,7 +664,7 @@ def test_a_new_campaign_that_shows_as_a_draft_at_first(lost: bool, drafts: int) 
     state = CreationState()
     if not lost:
         state.mark_attempted()  # by a try before this one
-    steps = create_campaign(wanted(), state=state, patience=30.0)
+    steps = create_campaign(wanted(), memory=state, patience=30.0)
     if drafts == 7:
         with pytest.raises(MailPendingCampaignError, match=r"is not scheduled\. It is new"):
             rehearsal.run(steps)
