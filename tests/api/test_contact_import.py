@@ -69,7 +69,7 @@ class Import:
                 on_reject=self.rejects.append,
                 on_progress=self._hear,
                 progress=self.progress,
-                checkpoint=checkpoint,
+                memory=checkpoint,
             )
         assert done is self.progress
         return done
@@ -664,7 +664,7 @@ def test_a_slow_source_hears_of_every_answer(job: Import, emulator: Emulator) ->
         ({"chunk_size": 0}, "chunk_size"),
         ({"max_in_flight": 0}, "max_in_flight"),
         ({"properties": ("name",)}, "neither email nor phoneNumber"),
-        ({"properties": ("email", "email")}, "given twice"),
+        ({"properties": ("email", "email")}, "duplicate properties"),
         ({"properties": ()}, "contact_data_mapping"),
         ({"list_name": ""}, "list_name"),
         ({"list_description": "of none"}, "list_name"),

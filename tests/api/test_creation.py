@@ -443,10 +443,10 @@ def test_a_name_that_is_taken_after_an_own_lost_answer_is_tried_again(
         with pytest.raises(MailError):
             client.send(REQUEST)
     with pytest.raises(MailPendingCampaignError, match=r"exists.* The next try looks it up again") as raised:
-        create(client, state=state)
+        create(client, memory=state)
     assert (raised.value.temporary, raised.value.may_have_taken_effect) == (True, True)
     service.clock.advance(600)
-    assert create(client, state=state).adopted
+    assert create(client, memory=state).adopted
     assert (there(service), service.journal.count(SENDS)) == (1, 2)
 
 
@@ -455,9 +455,9 @@ def test_what_was_refused_is_no_attempt(service: Emulator, client: Driver) -> No
     state = CreationState()
     for _ in range(2):
         with pytest.raises(MailRejectedError, match="nobody"):
-            create(client, REQUEST.model_copy(update={"send_list_names": ["nobody"]}), state=state)
+            create(client, REQUEST.model_copy(update={"send_list_names": ["nobody"]}), memory=state)
         assert state.attempted_at is None
-    create(client, state=state)
+    create(client, memory=state)
     assert state.attempted_at is not None
 
 
