@@ -53,7 +53,7 @@ class RowMessages:
                     raise MailValidationError(f"{argument}: the query has {problem} {column!r}{has}")
         twice = sorted({tag for tag in tags.values() if list(tags.values()).count(tag) > 1})
         if twice:
-            raise MailValidationError(f"columns: given twice: {', '.join(twice)}")
+            raise MailValidationError(f"columns: duplicate tags: {', '.join(twice)}")
         self._at = {part: names.index(column) for part, column in self._named.items()}
         self._tags = tuple(tags.values())
         self._tags_at = [names.index(column) for column in tags]

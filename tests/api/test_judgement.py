@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import json
 import pkgutil
@@ -214,11 +215,12 @@ def subclasses(kind: type[Any]) -> set[type[Any]]:
     return {kind, *(each for child in kind.__subclasses__() for each in subclasses(child))}
 
 
-for module in pkgutil.iter_modules(api.__path__):
-    importlib.import_module(f"{api.__name__}.{module.name}")
+for module in pkgutil.walk_packages(api.__path__, f"{api.__name__}."):
+    importlib.import_module(module.name)
+WINDOW = {"start_date": datetime.date(2026, 1, 1), "end_date": datetime.date(2026, 1, 31)}
 # One request of each operation, never mind what it says: only its answer is read here.
 REQUESTS: list[MailRequest[Any]] = [
-    kind.model_construct()
+    kind.model_construct(**{name: day for name, day in WINDOW.items() if name in kind.model_fields})
     for kind in sorted(subclasses(MailRequest), key=lambda kind: kind.__name__)
     if hasattr(kind, "path") and kind.__module__.startswith(api.__name__)
 ]

@@ -35,7 +35,11 @@ def _all_models() -> list[type[MailRequest[Any]]]:
         importlib.import_module(f"{api.__name__}.{module.name}")
     ours = {model: None for model in _subclasses(MailRequest) if model.__module__.startswith(f"{api.__name__}.")}
     concrete = (model for model in ours if not model.__pydantic_generic_metadata__["args"])
-    return [model for model in concrete if not any(sub in ours for sub in _subclasses(model))]
+    return [
+        model
+        for model in concrete
+        if not any(sub in ours and not sub.__name__.startswith("_") for sub in _subclasses(model))
+    ]
 
 
 def request_models() -> tuple[type[MailRequest[Any]], ...]:

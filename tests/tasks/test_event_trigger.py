@@ -434,7 +434,7 @@ def test_the_arguments_that_are_stored_stay_the_same() -> None:
     [
         ({"mail_name": "a", "name_prefix": "b"}, "mail_name, name_prefix: only one of them"),
         ({"name_contains": ""}, "name_contains: is empty"),
-        ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(gone out\), 4 \(failed\) or both, not \[1\]"),
+        ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(sent\), 4 \(failed\) or both, not \[1\]"),
         ({"mail_status": []}, "mail_status: must be a list of"),
         ({"mail_status": 2}, "mail_status: must be a list of"),
         ({"lookback": -1}, "lookback: must be a number, at least 0"),

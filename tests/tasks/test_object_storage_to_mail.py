@@ -211,7 +211,7 @@ def test_columns_are_mapped_and_others_left_out(
         ("a.parquet", parquet_file([(1,)], ["mail"]), {"columns": {"email": "email"}}, "the source has no 'email'"),
         ("a.parquet", b"email\na@b.cc\n", {}, "cannot be read as parquet"),
         ("a.parquet", b"", {}, "cannot be read as parquet"),
-        ("a.parquet.gz", b"", {}, "a Parquet file is compressed inside: compression must be 'none'"),
+        ("a.parquet.gz", b"", {}, "a Parquet file is compressed internally: compression must be 'none'"),
         ("a.csv.gz", b"email\na@b.cc\n", {}, "is cut short or damaged, or not compressed with gzip"),
         ("a.csv.bz2", b"email\na@b.cc\n", {}, "is cut short or damaged, or not compressed with bz2"),
         ("a.csv.xz", b"email\na@b.cc\n", {}, "is cut short or damaged, or not compressed with xz"),

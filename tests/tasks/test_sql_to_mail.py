@@ -91,7 +91,7 @@ def test_columns_are_mapped_and_others_left_out(run: Run, emulator: Emulator, an
         ({"columns": {"e_mail": "email"}}, "columns: the source has no 'e_mail'; it has email, name, phone_number"),
         ({"columns": {"name": "name"}}, "columns: neither email nor phoneNumber is among the properties"),
         ({"columns": {}}, "columns: neither email nor phoneNumber is among the properties"),
-        ({"columns": {"email": "email", "name": "email"}}, "columns: given twice: email"),
+        ({"columns": {"email": "email", "name": "email"}}, "columns: duplicate properties: email"),
         ({"sql": "SELECT email, name AS email FROM people"}, "columns: the source has more than one 'email'"),
         ({"sql": "SELECT name FROM people"}, "columns: neither email nor phoneNumber is among the properties"),
         ({"update_mode": "upsert"}, "update_mode: 'upsert' is none of create_and_update, create_only, update_only"),

@@ -139,7 +139,7 @@ def test_requests_are_cut_and_counted(run: Run, emulator: Emulator, any_crm: Sql
         ({"name_column": "nick"}, "name_column: the query has no 'nick'"),
         ({"cc_column": "boss"}, "cc_column: the query has no 'boss'"),
         ({"columns": {"nick": "name"}}, "columns: the query has no 'nick'; it has email, name"),
-        ({"columns": {"name": "a", "email": "a"}}, "columns: given twice: a"),
+        ({"columns": {"name": "a", "email": "a"}}, "columns: duplicate tags: a"),
         ({"columns": "{{ 'name' }}"}, "columns: must be a dictionary, not str"),
         ({"sql": "SELECT email, name AS email FROM people"}, "to_column: the query has more than one 'email'"),
         ({"sql": "SELECT email, name, 1 AS name FROM people"}, "columns: the query has more than one 'name'"),

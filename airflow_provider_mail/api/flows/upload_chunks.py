@@ -68,7 +68,7 @@ class _EncodedImport(MailRequest[MailResponse], Sandboxed):
     def payload(self) -> bytes:
         return self.body
 
-    def personal(self) -> Iterator[str]:
+    def pii_values(self) -> Iterator[str]:
         for row in msgspec.json.decode(self.body)["contactData"]:
             yield from filter(None, row)
 
