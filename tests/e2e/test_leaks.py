@@ -326,7 +326,7 @@ def test_nothing_leaves(
     assert any("canary-rendered" in row for table, row in rows if table == "rendered_task_instance_fields")
     assert any("canary-pushed" in row for table, row in rows if table == "xcom")
     assert any("spring heard" in row for table, row in rows if table == "asset_event")
-    assert any("look failed" in text and "mail_heard" in text for text in files.values())
+    assert any("poll failed" in text and "mail_heard" in text for text in files.values())
     if AIRFLOW_VERSION >= (3, 3):
         assert any("under_way" in row for table, row in rows if table == "task_state_store")
 
