@@ -360,7 +360,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     ),
     "... records came for ..., the service says there are ...": short,
 }
-NEEDS_STORE = ("messages: these are not", "task state: ")
+NEEDS_STORE = ("messages: these differ", "task state: ")
 
 
 @pytest.fixture
