@@ -248,6 +248,7 @@ def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
     airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
 ) -> None:
     dag_id, tables = "mail_daily_statistics", ("mail_campaign_stats", "mail_transactional_stats")
+    emulator.clock.freeze(datetime.datetime.now(datetime.UTC))
     today = emulator.clock.now().date()
     fill(emulator, "daily", today - 5 * DAY, today - DAY)
     freeze_where_no_count_grows(emulator, today - 5 * DAY, today)
