@@ -55,6 +55,12 @@ def test_what_is_there_again_is_cleared(warehouse: Warehouse) -> None:
     assert warehouse.is_portable or result.changed == 1
 
 
+def test_a_table_without_statistics_of_its_own_is_no_trap(native: Warehouse) -> None:
+    """In quadratic time this is some minutes, and the test's limit ends it."""
+    there(native, NOON, *range(40_000))
+    assert there(native, LATER, *range(1, 40_000)).gone == 1
+
+
 def test_only_rows_of_the_window_are_marked(warehouse: Warehouse) -> None:
     there(warehouse, NOON, 0, 1, 2, 3)
     warehouse.load(MARKED, [thing(MARKED, 1, account="b", day=DAYS[1]), thing(MARKED, 9)])

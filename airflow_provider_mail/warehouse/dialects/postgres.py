@@ -101,6 +101,10 @@ class Postgres(Staged):
         definition = f"stage_row bigint, {self.staged_columns()}"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
         _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
+        if self.request.mark_gone or self.request.replace_where:
+            # A table that was filled a moment ago has no statistics yet, so Postgres looks for its rows among the
+            # staged ones in a nested loop: without an index, in quadratic time.
+            cursor.execute(f"CREATE INDEX ON {self.stage_name} ({self.columns_list(self.table.key)})")
 
     def open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
