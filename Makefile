@@ -2,6 +2,7 @@
 #
 #   make demo                  the main job in a real Airflow, with a summary
 #   make demo-ui               the same, leaving Airflow running to look around in
+#   make test-unit             the tests that need neither a server nor Airflow's database, in seconds
 #   make test                  every test, on the newest Airflow
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
 #   make test ARGS='-k lists'  some of them
@@ -17,21 +18,24 @@
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
 #
-# PYTHON=python3.12 chooses the interpreter.
+# PYTHON=python3.12 chooses the interpreter, WORKERS=1 the number of processes that run tests.
 
 PYTHON ?= python3
 AIRFLOW ?= 3.3
 AIRFLOWS := 3.0 3.1 3.2 3.3
 ARGS ?=
+# One more than there are processors: the worker with the end-to-end tests waits most of the time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 
 VENV := $(if $(filter $(lastword $(AIRFLOWS)),$(AIRFLOW)),.venv,.venv-$(AIRFLOW))
 RUN := $(VENV)/bin/python
+PYTEST = $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS)
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: help demo demo-ui test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -42,8 +46,11 @@ demo: $(INSTALLED)
 demo-ui: $(INSTALLED)
 	$(RUN) -m example_dags.demo --keep $(ARGS)
 
+test-unit: $(INSTALLED)
+	$(PYTEST) -m unit $(ARGS)
+
 test: $(INSTALLED)
-	$(RUN) -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-all:
 	set -e; for airflow in $(AIRFLOWS); do $(MAKE) test AIRFLOW=$$airflow; done
@@ -57,7 +64,7 @@ soak-process: $(INSTALLED)
 	  $(RUN) -m pytest -s tests/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
-	MAIL_ALL_FAULTS=1 $(RUN) -m pytest tests/faults $(ARGS)
+	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults $(ARGS)
 
 test-demo-ui: $(INSTALLED)
 	MAIL_DEMO_UI=1 $(RUN) -m pytest tests/e2e/test_demo.py $(ARGS)

@@ -469,7 +469,6 @@ def test_a_bad_row_that_moves_takes_no_other_row_s_refusal(task: Task, emulator:
         lambda record: record | {"written": None},
         lambda record: {name: value for name, value in record.items() if name != "settings"},
     ],
-    ids=str,
 )
 def test_a_record_of_another_version_is_no_record(
     task: Task, emulator: Emulator, caplog: pytest.LogCaptureFixture, left: Any

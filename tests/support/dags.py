@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
 import shutil
 import subprocess
@@ -59,8 +60,14 @@ def migrate(database: Path, cache: Path) -> None:
 
     Migrating takes ten seconds, copying none.
     """
+    cache.mkdir(parents=True, exist_ok=True)
     template = cache / f"airflow-{version('apache-airflow-core')}.db"
-    if not template.exists():
+    # Of several test processes the first migrates and the others wait for it.
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if template.exists():
+            shutil.copy(template, database)
+            return
         migrated = subprocess.run(
             [sys.executable, "-m", "airflow", "db", "migrate"],
             env=dict(os.environ),
@@ -70,13 +77,10 @@ def migrate(database: Path, cache: Path) -> None:
         )
         if migrated.returncode:
             raise RuntimeError(f"airflow db migrate failed:\n{migrated.stdout}\n{migrated.stderr}")
-        cache.mkdir(parents=True, exist_ok=True)
-        # Two test runs may do this at once: whole files only.
-        unfinished = template.with_suffix(f".{os.getpid()}")
+        # A run that is ended here must not leave half a file.
+        unfinished = template.with_suffix(".unfinished")
         shutil.copy(database, unfinished)
         unfinished.replace(template)
-    else:
-        shutil.copy(template, database)
 
 
 def run_dag(
