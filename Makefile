@@ -87,7 +87,7 @@ docs: $(INSTALLED)
 	$(RUN) docs/tables.py
 	$(RUN) docs/er.py
 	$(RUN) docs/architecture.py
-	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py
+	WRITE_PAGES=1 $(RUN) -m pytest -q -k page tests/tasks/test_operations_page.py tests/document/test_conformance_page.py
 
 bench: $(INSTALLED)
 	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done

@@ -30,12 +30,13 @@ from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.test_hostile_answers import certificate
-from tests.api.test_sandbox import CHECKED, READS, REFUSED
 from tests.api.wire import Wire, read_request
+from tests.document.examples import EXAMPLES
 
 READ = GetLists()
 SEND = SendMail(subject="s", content="c", sender_mail="news@example.com", to=Recipient(email="ada@example.com"))
-CHANGES = [*CHECKED, *REFUSED]
+REQUESTS = [example.request for example in EXAMPLES.values()]
+CHANGES = [request for request in REQUESTS if request.effect is not Effect.READ]
 """Every operation that changes something."""
 
 
@@ -218,13 +219,13 @@ def test_a_response_that_drips_ends_in_time_wherever_it_drips(
     assert dripping.seconds < 5
 
 
-@pytest.mark.parametrize("request_", [*CHANGES, *READS], ids=lambda request: type(request).__name__)
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_no_operation_is_held_up_or_swells(
     request_: MailRequest[Any], wire: Wire, connect: Callable[..., Driver]
 ) -> None:
     """Each of them against a drip, a flood and a bomb: an error that says what may have happened, soon, and small."""
     parts = [*DRIPS.values()]
-    number = [*CHANGES, *READS].index(request_)
+    number = REQUESTS.index(request_)
     client = connect(wire.base_url, retry=ONCE, timeout=0.05, max_answer_bytes=100_000)
     bomb = gzip.compress(b'{"code": 200, "x": [' + b"{}," * 30_000 + b"0]}")
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)

@@ -7,136 +7,74 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core.requests import Effect, MailRequest
-from airflow_provider_mail.api.campaigns import (
-    CancelCampaign,
-    CreateCampaign,
-    DeleteCampaign,
-    GetCampaigns,
-    GetCampaignStats,
-)
-from airflow_provider_mail.api.contacts import (
-    ColumnMapping,
-    DeleteContact,
-    GetContact,
-    GetListContacts,
-    ImportContacts,
-    UpdateMode,
-    UpsertContact,
-)
+from airflow_provider_mail.api._core.requests import Effect
+from airflow_provider_mail.api.campaigns import CreateCampaign
+from airflow_provider_mail.api.contacts import UpsertContact
 from airflow_provider_mail.api.errors import MailRejectedError, MailSandboxError
-from airflow_provider_mail.api.lists import AddList, DeleteList, GetLists
-from airflow_provider_mail.api.senders import AddSender, DeleteSender, GetSenders, VerifySender
-from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate, GetTemplates
-from airflow_provider_mail.api.transactional import (
-    GetTransactionalStats,
-    MessageVersion,
-    Recipient,
-    SendBatch,
-    SendMail,
-)
-from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.document.examples import EXAMPLES, Example, snapshot
+from tests.document.fact_types import READ
+from tests.document.facts import OPERATIONS
 
 ADA = "ada@example.com"
-TO = Recipient(email=ADA)
-
-# "Operations that list a sandboxMode parameter", copied from the document.
-CHECKED: list[MailRequest[Any]] = [
-    UpsertContact(email=ADA),
-    ImportContacts(
-        contact_data=[[ADA]], contact_data_mapping=[ColumnMapping(column_num=0, property_name="email")],
-        update_mode=UpdateMode.CREATE_AND_UPDATE, list_name="new list",
-    ),
-    DeleteContact(email="kept@example.com"),
-    AddList(list_name="another list"),
-    DeleteList(list_name="kept list"),
-    CreateCampaign(mail_name="n", sender_mail="news@example.com", send_list_names=["kept list"]),
-    CancelCampaign(mail_name="kept campaign"),
-    DeleteCampaign(mail_name="kept campaign"),
-    SendMail(subject="s", content="c", sender_mail="news@example.com", to=TO),
-    SendBatch(subject="s", content="c", sender_mail="news@example.com", message_versions=[MessageVersion(to=[TO])]),
-    AddSender(sender_email="new.example.com", sender_type="1"),
-    DeleteSender(sender_email="news@example.com"),
-]  # fmt: skip
-REFUSED: list[MailRequest[Any]] = [
-    AddTemplate(template_name="t", template_content="c", template_subject="s"),
-    DeleteTemplate(template_name="kept template"),
-    SaveWebhook(trans_enable=True),
-]
-READS: list[MailRequest[Any]] = [
-    GetContact(email="kept@example.com"),
-    GetListContacts(list_name="kept list"),
-    GetLists(),
-    GetTemplates(),
-    GetCampaigns(),
-    GetCampaignStats(start_date="2026-01-01", end_date="2026-01-01"),
-    GetTransactionalStats(start_date="2026-01-01", end_date="2026-01-01"),
-    GetSenders(),
-    VerifySender(from_domain="example.com", selector="s"),
-    GetWebhook(),
-]
+# As the document lists them under "Operations that list a sandboxMode parameter".
+_KINDS = {operation.key: (operation.takes_sandbox_mode, operation.effect == READ) for operation in OPERATIONS}
+CHECKED = {key: example for key, example in EXAMPLES.items() if _KINDS[key] == (True, False)}
+REFUSED = {key: example for key, example in EXAMPLES.items() if _KINDS[key] == (False, False)}
+READS = {key: example for key, example in EXAMPLES.items() if _KINDS[key] == (False, True)}
 
 
-def name(request: MailRequest[Any]) -> str:
-    return type(request).__name__
+def each(examples: dict[str, Example]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("example", examples.values(), ids=list(examples))
+
+
+def arranged(example: Example, emulator: Emulator) -> dict[str, Any]:
+    """What the service holds when all is in place that the example needs."""
+    emulator.clock.freeze()  # so that nothing changes by itself between two looks
+    example.arrange(emulator)
+    return snapshot(emulator)
 
 
 @pytest.fixture
-def service(emulator: Emulator) -> Emulator:
-    emulator.add_list("kept list", ["kept@example.com"])
-    emulator.add_template("kept template", subject="s", content="c")
-    emulator.add_campaign("kept campaign", state="scheduled", send_date="2999-01-01T00:00:00Z")
-    return emulator
+def client(connect: Callable[..., Driver], emulator: Emulator) -> Driver:
+    return connect(emulator.base_url, sandbox=True)
 
 
-def held(service: Emulator) -> Any:
-    return (
-        service.contacts(), service.lists(), service.templates(), service.campaigns(), service.messages(),
-        service.senders(), service.webhook(),
-    )  # fmt: skip
-
-
-@pytest.fixture
-def client(connect: Callable[..., Driver], service: Emulator) -> Driver:
-    return connect(service.base_url, sandbox=True)
-
-
-@pytest.mark.parametrize("request_", CHECKED, ids=name)
+@each(CHECKED)
 def test_what_takes_sandbox_mode_is_checked_and_changes_nothing(
-    request_: MailRequest[Any], service: Emulator, client: Driver
+    example: Example, emulator: Emulator, client: Driver
 ) -> None:
-    before = held(service)
-    client.send(request_)
-    assert held(service) == before
-    (entry,) = service.journal.entries()
+    before = arranged(example, emulator)
+    client.send(example.request)
+    assert snapshot(emulator) == before
+    (entry,) = emulator.journal.entries()
     assert entry["body"]["sandboxMode"] is True
     assert not entry["processed"]
 
 
-@pytest.mark.parametrize("request_", REFUSED, ids=name)
-def test_a_write_without_sandbox_mode_is_not_sent(
-    request_: MailRequest[Any], service: Emulator, client: Driver
-) -> None:
+@each(REFUSED)
+def test_a_write_without_sandbox_mode_is_not_sent(example: Example, emulator: Emulator, client: Driver) -> None:
+    arranged(example, emulator)
     with pytest.raises(MailSandboxError, match=r"has no sandboxMode .* nothing was sent") as raised:
-        client.send(request_)
-    assert request_.path in str(raised.value)
+        client.send(example.request)
+    assert example.request.path in str(raised.value)
     assert not raised.value.temporary
-    assert service.journal.count() == 0
+    assert emulator.journal.count() == 0
 
 
-@pytest.mark.parametrize("request_", READS, ids=name)
-def test_reads_go_through_as_ever(request_: MailRequest[Any], service: Emulator, client: Driver) -> None:
-    client.send(request_)
-    (entry,) = service.journal.entries()
+@each(READS)
+def test_reads_go_through_as_ever(example: Example, emulator: Emulator, client: Driver) -> None:
+    arranged(example, emulator)
+    client.send(example.request)
+    (entry,) = emulator.journal.entries()
     assert "sandboxMode" not in entry["body"]
 
 
 @pytest.mark.parametrize(
     "body", [b"{}", b'{"sandboxMode": false}', b'{"email": {"sandboxMode": true}}', b"[true]", b"no JSON"]
 )
-def test_what_cannot_be_marked_is_not_sent(body: bytes, service: Emulator, client: Driver) -> None:
+def test_what_cannot_be_marked_is_not_sent(body: bytes, emulator: Emulator, client: Driver) -> None:
     """A request that says that it takes the sandbox, and whose body is made in its own way."""
 
     class Encoded(UpsertContact):
@@ -145,44 +83,47 @@ def test_what_cannot_be_marked_is_not_sent(body: bytes, service: Emulator, clien
 
     with pytest.raises(MailSandboxError, match="nothing was sent"):
         client.send(Encoded(email=ADA))
-    assert service.journal.count() == 0
+    assert emulator.journal.count() == 0
 
 
 def test_every_request_is_in_one_of_the_three() -> None:
-    covered = {*map(type, CHECKED), *map(type, REFUSED), *map(type, READS)}
-    assert len(covered) == 25
-    for request in CHECKED:
-        assert request.takes_sandbox
-    for request in (*REFUSED, *READS):
-        assert not request.takes_sandbox
-    assert {request.effect for request in READS} == {Effect.READ}
-    assert Effect.READ not in {request.effect for request in (*CHECKED, *REFUSED)}
+    assert {*CHECKED, *REFUSED, *READS} == EXAMPLES.keys()
+    assert len(CHECKED) >= 12
+    assert len(REFUSED) >= 3
+    assert len(READS) >= 10
+    for example in CHECKED.values():
+        assert example.request.takes_sandbox
+    for example in (*REFUSED.values(), *READS.values()):
+        assert not example.request.takes_sandbox
+    assert {example.request.effect for example in READS.values()} == {Effect.READ}
+    assert Effect.READ not in {example.request.effect for example in (*CHECKED.values(), *REFUSED.values())}
 
 
-def test_what_is_wrong_is_reported(service: Emulator, client: Driver) -> None:
+def test_what_is_wrong_is_reported(client: Driver) -> None:
     with pytest.raises(MailRejectedError, match="nobody"):
         client.send(CreateCampaign(mail_name="n", sender_mail="news@example.com", send_list_names=["nobody"]))
 
 
-@pytest.mark.parametrize("request_", CHECKED, ids=name)
+@each(CHECKED)
 def test_one_request_alone_may_be_in_the_sandbox(
-    request_: MailRequest[Any], service: Emulator, connect: Callable[..., Driver]
+    example: Example, emulator: Emulator, connect: Callable[..., Driver]
 ) -> None:
-    before = held(service)
-    connect(service.base_url).send(request_.model_copy(update={"sandbox_mode": True}))
-    assert held(service) == before
+    before = arranged(example, emulator)
+    connect(emulator.base_url).send(example.request.model_copy(update={"sandbox_mode": True}))
+    assert snapshot(emulator) == before
 
 
 @pytest.mark.parametrize("fault", ["close_after", "http_error_before", "too_many_requests"])
-@pytest.mark.parametrize("request_", CHECKED, ids=name)
-def test_repetitions_stay_in_the_sandbox(
-    request_: MailRequest[Any], fault: str, service: Emulator, client: Driver
-) -> None:
-    before = held(service)
-    service.faults.add(fault, request_.path, **({"retry_after": 0} if fault == "too_many_requests" else {}))
+@each(CHECKED)
+def test_repetitions_stay_in_the_sandbox(example: Example, fault: str, emulator: Emulator, client: Driver) -> None:
+    request = example.request
+    before = arranged(example, emulator)
+    emulator.faults.add(fault, request.path, **({"retry_after": 0} if fault == "too_many_requests" else {}))
     try:
-        client.send(request_)
+        client.send(request)
     except Exception as error:
-        assert request_.effect in (Effect.CREATE, Effect.SEND), error  # noqa: PT017
-    assert held(service) == before
-    assert all(entry["body"].get("sandboxMode") for entry in service.journal.entries(request_.path))
+        assert request.effect in (Effect.CREATE, Effect.SEND), error  # noqa: PT017
+    assert snapshot(emulator) == before
+    entries = emulator.journal.entries(request.path)
+    assert entries
+    assert all(entry["body"].get("sandboxMode") for entry in entries)

@@ -10,11 +10,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.document.examples import EXAMPLES
 from tests.document.fact_rows import ERRORS, EVENTS, LIMITS, STATES
+from tests.document.fact_types import Operation
 from tests.document.facts import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
+REACHES_THE_SERVICE = "test_operations_end_to_end.py::test_an_operation_reaches_the_service_as_documented"
+OAUTH = {
+    "oauth.authorize": (
+        (
+            "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented",
+            "test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service",
+        ),
+        "test_senders_and_oauth.py::TestOAuth::test_authorize_checks_every_parameter",
+    ),
+    "oauth.token": (
+        ("test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service",),
+        "test_senders_and_oauth.py::TestOAuth::test_token_checks_every_parameter",
+    ),
+}
+"""The two operations without an example: the tests of our client, and of the emulator by itself."""
+
 _TEST = re.compile(r"`(tests/[^`]+?\.py::[^`]+)`")
 
 
@@ -31,10 +49,28 @@ def quoted(id: str) -> str:
     return f"`{id}`"
 
 
+def operation_row(operation: Operation) -> str:
+    """The line of an operation, with the tests that its example names."""
+    if operation.key in EXAMPLES:
+        example = EXAMPLES[operation.key]
+        client: tuple[str, ...] = (f"{REACHES_THE_SERVICE}[{operation.key}]", *example.client)
+        emulator = example.emulator
+    else:
+        client, emulator = OAUTH[operation.key]
+    shown = "<br>".join(f"`tests/document/{test}`" for test in client)
+    return (
+        f"| {quoted(operation.key)} | {operation.method} `{operation.path}` | {shown} | `tests/emulator/{emulator}` |\n"
+    )
+
+
 def test_every_operation_is_listed():
-    assert [cells[:2] for cells in rows("Operations")] == [
-        [quoted(operation.key), f"{operation.method} `{operation.path}`"] for operation in OPERATIONS
-    ]
+    text = PAGE.read_text()
+    table = "".join(map(operation_row, OPERATIONS))
+    written = re.sub(r"(?<=<!-- operations -->\n)(.*\n.*\n)(\|.*\n)*", lambda place: place[1] + table, text)
+    if os.environ.get("WRITE_PAGES"):
+        PAGE.write_text(written)
+    assert table in written
+    assert PAGE.read_text() == written, "make docs writes it anew"
 
 
 def test_every_error_is_listed():

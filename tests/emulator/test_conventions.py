@@ -7,44 +7,25 @@ from urllib.parse import quote
 import pytest
 
 from airflow_provider_mail.emulator.service import OPERATIONS
+from tests.document.fact_types import UNLISTED
+from tests.document.facts import OPERATIONS as FACTS
 from tests.emulator.conftest import Api
 
-DOCUMENTED = {
-    "contacts/upsert", "contacts/imports", "contacts/get", "contacts/list/get", "contacts/delete",
-    "lists/add", "lists/get", "lists/delete",
-    "campaign/mail/template/add", "campaign/mail/template/get", "campaign/mail/template/delete",
-    "campaign/mail/sends", "campaign/mail/cancel", "campaign/mail/get", "campaign/mail/delete",
-    "campaign/mail/stats/get",
-    "transactional/mail/sends_customised", "transactional/mail/stats/get",
-    "verified_senders/get", "verified_senders/add", "verified_senders/verify", "verified_senders/delete",
-    "webhook/get", "webhook/save",
-}  # fmt: skip
-WITH_SANDBOX = {
-    "contacts/upsert", "contacts/imports", "contacts/delete", "lists/add", "lists/delete", "campaign/mail/sends",
-    "campaign/mail/cancel", "campaign/mail/delete", "transactional/mail/sends_customised", "verified_senders/add",
-    "verified_senders/delete",
-}  # fmt: skip
+DOCUMENTED = {each.path.removeprefix("/v5/"): each for each in FACTS if each.effect != UNLISTED}
+WITH_SANDBOX = {path for path, operation in DOCUMENTED.items() if operation.takes_sandbox_mode}
 
 
 def test_the_operations_are_those_of_the_document() -> None:
-    assert {path.removeprefix("/v5/") for path in OPERATIONS} == DOCUMENTED
+    assert {path.removeprefix("/v5/") for path in OPERATIONS} == DOCUMENTED.keys()
 
 
 def test_sandbox_mode_is_taken_where_the_document_lists_it() -> None:
     assert {path.removeprefix("/v5/") for path, operation in OPERATIONS.items() if operation.sandbox} == WITH_SANDBOX
 
 
-@pytest.mark.parametrize("operation", sorted(DOCUMENTED - WITH_SANDBOX))
+@pytest.mark.parametrize("operation", sorted(DOCUMENTED.keys() - WITH_SANDBOX))
 def test_elsewhere_sandbox_mode_is_an_unknown_parameter(api: Api, operation: str) -> None:
-    valid = {
-        "contacts/get": {"email": "a@example.com"},
-        "contacts/list/get": {"listName": "L"},
-        "campaign/mail/template/add": {"templateName": "t", "templateContent": "c", "templateSubject": "s"},
-        "campaign/mail/template/delete": {"templateName": "t"},
-        "verified_senders/verify": {"fromDomain": "example.com", "selector": "s"},
-    }.get(operation, {})
-    if "stats" in operation:
-        valid = {"startDate": "2025-01-01", "endDate": "2025-01-01"}
+    valid = DOCUMENTED[operation].minimal
     assert "sandboxMode" in api.refused(400, operation, sandboxMode=True, **valid)
 
 

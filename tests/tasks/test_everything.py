@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
+from tests.document.examples import snapshot
 from tests.document.fact_types import READ
 from tests.document.facts import OPERATIONS
-from tests.document.test_operations_end_to_end import held
 from tests.support.dags import RunResult, run_dag
 from tests.tasks.conftest import Done
 from tests.tasks.everything import arrange, connections, everything
@@ -294,11 +294,11 @@ def test_in_a_sandbox_nothing_changes(airflow_home: Path, tmp_path: Path) -> Non
     with Emulator() as emulator:
         arrange(emulator)
         emulator.clock.freeze()  # so that nothing changes by itself
-        before = held(emulator)
+        before = snapshot(emulator)
 
         ran = run_everything("everything_in_a_sandbox", tmp_path, emulator, sandbox=True)
 
-        assert held(emulator) == before
+        assert snapshot(emulator) == before
     assert ran.states() == {name: "failed" if name in NO_SANDBOX else "success" for name in REQUESTS}
     assert written(ran.requests).keys() == written(REQUESTS).keys() - NO_SANDBOX
     assert all(body["sandboxMode"] is True for bodies in written(ran.requests).values() for body in bodies)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tests.document.examples import EXAMPLES
 from tests.document.fact_types import Operation
 from tests.document.facts import OPERATIONS
 from tests.document.models import AUTHORIZE, form, model_of
@@ -32,7 +33,7 @@ COMMANDS = {
 """Commands that carry an operation out; their tests are those of `tests/cli`."""
 
 REASONS = dict.fromkeys(("oauth.authorize", "oauth.token"), "given by a person in a browser, once for a connection")
-"""Why there is no operator and no example."""
+"""Why there is no operator and no example; of the other operations their examples say it."""
 
 
 def operators(operation: Operation, folder: Path) -> dict[str, str]:
@@ -60,15 +61,16 @@ def line(operation: Operation, folder: Path) -> str:
     model = "" if operation.key == AUTHORIZE else f"`{model_of(operation).__name__}`"
     hook = VERBS.get(operation.key, "") or "`hook.send`"
     by = [f"`{name}`" for name in sorted(found)] + [f"`{name}`" for name in COMMANDS.get(operation.key, ())]
+    reason = REASONS.get(operation.key) or EXAMPLES[operation.key].without_operator
     shown = [f"[`{name}`](../example_dags/{name})" for name in examples(sorted(found))]
     tests = [f"`test_everything.py` `{task_id}`" for task_id in sorted(found.values())[:1]]
     cells = [
         f"`{operation.key}`",
         model or "an address, not a request",
         hook,
-        "<br>".join(by),
-        "<br>".join(shown) or REASONS.get(operation.key, ""),
-        "<br>".join(tests) or "`tests/cli/test_oauth.py`",
+        "<br>".join(by) or (reason and "none"),
+        "<br>".join(shown) or reason,
+        "<br>".join(tests) or ("`tests/cli/test_oauth.py`" if operation.key in REASONS else "`test_operations.py`"),
     ]
     return f"| {' | '.join(cells)} |"
 
