@@ -35,6 +35,10 @@ INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CO
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
+# Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
+# start compiles Airflow anew, which takes it twice as long.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs bench clean
 
 help:
