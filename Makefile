@@ -14,7 +14,7 @@
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make lint                  ruff and mypy
-#   make docs                  the generated parts of docs/: examples, tables, operations, imports
+#   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
 #
@@ -87,11 +87,13 @@ lint: $(INSTALLED)
 	$(RUN) -m mypy
 
 docs: $(INSTALLED)
+	$(RUN) docs/exports.py
 	$(RUN) docs/embed.py
 	$(RUN) docs/tables.py
 	$(RUN) docs/er.py
 	$(RUN) docs/architecture.py
-	WRITE_PAGES=1 $(RUN) -m pytest -q -k page tests/tasks/test_operations_page.py tests/document/test_conformance_page.py
+	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py tests/document/test_conformance_page.py \
+	  tests/test_public_names.py
 
 bench: $(INSTALLED)
 	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done

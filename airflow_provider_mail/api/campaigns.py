@@ -36,6 +36,20 @@ from airflow_provider_mail.api._core.requests import (
     Sandboxed,
 )
 
+__all__ = [
+    "Attachment",
+    "Campaign",
+    "CampaignStats",
+    "CancelCampaign",
+    "CreateCampaign",
+    "DeleteCampaign",
+    "GetCampaignStats",
+    "GetCampaigns",
+    "MailStats",
+    "MailStatus",
+    "find_campaign",
+]
+
 LanguageCode = Literal[
     "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
 ]  # fmt: skip

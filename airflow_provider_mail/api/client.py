@@ -24,6 +24,8 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
 from airflow_provider_mail.api.lists import GetLists
 
+__all__ = ["AsyncMailClient", "MailClient"]
+
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
 Http = TypeVar("Http", bound=httpx.Client | httpx.AsyncClient)

@@ -32,6 +32,8 @@ from airflow_provider_mail.api.errors import (
     describe_validation_error,
 )
 
+__all__ = ["ClientConfig", "RetryRule"]
+
 MAX_TOKEN_BYTES = 512
 """Maximum length of an access token (document, "Limits")."""
 

@@ -23,6 +23,17 @@ from airflow_provider_mail.api._core.requests import (
 )
 from airflow_provider_mail.api.errors import MailRejectedError
 
+__all__ = [
+    "ColumnMapping",
+    "Contact",
+    "DeleteContact",
+    "GetContact",
+    "GetListContacts",
+    "ImportContacts",
+    "UpdateMode",
+    "UpsertContact",
+]
+
 
 class UpdateMode(IntEnum):
     """Whether an import creates new contacts, updates existing ones, or both."""

@@ -14,6 +14,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+__all__ = [
+    "MailAmbiguousSendError",
+    "MailAnswerError",
+    "MailAnswerLostError",
+    "MailAuthError",
+    "MailConfigError",
+    "MailConflictError",
+    "MailConnectError",
+    "MailError",
+    "MailIncompleteCampaignError",
+    "MailIncompleteError",
+    "MailInterruptedError",
+    "MailMissingError",
+    "MailPendingCampaignError",
+    "MailRateLimitError",
+    "MailRejectedError",
+    "MailSandboxError",
+    "MailServerError",
+    "MailServiceError",
+    "MailValidationError",
+]
+
 
 class PicklableError(Exception):
     """An exception that survives pickling also when its class requires keyword arguments."""

@@ -11,6 +11,8 @@ from airflow_provider_mail.api._core.fields import ServiceTime
 from airflow_provider_mail.api._core.requests import Resource, describe
 from airflow_provider_mail.api.errors import MailValidationError
 
+__all__ = ["EventCode", "MailEvent", "parse_push"]
+
 USER_AGENT = "ServiceWebhooks"
 """The ``User-Agent`` of pushes, the only source check that the document describes."""
 

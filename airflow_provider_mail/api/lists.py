@@ -21,6 +21,8 @@ from airflow_provider_mail.api._core.requests import (
     Sandboxed,
 )
 
+__all__ = ["AddList", "ContactList", "DeleteList", "GetLists", "find_list"]
+
 ListType = Literal[0, 1]
 """``0`` dynamic, ``1`` static."""
 

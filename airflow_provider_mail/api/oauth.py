@@ -10,6 +10,8 @@ from pydantic import ConfigDict, Field, SecretStr, field_serializer
 from airflow_provider_mail.api._core.fields import Text
 from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse
 
+__all__ = ["GetToken", "authorize_url"]
+
 
 def authorize_url(base_url: str, *, client_id: str, redirect_uri: str, state: str | None = None) -> str:
     """Return the URL of the consent page, which a user opens in a browser.

@@ -17,6 +17,8 @@ from airflow_provider_mail.api._core.requests import (
     Sandboxed,
 )
 
+__all__ = ["AddSender", "DeleteSender", "GetSenders", "Sender", "VerifySender", "find_sender"]
+
 
 class Sender(Resource):
     """A sender entry with the results of its four DNS checks (1 normal, 0 abnormal)."""

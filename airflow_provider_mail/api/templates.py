@@ -19,6 +19,8 @@ from airflow_provider_mail.api._core.requests import (
     Resource,
 )
 
+__all__ = ["AddTemplate", "DeleteTemplate", "GetTemplates", "Template", "find_template"]
+
 EditorType = Literal["DRAG", "CLASSIC"]
 
 

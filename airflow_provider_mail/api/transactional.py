@@ -36,6 +36,8 @@ from airflow_provider_mail.api._core.requests import (
 from airflow_provider_mail.api._core.tags import tags_of
 from airflow_provider_mail.api.campaigns import Attachment
 
+__all__ = ["GetTransactionalStats", "MessageVersion", "Recipient", "SendBatch", "SendMail", "TransactionalStats"]
+
 _NOT_ONE_LINE = PATTERN_MESSAGES[LINE_PATTERN]
 
 SENDS_PATH = "/v5/transactional/mail/sends_customised"

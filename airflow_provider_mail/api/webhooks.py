@@ -9,6 +9,8 @@ from pydantic import ConfigDict
 from airflow_provider_mail.api._core.fields import OptionalWebUrl, Text, WebUrl
 from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, Records, RequestModel, Resource
 
+__all__ = ["EventToggles", "GetWebhook", "SaveWebhook", "SenderCallback"]
+
 
 class EventToggles(RequestModel):
     """Which events the service pushes, by event; ``None`` keeps the current value."""

@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.requests import MailRequest
 from benchmarks.parse_time import measure, modules_below
+from docs import exports
 
 MODULES = [importlib.import_module(name) for name in modules_below("api") if name != api.__name__]
 
@@ -30,6 +31,11 @@ def test_type_checkers_see_what_python_does() -> None:
     assert sorted(seen) == sorted(api.__all__)
     for name, module in seen.items():
         assert getattr(api, name) is getattr(importlib.import_module(module), name)
+
+
+def test_the_lists_are_those_of_the_modules() -> None:
+    source = exports.FILE.read_text()
+    assert source == exports.filled(source), "run: make docs"
 
 
 def test_every_request_and_error_is_there() -> None:

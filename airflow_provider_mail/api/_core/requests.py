@@ -18,6 +18,8 @@ from pydantic.alias_generators import to_camel
 from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, WholeNumber
 from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError, describe_validation_error
 
+__all__ = ["MailRequest", "MailResponse"]
+
 log = logging.getLogger(__name__)
 
 

@@ -13,6 +13,8 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
 )
 
+__all__ = ["cancel_campaign"]
+
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:

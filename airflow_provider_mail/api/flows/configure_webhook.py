@@ -8,6 +8,8 @@ from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
 from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 
+__all__ = ["configure_webhook"]
+
 
 def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
     """Save the fields that differ and read them back; return the names of the changed fields.

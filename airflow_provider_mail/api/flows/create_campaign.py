@@ -41,6 +41,8 @@ from airflow_provider_mail.api.flows.create_once import (
 )
 from airflow_provider_mail.api.flows.send_date import check_send_date
 
+__all__ = ["create_campaign"]
+
 OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 """What to do with a campaign that the service kept although creating it failed: cancel it and fail; continue with it if
 it is or will be sent; or leave it and fail."""

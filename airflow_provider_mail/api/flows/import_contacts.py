@@ -21,6 +21,8 @@ from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, Import
 from airflow_provider_mail.api.flows.upload_chunks import ChunkResult, ChunkUploader
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row, RowChecker
 
+__all__ = ["import_contacts"]
+
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     """Yield rows in lists.

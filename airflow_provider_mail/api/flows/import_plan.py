@@ -10,6 +10,8 @@ from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, Up
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
+__all__ = ["ImportPlan", "Progress"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:

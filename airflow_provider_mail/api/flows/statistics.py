@@ -24,6 +24,8 @@ from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResp
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
 
+__all__ = ["campaign_stats", "transactional_stats"]
+
 DAY = timedelta(days=1)
 
 Found = dict[str, CampaignStats]

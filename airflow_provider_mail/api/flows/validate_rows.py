@@ -25,6 +25,8 @@ from airflow_provider_mail.api._core.fields import (
     PHONE_PATTERN,
 )
 
+__all__ = ["Reject"]
+
 Row: TypeAlias = Sequence[Any]
 
 
