@@ -24,7 +24,10 @@ _PAUSE_S = 0.05
 
 
 def database(hook: DbApiHook) -> str:
-    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection."""
+    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection.
+
+    :param hook: the hook of the database.
+    """
     name = hook.dialect_name
     return str(hook.conn_type if name == "default" else name).lower()
 

@@ -104,7 +104,10 @@ class Coverage:
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
-        """Rows of `LOADS` for a load of the table ``name``."""
+        """Return the rows of `LOADS` for a load.
+
+        :param name: the name of the loaded table.
+        """
         for part in self.parts:
             yield table_name(name), self.mail_conn_id, part, self.observed_at
 
@@ -123,13 +126,19 @@ class MarkGone:
 
 
 def table_name(name: TableName) -> str:
-    """The name of a table in ``mail_loads``."""
+    """Return the name of a table as ``mail_loads`` has it.
+
+    :param name: the name, whose schema is left out.
+    """
     last = name.parts[-1]
     return last.text if last.quoted else last.text.lower()
 
 
 def loads_beside(name: TableName) -> TableName:
-    """The name of ``mail_loads`` in the schema of a table."""
+    """Return the name of ``mail_loads`` in the schema of a table.
+
+    :param name: the name of that table.
+    """
     return TableName((*name.parts[:-1], NamePart(LOADS_NAME, False)))
 
 

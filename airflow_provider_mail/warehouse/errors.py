@@ -104,7 +104,12 @@ class UnstorableError(WarehouseError):
 
     @classmethod
     def of(cls, row: int, column: str, reason: str) -> UnstorableError:
-        """Build the error with its message."""
+        """Make the error with its message.
+
+        :param row: number of the row in the source, from 1.
+        :param column: name of the column.
+        :param reason: what is wrong, without the value.
+        """
         return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
 
 
@@ -123,7 +128,7 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
         message = _mysql(error, driver, quotes_rows)
     elif driver in ("duckdb", "_duckdb"):
         message = _duckdb(error)
-    elif state := getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
+    elif state := sqlstate(error):
         message = _postgres(error, state)
     elif hasattr(error, "sqlite_errorname"):
         message = _sqlite(error)
@@ -158,17 +163,26 @@ def redacted_message(error: BaseException, values: Iterable[Any], names: Iterabl
 
 
 def connect_error_message(error: BaseException) -> str:
-    """Describe an exception that was raised before any row was read: the driver's message is safe."""
+    """Describe an exception that was raised before any row was read: the driver's message is safe.
+
+    :param error: the driver's exception.
+    """
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's exception, where it has one."""
+    """Return the SQLSTATE of a driver's exception; ``None`` without one.
+
+    :param error: the exception.
+    """
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def mysql_number(error: BaseException) -> int | None:
-    """Return the error number of MySQL or MariaDB, with either driver."""
+    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one.
+
+    :param error: the driver's exception.
+    """
     number = getattr(error, "errno", None) or next(iter(error.args), None)
     return number if isinstance(number, int) else None
 

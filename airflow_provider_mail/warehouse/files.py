@@ -37,7 +37,14 @@ def check_format(file_format: str) -> None:
 
 
 def json_lines(table: Table, rows: Rows) -> bytes:
-    """Encode one JSON object per row, in UTF-8. Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds."""
+    """Encode one JSON object per row, in UTF-8.
+
+    Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds.
+
+    :param table: the declared table.
+    :param rows: its rows.
+    :raises UnstorableError: naming row and column, never the value.
+    """
     encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc}))
     lines = (
         json.dumps(
@@ -49,7 +56,12 @@ def json_lines(table: Table, rows: Rows) -> bytes:
 
 
 def parquet(table: Table, rows: Rows) -> bytes:
-    """Encode a Parquet file with the table's columns; times are microseconds in UTC."""
+    """Encode a Parquet file with the table's columns; times are microseconds in UTC.
+
+    :param table: the declared table.
+    :param rows: its rows.
+    :raises UnstorableError: naming row and column, never the value.
+    """
     import pyarrow
     import pyarrow.parquet
 

@@ -76,7 +76,11 @@ class FileForm:
 
 
 def form_of(name: str) -> tuple[str | None, str | None, str]:
-    """Infer format, compression and delimiter from a file's name; ``contacts.tsv.gz`` is CSV with tabs, and gzip."""
+    """Infer format, compression and delimiter from a file's name.
+
+    :param name: the name; ``contacts.tsv.gz`` is CSV with tabs, and gzip.
+    :return: the three; format and compression are ``None`` when the name does not show them.
+    """
     suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     last = ("", *suffixes)[-2 if compression else -1]

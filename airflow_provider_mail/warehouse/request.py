@@ -52,7 +52,11 @@ class FallLimit:
     max_fraction: float
 
     def exceeded(self, before: int, after: int) -> bool:
-        """Whether the fall from ``before`` to ``after`` rows is too far."""
+        """Return whether the number of rows would fall too far.
+
+        :param before: number of rows before the load.
+        :param after: number of rows that the load would leave.
+        """
         if not before:
             return False
         if not after:

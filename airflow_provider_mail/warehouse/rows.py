@@ -47,6 +47,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 def utc(value: datetime.datetime) -> datetime.datetime:
     """Convert a time to UTC, without a zone.
 
+    :param value: a datetime with a zone.
     :raises ValueError: for a datetime without a zone.
     """
     return aware(value).astimezone(datetime.UTC).replace(tzinfo=None)
@@ -55,6 +56,7 @@ def utc(value: datetime.datetime) -> datetime.datetime:
 def utc_text(value: datetime.datetime) -> str:
     """Format a time as ``2026-03-01 12:30:00``, in UTC.
 
+    :param value: a datetime with a zone.
     :raises ValueError: for a datetime without a zone.
     """
     if value.tzinfo is datetime.UTC:  # as all of ours
@@ -65,6 +67,7 @@ def utc_text(value: datetime.datetime) -> str:
 def aware(value: datetime.datetime) -> datetime.datetime:
     """Return the time unchanged.
 
+    :param value: a datetime.
     :raises ValueError: for a datetime without a zone.
     """
     if value.tzinfo is None:
@@ -76,7 +79,11 @@ _TEXTS = {str, type(None)}
 
 
 def json_text(value: object) -> str:
-    """Encode JSON canonically, so that equal values are equal texts."""
+    """Encode JSON canonically, so that equal values are equal texts.
+
+    :param value: what JSON can represent.
+    :raises ValueError: for NaN and infinity.
+    """
     if type(value) is dict and _TEXTS.issuperset(map(type, value.values())) and {str}.issuperset(map(type, value)):
         # Properties of a contact, in a third of the time. msgspec writes numbers differently, and NaN as null.
         return _encode(value).decode()
@@ -84,7 +91,11 @@ def json_text(value: object) -> str:
 
 
 def fits(column: Column, kind: type) -> bool:
-    """Whether values of this Python type may go into the column."""
+    """Return whether values of a Python type may go into a column.
+
+    :param column: the column.
+    :param kind: the type.
+    """
     if kind is type(None):
         return column.nullable
     accepted, other = _ACCEPTED[column.type.name]
@@ -92,7 +103,10 @@ def fits(column: Column, kind: type) -> bool:
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
-    """Turn converters of one value into converters of many."""
+    """Turn converters of one value into converters of many.
+
+    :param converts: by the name of a portable type, converts one value.
+    """
     return {name: partial(map, convert) for name, convert in converts.items()}
 
 
@@ -274,13 +288,21 @@ class Source:
         return kept
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
-        """Encode the rows, row by row."""
+        """Encode the rows, row by row.
+
+        :param encoder: encodes them.
+        :raises RowsFailed: getting or encoding a row failed.
+        """
         for columns in self.columns(encoder):
             yield from zip(*columns, strict=True)
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Split rows into lists of at most ``size``."""
+    """Yield rows in lists.
+
+    :param rows: the rows.
+    :param size: maximum length of a list.
+    """
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -34,7 +34,10 @@ JSON = Type("json")
 
 
 def text(length: int) -> Type:
-    """Text of at most ``length`` characters, as a key must be; databases that need no limit set none."""
+    """Return the type of text that may be part of a key; databases that need no limit set none.
+
+    :param length: maximum length in characters.
+    """
     return Type("text", length)
 
 
@@ -182,10 +185,16 @@ class TableName:
 
 
 def quoted(identifier: str) -> str:
-    """Quote an identifier as standard SQL does."""
+    """Quote an identifier as standard SQL does.
+
+    :param identifier: the name of a table, a schema or a column.
+    """
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Quote a text as standard SQL does."""
+    """Quote a text as standard SQL does.
+
+    :param text: the text.
+    """
     return "'" + text.replace("'", "''") + "'"

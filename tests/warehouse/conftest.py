@@ -129,7 +129,7 @@ class Warehouse:
 
     def spelled(self, name: str) -> str:
         """A table's name for a statement of ours."""
-        return MySql.qualified(None, TableName.parse(name)) if self.is_mysql else name  # type: ignore[arg-type]
+        return MySql._qualified(None, TableName.parse(name)) if self.is_mysql else name  # type: ignore[arg-type]
 
     def _python(self, kind: str, value: Any) -> Any:
         if value is None:

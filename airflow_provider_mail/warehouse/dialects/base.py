@@ -41,7 +41,11 @@ _log = logging.getLogger(__name__)
 
 
 class Dialect(ABC):
-    """How one kind of database is loaded; an instance serves one load."""
+    """How one kind of database is loaded; an instance serves one load.
+
+    :param hook: the hook of the database.
+    :param request: the load.
+    """
 
     types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
     """The declared type of a column, by the name of the portable type."""
@@ -54,49 +58,52 @@ class Dialect(ABC):
         self.hook = hook
         self.request = request
         self.table = request.table
-        self.target = self.qualified(request.name)
+        self.target = self._qualified(request.name)
 
     @abstractmethod
     def load(self, connection: Any) -> LoadResult:
-        """Load the rows in one transaction of ``connection``, which is committed on success."""
+        """Load the rows in one transaction, which is committed on success.
 
-    def qualified(self, name: TableName) -> str:
+        :param connection: an open connection of the driver.
+        """
+
+    def _qualified(self, name: TableName) -> str:
         """Spell the name of a table in a statement."""
         return ".".join(quoted(part.text) for part in name.parts)
 
-    def column(self, name: str) -> str:
+    def _column(self, name: str) -> str:
         """Spell a column in a statement; most databases need no quotes for our names."""
         return name
 
-    def columns_list(self, names: Iterable[str], alias: str = "") -> str:
+    def _columns_list(self, names: Iterable[str], alias: str = "") -> str:
         """Spell columns, separated by commas."""
-        return ", ".join(f"{alias}{self.column(name)}" for name in names)
+        return ", ".join(f"{alias}{self._column(name)}" for name in names)
 
-    def parameter(self, column: Column, value: Any) -> Any:
+    def _parameter(self, column: Column, value: Any) -> Any:
         """Convert one value of ``column`` to what the driver takes."""
         convert = self.parameters.get(column.type.name)
         return convert(value) if convert else value
 
     # Table definition
 
-    def column_type(self, column: Column) -> str:
+    def _column_type(self, column: Column) -> str:
         """The type with which the column is declared."""
         return self.types[column.type.name]
 
-    def definition(self, column: Column) -> str:
+    def _definition(self, column: Column) -> str:
         """One line of CREATE TABLE."""
-        return f"{self.column(column.name)} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
+        return f"{self._column(column.name)} {self._column_type(column)}{'' if column.nullable else ' NOT NULL'}"
 
-    def create_statement(self) -> str:
+    def _create_statement(self) -> str:
         """CREATE TABLE with all columns and the key."""
-        lines = [*map(self.definition, self.table.columns), f"PRIMARY KEY ({self.columns_list(self.table.key)})"]
+        lines = [*map(self._definition, self.table.columns), f"PRIMARY KEY ({self._columns_list(self.table.key)})"]
         return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
 
-    def addition(self, column: Column) -> str:
+    def _addition(self, column: Column) -> str:
         """ALTER TABLE for a column of a later version; nullable, since existing rows have no value for it."""
-        return f"ALTER TABLE {self.target} ADD {self.column(column.name)} {self.column_type(column)}"
+        return f"ALTER TABLE {self.target} ADD {self._column(column.name)} {self._column_type(column)}"
 
-    def missing(self, existing: Iterable[str]) -> list[Column]:
+    def _missing(self, existing: Iterable[str]) -> list[Column]:
         """The declared columns that the table lacks.
 
         :param existing: lower-case names of the table's columns.
@@ -111,7 +118,7 @@ class Dialect(ABC):
 
     # Conditions
 
-    def condition(self, argument: str, where: Where, alias: str = "") -> Condition:
+    def _condition(self, argument: str, where: Where, alias: str = "") -> Condition:
         """The condition that columns have the given values.
 
         :param argument: the argument that ``where`` comes from, for errors.
@@ -122,7 +129,7 @@ class Dialect(ABC):
         parts: list[str] = []
         values: list[Any] = []
         for name, wanted in where.items():
-            column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self.column(name)}"
+            column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self._column(name)}"
             if wanted is None and column.nullable:
                 parts.append(f"{spelled} IS NULL")
                 continue
@@ -134,58 +141,58 @@ class Dialect(ABC):
                 ends = [wanted]
             if any(end is None or not fits(column, type(end)) for end in ends):
                 raise ValueError(f"`{argument}` compares column {name} with a value that is not {column.type.name}")
-            values += [self.parameter(column, end) for end in ends]
+            values += [self._parameter(column, end) for end in ends]
         return " AND ".join(parts), values
 
     def check_conditions(self) -> None:
         """Reject an invalid condition before the load begins."""
-        self.window()
+        self._window()
         for where in self.request.covers.parts.values() if self.request.covers else ():
-            self.condition("covers", where)
+            self._condition("covers", where)
 
-    def window(self, alias: str = "") -> Condition:
+    def _window(self, alias: str = "") -> Condition:
         """The condition of ``replace_where``."""
-        return self.condition("replace_where", self.request.replace_where or {}, alias)
+        return self._condition("replace_where", self.request.replace_where or {}, alias)
 
-    def last_observed(self, alias: str = "") -> str:
+    def _last_observed(self, alias: str = "") -> str:
         """The time at which a row of the table was last observed to be as it is, or to be gone."""
-        observed, gone = f"{alias}{self.column(str(self.table.observed))}", self.table.gone
-        return f"coalesce({alias}{self.column(gone)}, {observed})" if gone else observed
+        observed, gone = f"{alias}{self._column(str(self.table.observed))}", self.table.gone
+        return f"coalesce({alias}{self._column(gone)}, {observed})" if gone else observed
 
     # Steps of a load
 
-    def delete_expired(self, cursor: Any) -> None:
+    def _delete_expired(self, cursor: Any) -> None:
         """Delete rows that were observed before ``expire_before``, except those of ``replace_where``."""
         if self.request.expire_before is None:
             return
         observed = self.table[str(self.table.observed)]
-        condition = f"{self.column(observed.name)} < {self.hook.placeholder}"
-        values = [self.parameter(observed, self.request.expire_before)]
+        condition = f"{self._column(observed.name)} < {self.hook.placeholder}"
+        values = [self._parameter(observed, self.request.expire_before)]
         if self.request.replace_where:
-            window, more = self.window()
+            window, more = self._window()
             condition, values = f"{condition} AND NOT ({window})", [*values, *more]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
-    def window_rows(self, cursor: Any) -> int:
+    def _window_rows(self, cursor: Any) -> int:
         """Count the rows in ``replace_where`` if there is a ``fall_limit``; otherwise 0."""
         if not self.request.fall_limit or not self.request.replace_where:
             return 0
-        condition, values = self.window()
+        condition, values = self._window()
         cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
         return int(cursor.fetchone()[0])
 
-    def check_fall(self, cursor: Any, before: int) -> None:
+    def _check_fall(self, cursor: Any, before: int) -> None:
         """Compare the number of rows in ``replace_where`` with that before the load; called before the commit.
 
         :raises FallError: when it has fallen too far.
         """
         if not before:
             return
-        after = self.window_rows(cursor)
+        after = self._window_rows(cursor)
         if self.request.fall_limit and self.request.fall_limit.exceeded(before, after):
             raise FallError(f"{self.prefix}{before} rows would become {after}", before=before, after=after)
 
-    def reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
+    def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
         """Fail when rows claim to have been observed in the future: until then no load would replace them.
 
         :param source: the tables to select from.
@@ -196,7 +203,7 @@ class Dialect(ABC):
             return
         latest = self.request.not_after()
         where, values = condition
-        at = self.parameter(self.table[self.table.observed], latest)
+        at = self._parameter(self.table[self.table.observed], latest)
         cursor.execute(
             f"SELECT COUNT(*) FROM {source} WHERE {where} AND {observed} > {self.hook.placeholder}", [*values, at]
         )
@@ -209,17 +216,17 @@ class Dialect(ABC):
                 + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
             )
 
-    def conflicts(self, error: BaseException) -> bool:
+    def _conflicts(self, error: BaseException) -> bool:
         """Whether the transaction failed because of a concurrent one, so that repeating it may succeed."""
         return str(sqlstate(error)) in ("40001", "40P01")
 
-    def retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
+    def _retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
         """Run a transaction; repeat it after a conflict with another one, up to eight attempts in all."""
         for number in range(1, _MAX_ATTEMPTS):
             try:
                 return attempt()
             except Exception as error:
-                if not self.conflicts(error):
+                if not self._conflicts(error):
                     raise
                 _log.info(
                     "Table %s: conflict with another transaction (attempt %s of %s); retrying",
@@ -235,11 +242,17 @@ class Dialect(ABC):
     # Errors
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows."""
+        """Describe a driver's exception without values of rows.
+
+        :param error: the driver's exception.
+        """
         return safe_message(error)
 
     def error(self, message: str) -> WarehouseError:
-        """Build an error that names the table and the connection."""
+        """Build an error that names the table and the connection.
+
+        :param message: what is wrong.
+        """
         return WarehouseError(f"{self.prefix}{message}")
 
     @property

@@ -55,17 +55,17 @@ class DuckDb(Staged):
         "json": ("JSON",),
     }
 
-    def conflicts(self, error: BaseException) -> bool:
+    def _conflicts(self, error: BaseException) -> bool:
         # Also when another transaction has inserted the same key, which this one cannot see.
         return bool(_CONFLICT.match(str(error)))
 
-    def begin(self, connection: Any) -> None:
+    def _begin(self, connection: Any) -> None:
         connection.execute("BEGIN")  # for the checks; DuckDB's commit() and rollback() need a transaction
 
-    def cursor(self, connection: Any) -> AbstractContextManager[Any]:
+    def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
         return nullcontext(connection)  # DuckDB's cursors are connections of their own
 
-    def columns(self, cursor: Any) -> dict[str, str]:
+    def _columns(self, cursor: Any) -> dict[str, str]:
         *places, name = (part.text.lower() for part in self.request.name.parts)
         where = {
             0: "schema_name = current_schema() AND database_name = current_database()",
@@ -79,8 +79,8 @@ class DuckDb(Staged):
         )
         return dict(cursor.fetchall())
 
-    def stage(self, cursor: Any) -> None:
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row BIGINT, {self.staged_columns()})")
+    def _stage(self, cursor: Any) -> None:
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row BIGINT, {self._staged_columns()})")
         shape = {"stage_row": ["BIGINT"], **{column.name: [self._json_type(column)] for column in self.table.columns}}
         selected = ", ".join(f"unnest(given.{name})" for name in shape)
         insert = (
@@ -90,28 +90,28 @@ class DuckDb(Staged):
         for text in self._texts():
             cursor.execute(insert, [text])
 
-    def open_merge(self, cursor: Any) -> None:
+    def _open_merge(self, cursor: Any) -> None:
         cursor.execute("BEGIN")
 
-    def undo_merge(self, connection: Any, cursor: Any) -> None:
+    def _undo_merge(self, connection: Any, cursor: Any) -> None:
         with suppress(Exception):  # a commit that failed has rolled back already
             connection.rollback()
 
     @property
-    def staged(self) -> str:
+    def _staged(self) -> str:
         names, key = ", ".join(self.table.names), ", ".join(self.table.key)
         last = f"SELECT max(stage_row) AS stage_row FROM {self.stage_name} GROUP BY {key}"
         return f"(SELECT {names} FROM {self.stage_name} SEMI JOIN ({last}) USING (stage_row))"
 
-    def ordered(self, alias: str = "s.") -> str:
+    def _ordered(self, alias: str = "s.") -> str:
         return ""  # DuckDB does not lock rows; sorting would take memory
 
-    def affected(self, cursor: Any) -> int:
+    def _affected(self, cursor: Any) -> int:
         return int(cursor.fetchone()[0])  # the statement's result; versions before 2 leave `rowcount` at -1
 
     def _json_type(self, column: Column) -> str:
         # JSON in JSON would be parsed and written anew.
-        return "VARCHAR" if column.type.name == "json" else self.column_type(column)
+        return "VARCHAR" if column.type.name == "json" else self._column_type(column)
 
     def _texts(self) -> Iterator[str]:
         """The rows, column by column, some hundreds of kilobytes at a time."""

@@ -58,36 +58,36 @@ class MySql(Staged):
     }
     _collation = _COLLATIONS[-1]
 
-    def qualified(self, name: TableName) -> str:
+    def _qualified(self, name: TableName) -> str:
         return ".".join(_quoted(part.text) for part in name.parts)
 
-    def column(self, name: str) -> str:
+    def _column(self, name: str) -> str:
         return _quoted(name)  # MySQL has many keywords (`row_number` is one)
 
-    def column_type(self, column: Column) -> str:
+    def _column_type(self, column: Column) -> str:
         if column.type.name != "text":
-            return super().column_type(column)
+            return super()._column_type(column)
         kind = f"varchar({column.type.length})" if column.type.length else "longtext"
         return f"{kind} CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
-    def definition(self, column: Column) -> str:
-        return f"{super().definition(column)} COMMENT {literal(column.comment)}"
+    def _definition(self, column: Column) -> str:
+        return f"{super()._definition(column)} COMMENT {literal(column.comment)}"
 
-    def create_statement(self) -> str:
-        return f"{super().create_statement()} COMMENT {literal(self.table.comment)}"
+    def _create_statement(self) -> str:
+        return f"{super()._create_statement()} COMMENT {literal(self.table.comment)}"
 
-    def addition(self, column: Column) -> str:
-        return f"{super().addition(column)} COMMENT {literal(column.comment)}"
+    def _addition(self, column: Column) -> str:
+        return f"{super()._addition(column)} COMMENT {literal(column.comment)}"
 
-    def conflicts(self, error: BaseException) -> bool:
+    def _conflicts(self, error: BaseException) -> bool:
         return mysql_number(error) in MYSQL_CONFLICTS
 
-    def begin(self, connection: Any) -> None:
+    def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
         plain_cursors(connection)
         with_utf8(connection)
 
-    def columns(self, cursor: Any) -> dict[str, str]:
+    def _columns(self, cursor: Any) -> dict[str, str]:
         # With the collation of text, which decides which names are equal.
         *schema, name = (part.text for part in self.request.name.parts)
         cursor.execute(
@@ -100,16 +100,16 @@ class MySql(Staged):
             for column, kind, collation in cursor.fetchall()
         }
 
-    def holds(self, column: Column, actual: str) -> bool:
+    def _holds(self, column: Column, actual: str) -> bool:
         kind, _, collation = actual.partition(" COLLATE ")
         if column.type.name == "text":
             bounded = _BOUNDED_TEXT.fullmatch(kind)
             wide = kind == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
             exact = collation.endswith("_bin") if column.name in self.table.key else True
             return bool(wide) and exact and collation.startswith("utf8mb4_")
-        return super().holds(column, kind.split("(")[0]) or super().holds(column, kind)
+        return super()._holds(column, kind.split("(")[0]) or super()._holds(column, kind)
 
-    def check(self, cursor: Any) -> None:
+    def _check(self, cursor: Any) -> None:
         # Lossy conversions are errors, and quotes and backslashes have their default meaning.
         cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION time_zone = '+00:00'")
         cursor.execute(
@@ -118,9 +118,9 @@ class MySql(Staged):
         )
         known = {name for (name,) in cursor.fetchall()}
         self._collation = next(name for name in _COLLATIONS if name in known)
-        super().check(cursor)
+        super()._check(cursor)
 
-    def check_key(self, cursor: Any, *, complete: bool) -> None:
+    def _check_key(self, cursor: Any, *, complete: bool) -> None:
         cursor.execute(f"SHOW INDEX FROM {self.target} WHERE Non_unique = 0")
         names = [column[0].lower() for column in cursor.description]
         at = names.index("key_name"), names.index("column_name")
@@ -129,7 +129,7 @@ class MySql(Staged):
             index, column = (str(row[place]) for place in at)
             indexes.setdefault(index, set()).add(column.lower())
         if set(self.table.key) not in indexes.values():
-            raise self.no_key()
+            raise self._no_key()
         for index, columns in indexes.items():
             if columns != set(self.table.key):
                 # ON DUPLICATE KEY UPDATE would update the row with the same value there.
@@ -138,12 +138,12 @@ class MySql(Staged):
                     "an ordinary index"
                 )
 
-    def stage(self, cursor: Any) -> None:
-        existing = self.columns(cursor)
+    def _stage(self, cursor: Any) -> None:
+        existing = self._columns(cursor)
         columns = ", ".join(
-            f"{self.column(column.name)} {self._staged_type(column, existing)}" for column in self.table.columns
+            f"{self._column(column.name)} {self._staged_type(column, existing)}" for column in self.table.columns
         )
-        key = self.columns_list(self.table.key)  # keeps one row of each
+        key = self._columns_list(self.table.key)  # keeps one row of each
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
         replace = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
         rows = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
@@ -151,64 +151,67 @@ class MySql(Staged):
             cursor.executemany(replace, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
 
-    def open_merge(self, cursor: Any) -> None:
+    def _open_merge(self, cursor: Any) -> None:
         """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""
 
-    def lock(self, cursor: Any) -> None:
+    def _lock(self, cursor: Any) -> None:
         # By name, since the table may not exist yet. The lock ends with the connection, not with a transaction.
         digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
         cursor.execute("SELECT get_lock(%s, %s)", [f"airflow_provider_mail.{digest[:32]}", _LOCK_WAIT_S])
         if cursor.fetchone()[0] != 1:
             raise self.error(f"another load did not finish within {_LOCK_WAIT_S} s")
 
-    def prepare(self, cursor: Any) -> None:
-        super().prepare(cursor)
+    def _prepare(self, cursor: Any) -> None:
+        super()._prepare(cursor)
         cursor.execute("COMMIT")  # from here on, the table is read as the last load left it
 
-    def is_changed(self) -> str:
+    def _is_changed(self) -> str:
         if not (content := self.table.content):
             return "false"
-        equal = [f"(s.{self.column(name)} <=> {self._compared(name)})" for name in content]
+        equal = [f"(s.{self._column(name)} <=> {self._compared(name)})" for name in content]
         return f"NOT ({' AND '.join(equal)})"
 
-    def upsert(self, source: str, condition: str = "true") -> str:
-        names, selected = self.columns_list(self.table.names), self.columns_list(self.table.names, "s.")
+    def _upsert(self, source: str, condition: str = "true") -> str:
+        names, selected = self._columns_list(self.table.names), self._columns_list(self.table.names, "s.")
         rest = [name for name in self.table.names if name not in self.table.key] or [self.table.key[0]]
         # Rows that are not newer have been left out: our loads run one at a time.
-        assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self.column, rest))
+        assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self._column, rest))
         # A derived table, or the names in the last clause would be ambiguous.
         return (
             f"INSERT INTO {self.target} ({names}) SELECT * FROM (SELECT {selected} FROM {source} WHERE {condition}) "
-            f"AS news {self.ordered('news.')} ON DUPLICATE KEY UPDATE {assignments}"
+            f"AS news {self._ordered('news.')} ON DUPLICATE KEY UPDATE {assignments}"
         )
 
-    def delete_stale(self, condition: str) -> str:
-        return f"DELETE t FROM {self._beside_stage()} WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
+    def _delete_stale_sql(self, condition: str) -> str:
+        return f"DELETE t FROM {self._beside_stage()} WHERE s.{self._column(self.table.key[0])} IS NULL AND {condition}"
 
-    def mark_stale(self, condition: str) -> str:
+    def _mark_stale_sql(self, condition: str) -> str:
         return (
-            f"UPDATE {self._beside_stage()} SET t.{self.column(str(self.table.gone))} = {self.hook.placeholder} "
-            f"WHERE s.{self.column(self.table.key[0])} IS NULL AND {condition}"
+            f"UPDATE {self._beside_stage()} SET t.{self._column(str(self.table.gone))} = {self.hook.placeholder} "
+            f"WHERE s.{self._column(self.table.key[0])} IS NULL AND {condition}"
         )
 
     def _beside_stage(self) -> str:
-        return f"{self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self.same_key()}"
+        return f"{self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self._same_key()}"
 
     def _staged_type(self, column: Column, existing: Mapping[str, str]) -> str:
         """The type with the collation of an existing table: texts of two collations cannot be compared."""
         actual = existing.get(column.name, "")
         if column.type.name != "text" or " COLLATE " not in actual:
-            return self.column_type(column)
-        return re.sub("COLLATE .*", f"COLLATE {actual.rpartition(' ')[2]}", self.column_type(column))
+            return self._column_type(column)
+        return re.sub("COLLATE .*", f"COLLATE {actual.rpartition(' ')[2]}", self._column_type(column))
 
     def _compared(self, name: str) -> str:
         # Texts that are equal by the table's collation may still differ.
-        spelled = f"t.{self.column(name)}"
+        spelled = f"t.{self._column(name)}"
         return f"{spelled} COLLATE {self._collation}" if self.table[name].type.name == "text" else spelled
 
 
 def plain_cursors(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
+
+    :param connection: an open connection of either driver.
+    """
     if hasattr(connection, "cursorclass"):
         from MySQLdb.cursors import Cursor
 
@@ -216,7 +219,10 @@ def plain_cursors(connection: Any) -> None:
 
 
 def with_utf8(connection: Any) -> None:
-    """Use the whole of UTF-8, whatever character set the Airflow connection has."""
+    """Use the whole of UTF-8, whatever character set the Airflow connection has.
+
+    :param connection: an open connection of either driver.
+    """
     if hasattr(connection, "set_charset_collation"):
         connection.set_charset_collation("utf8mb4")
     else:

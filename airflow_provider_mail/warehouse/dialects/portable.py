@@ -72,7 +72,11 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": jso
 
 
 class Portable(Dialect):
-    """Standard SQL and PEP 249 only."""
+    """Standard SQL and PEP 249 only.
+
+    :param hook: the hook of the database.
+    :param request: the load.
+    """
 
     parameters = _CONVERTERS
 
@@ -85,20 +89,24 @@ class Portable(Dialect):
         coverage = request.coverage_request()
         self._coverage = Portable(hook, coverage) if coverage else None
 
-    def qualified(self, name: TableName) -> str:
+    def _qualified(self, name: TableName) -> str:
         return str(name)  # unquoted parts are left to the case folding of the database
 
-    def column_type(self, column: Column) -> str:
-        return f"VARCHAR({column.type.length})" if column.type.length else super().column_type(column)
+    def _column_type(self, column: Column) -> str:
+        return f"VARCHAR({column.type.length})" if column.type.length else super()._column_type(column)
 
-    def conflicts(self, error: BaseException) -> bool:
+    def _conflicts(self, error: BaseException) -> bool:
         if mysql_number(error) in MYSQL_CONFLICTS:
             return True
         # Another load may have inserted the same key. A constraint of the user's may raise the same error.
         is_integrity_error = "IntegrityError" in [kind.__name__ for kind in type(error).__mro__]
-        return (is_integrity_error and sqlstate(error) in (None, "23505")) or super().conflicts(error)
+        return (is_integrity_error and sqlstate(error) in (None, "23505")) or super()._conflicts(error)
 
     def load(self, connection: Any) -> LoadResult:
+        """Load the rows: spool them, then delete and insert by key.
+
+        :param connection: an open connection of the driver.
+        """
         if self.hook.supports_autocommit:
             self.hook.set_autocommit(connection, False)
         tables = [self, self._coverage] if self._coverage else [self]
@@ -116,13 +124,13 @@ class Portable(Dialect):
                 connection.commit()
                 return outdated
 
-            outdated = self.retry_conflicts(attempt, connection.rollback)
+            outdated = self._retry_conflicts(attempt, connection.rollback)
         return LoadResult(rows=self.request.source.read, outdated=outdated)
 
     def _replace(self, cursor: Any, spool: RowSpool) -> int:
         """Write the rows; return how many were skipped because the table has a newer one."""
-        self.delete_expired(cursor)
-        before = self.window_rows(cursor)
+        self._delete_expired(cursor)
+        before = self._window_rows(cursor)
         if self.request.replace_where and not self.request.source.rejected:
             self._delete_stale(cursor, self._observed_at(spool))
         insert = self._insert_statement()
@@ -134,19 +142,19 @@ class Portable(Dialect):
             if newer:
                 keys = " OR ".join([f"({self._same_key()})"] * len(batch))
                 values = [row[index] for row in batch for index in self._key_indexes]
-                self.reject_future(cursor, self.target, (f"({keys})", values), self.last_observed())
+                self._reject_future(cursor, self.target, (f"({keys})", values), self._last_observed())
             outdated += len(newer)
             if given := [row for row in batch if spool.key(row) not in newer]:
                 cursor.executemany(insert, given)
         if self.request.mark_gone and not self.request.source.rejected:
             self._mark_gone(cursor, self.request.mark_gone)
-        self.check_fall(cursor, before)
+        self._check_fall(cursor, before)
         return outdated
 
     def _delete_stale(self, cursor: Any, observed_at: Any) -> None:
         """Delete the rows of ``replace_where`` that were not observed later than this load."""
-        self.reject_future(cursor, self.target, self.window(), self.last_observed())
-        condition, values = self.window()
+        self._reject_future(cursor, self.target, self._window(), self._last_observed())
+        condition, values = self._window()
         if observed_at is not None:
             condition += f" AND {self._not_newer()}"
             values.append(observed_at)
@@ -154,10 +162,10 @@ class Portable(Dialect):
 
     def _mark_gone(self, cursor: Any, mark_gone: MarkGone) -> None:
         gone, mark = str(self.table.gone), self.hook.placeholder
-        at = self.parameter(self.table[gone], mark_gone.observed_at)
+        at = self._parameter(self.table[gone], mark_gone.observed_at)
         for window in mark_gone.windows():
-            condition, values = self.condition("mark_gone", window)
-            self.reject_future(cursor, self.target, (condition, values), self.last_observed())
+            condition, values = self._condition("mark_gone", window)
+            self._reject_future(cursor, self.target, (condition, values), self._last_observed())
             # All given rows have been written with the time of this load.
             cursor.execute(
                 f"UPDATE {self.target} SET {gone} = {mark} "
@@ -186,7 +194,7 @@ class Portable(Dialect):
         assert self._observed_index is not None
         one, indexes = f"({self._same_key()} AND NOT {self._not_newer()})", [*self._key_indexes, self._observed_index]
         cursor.execute(
-            f"SELECT {self.columns_list(self.table.key)} FROM {self.target} WHERE {' OR '.join([one] * len(batch))}",
+            f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {' OR '.join([one] * len(batch))}",
             [row[index] for row in batch for index in indexes],
         )
         return {tuple(map(comparable, key)) for key in cursor.fetchall()}
@@ -195,12 +203,12 @@ class Portable(Dialect):
         return " AND ".join(f"{name} = {self.hook.placeholder}" for name in self.table.key)
 
     def _not_newer(self) -> str:
-        last = self.last_observed()
+        last = self._last_observed()
         return f"({last} IS NULL OR {last} <= {self.hook.placeholder})"
 
     def _insert_statement(self) -> str:
         marks = ", ".join(self.hook.placeholder for _ in self.table.columns)
-        return f"INSERT INTO {self.target} ({self.columns_list(self.table.names)}) VALUES ({marks})"
+        return f"INSERT INTO {self.target} ({self._columns_list(self.table.names)}) VALUES ({marks})"
 
     def _probe(self, connection: Any, cursor: Any) -> None:
         """Insert a test row twice and roll back: the second insert must fail, and no row may remain.
@@ -242,7 +250,7 @@ class Portable(Dialect):
             return uuid4().hex[: column.type.length]
         if column.type.name == "bigint":
             return -(uuid4().int >> 66)
-        return self.parameter(column, _PROBE[column.type.name])
+        return self._parameter(column, _PROBE[column.type.name])
 
     def _roll_back(self, connection: Any) -> None:
         failure = ""
@@ -254,6 +262,10 @@ class Portable(Dialect):
             raise self.error(f"the database cannot roll back ({failure}): a load needs a transaction")
 
     def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception, with everything redacted that may be a value.
+
+        :param error: the driver's exception.
+        """
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
@@ -261,9 +273,9 @@ class Portable(Dialect):
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""
         existing = self._columns(connection, cursor)
         statements = (
-            [self.create_statement()]
+            [self._create_statement()]
             if existing is None
-            else [self.addition(column) for column in self.missing(existing)]
+            else [self._addition(column) for column in self._missing(existing)]
         )
         for statement in statements:
             failure = ""
@@ -279,7 +291,7 @@ class Portable(Dialect):
     def _is_complete(self, connection: Any, cursor: Any) -> bool:
         """Whether another load has created the table in the meantime."""
         existing = self._columns(connection, cursor)
-        return existing is not None and not self.missing(existing)
+        return existing is not None and not self._missing(existing)
 
     def _columns(self, connection: Any, cursor: Any) -> list[str] | None:
         """The names of the columns; ``None`` when the table does not exist."""

@@ -73,14 +73,14 @@ class Postgres(Staged):
         "json": ("jsonb",),
     }
 
-    def qualified(self, name: TableName) -> str:
+    def _qualified(self, name: TableName) -> str:
         return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
 
-    def begin(self, connection: Any) -> None:
+    def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
         rows_as_tuples(connection)
 
-    def columns(self, cursor: Any) -> dict[str, str]:
+    def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -88,43 +88,43 @@ class Postgres(Staged):
         )
         return dict(cursor.fetchall())
 
-    def holds(self, column: Column, actual: str) -> bool:
+    def _holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
-        return super().holds(column, actual)
+        return super()._holds(column, actual)
 
-    def open_staging(self, cursor: Any) -> None:
+    def _open_staging(self, cursor: Any) -> None:
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    def stage(self, cursor: Any) -> None:
-        definition = f"stage_row bigint, {self.staged_columns()}"
+    def _stage(self, cursor: Any) -> None:
+        definition = f"stage_row bigint, {self._staged_columns()}"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
         _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
         if self.request.mark_gone or self.request.replace_where:
             # A table that was filled a moment ago has no statistics yet, so Postgres looks for its rows among the
             # staged ones in a nested loop: without an index, in quadratic time.
-            cursor.execute(f"CREATE INDEX ON {self.stage_name} ({self.columns_list(self.table.key)})")
+            cursor.execute(f"CREATE INDEX ON {self.stage_name} ({self._columns_list(self.table.key)})")
 
-    def open_merge(self, cursor: Any) -> None:
+    def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
         # session, which does not have the temporary table.
         cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
 
-    def undo_merge(self, connection: Any, cursor: Any) -> None:
+    def _undo_merge(self, connection: Any, cursor: Any) -> None:
         cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")  # releases its locks, too
 
-    def lock(self, cursor: Any) -> None:
+    def _lock(self, cursor: Any) -> None:
         # By name, since the table may not exist yet; loads of namesakes in other schemas queue too.
         name = f"airflow_provider_mail.{self.request.name.parts[-1].text.lower()}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
 
     @property
-    def staged(self) -> str:
-        names, key = self.columns_list(self.table.names), self._sortable("")
+    def _staged(self) -> str:
+        names, key = self._columns_list(self.table.names), self._sortable("")
         return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row DESC)"
 
-    def ordered(self, alias: str = "s.") -> str:
+    def _ordered(self, alias: str = "s.") -> str:
         return f"ORDER BY {self._sortable(alias)}"
 
     def _sortable(self, alias: str) -> str:
@@ -132,16 +132,16 @@ class Postgres(Staged):
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
-    def write(self, cursor: Any) -> Counts:
+    def _write(self, cursor: Any) -> Counts:
         # In one statement, so that the rows are sorted and joined once.
-        comparison, values = self.comparison()
+        comparison, values = self._comparison()
         flags = Comparison("stage_exists", "stage_is_newer", "stage_is_changed", "stage_needs_observed_at")
         computed = [f"{getattr(comparison, field.name)} AS {getattr(flags, field.name)}" for field in fields(flags)]
         counts = [f"count(*) FILTER (WHERE {case})" for case in ("true", *flags.outcomes)]
         cursor.execute(
-            f"WITH compared AS MATERIALIZED (SELECT {self.columns_list(self.table.names, 's.')}, {', '.join(computed)} "
-            f"FROM {self.joined()}), "
-            f"written AS ({self.upsert('compared AS s', flags.to_write)}) "
+            f"WITH compared AS MATERIALIZED "
+            f"(SELECT {self._columns_list(self.table.names, 's.')}, {', '.join(computed)} FROM {self._joined()}), "
+            f"written AS ({self._upsert('compared AS s', flags.to_write)}) "
             f"SELECT {', '.join(counts)} FROM compared",
             values,
         )
@@ -155,7 +155,10 @@ class Postgres(Staged):
 
 
 def rows_as_tuples(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
+
+    :param connection: an open connection of either driver.
+    """
     if hasattr(connection, "row_factory"):
         from psycopg.rows import tuple_row
 

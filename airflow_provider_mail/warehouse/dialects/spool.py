@@ -27,7 +27,10 @@ class RowSpool:
         self._file.execute(f"CREATE TABLE spool ({key}, line BLOB, PRIMARY KEY ({key})) WITHOUT ROWID")
 
     def fill(self, rows: Iterable[Row]) -> None:
-        """Read and store all rows."""
+        """Read and store all rows.
+
+        :param rows: the rows, as the driver takes them.
+        """
         marks = ", ".join("?" for _ in [*self._key_indexes, "line"])
         lines = ((*self.key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL)) for row in rows)
         self._file.execute("BEGIN")
@@ -39,7 +42,10 @@ class RowSpool:
             yield pickle.loads(line)
 
     def key(self, row: Row) -> Row:
-        """The key of a row, in comparable form."""
+        """Return the key of a row, in comparable form.
+
+        :param row: the row.
+        """
         return tuple(comparable(row[index]) for index in self._key_indexes)
 
     def close(self) -> None:
@@ -48,7 +54,10 @@ class RowSpool:
 
 
 def comparable(value: Any) -> Any:
-    """Normalize a key value: drivers return other types than they take."""
+    """Normalize a key value: drivers return other types than they take.
+
+    :param value: a value of a key, from a row or from the driver.
+    """
     if isinstance(value, datetime.datetime) and not (value.hour or value.minute or value.second):
         value = value.date()
     if isinstance(value, datetime.date):

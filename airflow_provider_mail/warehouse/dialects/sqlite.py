@@ -57,28 +57,28 @@ class Sqlite(Staged):
         "timestamp": ("text", "numeric", "blob"),
     }
 
-    def definition(self, column: Column) -> str:
+    def _definition(self, column: Column) -> str:
         # SQLite has no comments, but stores the statement and shows it as `.schema`.
-        return f"{super().definition(column)} /* {column.comment} */"
+        return f"{super()._definition(column)} /* {column.comment} */"
 
-    def begin(self, connection: Any) -> None:
+    def _begin(self, connection: Any) -> None:
         connection.isolation_level = None  # no implicit transactions or commits
         connection.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")
         # With the default of 2 MB, rows that are staged in no order would be written to disk again and again.
         connection.execute(f"PRAGMA temp.cache_size = -{_STAGE_CACHE_KIB}")
 
-    def columns(self, cursor: Any) -> dict[str, str]:
+    def _columns(self, cursor: Any) -> dict[str, str]:
         arguments = [part.text for part in reversed(self.request.name.parts)]
         marks = ", ".join("?" for _ in arguments)
         cursor.execute(f"SELECT lower(name), type FROM pragma_table_info({marks})", arguments)
         return dict(cursor.fetchall())
 
-    def holds(self, column: Column, actual: str) -> bool:
-        return super().holds(column, _affinity(actual))
+    def _holds(self, column: Column, actual: str) -> bool:
+        return super()._holds(column, _affinity(actual))
 
-    def stage(self, cursor: Any) -> None:
+    def _stage(self, cursor: Any) -> None:
         # The key keeps one row of each, the last one, and sorts them.
-        definition = f"{self.staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
+        definition = f"{self._staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) WITHOUT ROWID")
         cursor.execute("BEGIN")
         cursor.executemany(
@@ -87,5 +87,5 @@ class Sqlite(Staged):
         )
         cursor.execute("COMMIT")
 
-    def open_merge(self, cursor: Any) -> None:
+    def _open_merge(self, cursor: Any) -> None:
         cursor.execute("BEGIN IMMEDIATE")

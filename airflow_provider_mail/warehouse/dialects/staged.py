@@ -26,7 +26,12 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 
 
 class Staged(StagedSql):
-    """A database with temporary tables and an upsert."""
+    """A database with temporary tables and an upsert.
+
+    :param hook: the hook of the database.
+    :param request: the load.
+    :param stage: name of the temporary table.
+    """
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
@@ -34,65 +39,69 @@ class Staged(StagedSql):
         self.coverage = type(self)(hook, coverage, _COVERAGE_STAGE) if coverage else None
 
     def load(self, connection: Any) -> LoadResult:
+        """Stage the rows, then merge them in one transaction.
+
+        :param connection: an open connection of the driver.
+        """
         tables = [self, self.coverage] if self.coverage else [self]
-        self.begin(connection)
-        with self.cursor(connection) as cursor:
+        self._begin(connection)
+        with self._cursor(connection) as cursor:
             for table in tables:
-                table.check(cursor)
+                table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
-            self.open_staging(cursor)
+            self._open_staging(cursor)
             for table in tables:
-                table.stage(cursor)
+                table._stage(cursor)
 
             def attempt() -> LoadResult:
-                self.open_merge(cursor)
+                self._open_merge(cursor)
                 for table in tables:
-                    table.lock(cursor)
-                self.prepare(cursor)
+                    table._lock(cursor)
+                self._prepare(cursor)
                 self._prepare_coverage(cursor)
                 result = self.merge(cursor)
                 connection.commit()
                 return result
 
-            return self.retry_conflicts(attempt, lambda: self.undo_merge(connection, cursor))
+            return self._retry_conflicts(attempt, lambda: self._undo_merge(connection, cursor))
 
     # What a dialect implements
 
     @abstractmethod
-    def begin(self, connection: Any) -> None:
+    def _begin(self, connection: Any) -> None:
         """Configure the connection."""
 
-    def cursor(self, connection: Any) -> AbstractContextManager[Any]:
+    def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
         """Open a cursor of this connection; closed on exit."""
         return closing(connection.cursor())
 
     @abstractmethod
-    def columns(self, cursor: Any) -> dict[str, str]:
+    def _columns(self, cursor: Any) -> dict[str, str]:
         """The types of the columns of the user's table, by name; empty when it does not exist."""
 
-    def open_staging(self, cursor: Any) -> None:
+    def _open_staging(self, cursor: Any) -> None:
         """Called before the first temporary table is created."""
 
     @abstractmethod
-    def stage(self, cursor: Any) -> None:
+    def _stage(self, cursor: Any) -> None:
         """Put all rows into the temporary table."""
 
     @abstractmethod
-    def open_merge(self, cursor: Any) -> None:
+    def _open_merge(self, cursor: Any) -> None:
         """Begin what `undo_merge` reverts; called before each attempt."""
 
-    def undo_merge(self, connection: Any, cursor: Any) -> None:
+    def _undo_merge(self, connection: Any, cursor: Any) -> None:
         """Revert a failed merge; the temporary tables keep their rows."""
         connection.rollback()
 
-    def lock(self, cursor: Any) -> None:
+    def _lock(self, cursor: Any) -> None:
         """Wait until no other load merges into this table."""
 
-    def affected(self, cursor: Any) -> int:
+    def _affected(self, cursor: Any) -> int:
         """How many rows the last statement deleted or updated."""
         return int(cursor.rowcount)
 
-    def describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
+    def _describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
         """Store the comments of columns, and with ``whole`` that of the table."""
         if not self.has_comment_on:
             return
@@ -103,15 +112,15 @@ class Staged(StagedSql):
 
     # Checking and creating tables
 
-    def check(self, cursor: Any) -> None:
+    def _check(self, cursor: Any) -> None:
         """Check an existing table before the first row is read."""
-        existing = self.columns(cursor)
+        existing = self._columns(cursor)
         if not existing:
             return
         self._check_types(existing)
-        self.check_key(cursor, complete=not self.missing(existing))
+        self._check_key(cursor, complete=not self._missing(existing))
 
-    def check_key(self, cursor: Any, *, complete: bool) -> None:
+    def _check_key(self, cursor: Any, *, complete: bool) -> None:
         """Check that the key of the table is the declared one.
 
         :param cursor: an open cursor.
@@ -121,41 +130,41 @@ class Staged(StagedSql):
             return
         failure = None
         try:
-            cursor.execute("EXPLAIN " + self.upsert(f"{self.target} AS s"))
+            cursor.execute("EXPLAIN " + self._upsert(f"{self.target} AS s"))
         except Exception as error:
             if not re.search("on conflict|conflict target", str(error), re.IGNORECASE):
                 raise
-            failure = self.no_key()
+            failure = self._no_key()
         if failure:
             raise failure
 
-    def no_key(self) -> WarehouseError:
+    def _no_key(self) -> WarehouseError:
         """The error about a table without the declared key."""
         return self.error(f"it has no primary key or unique index on ({', '.join(self.table.key)})")
 
-    def prepare(self, cursor: Any) -> None:
+    def _prepare(self, cursor: Any) -> None:
         """Create the table, or add the columns that it lacks."""
-        existing = self.columns(cursor)
+        existing = self._columns(cursor)
         if not existing:
-            cursor.execute(self.create_statement())
-            self.describe(cursor, self.table.columns, whole=True)
+            cursor.execute(self._create_statement())
+            self._describe(cursor, self.table.columns, whole=True)
             return
         self._check_types(existing)
-        missing = tuple(self.missing(existing))
+        missing = tuple(self._missing(existing))
         for column in missing:
-            cursor.execute(self.addition(column))
-        self.describe(cursor, missing, whole=False)
+            cursor.execute(self._addition(column))
+        self._describe(cursor, missing, whole=False)
 
     def _prepare_coverage(self, cursor: Any) -> None:
         """Prepare ``mail_loads``; an error names it, for users who created only the other table."""
         if not self.coverage:
             return
         try:
-            return self.coverage.prepare(cursor)
+            return self.coverage._prepare(cursor)
         except WarehouseError:
             raise
         except Exception as error:
-            if self.conflicts(error):
+            if self._conflicts(error):
                 raise
             message = safe_message(error)
         raise self.coverage.error(message)
@@ -163,29 +172,32 @@ class Staged(StagedSql):
     def _check_types(self, existing: dict[str, str]) -> None:
         for column in self.table.columns:
             actual = existing.get(column.name)
-            if actual is not None and not self.holds(column, actual):
+            if actual is not None and not self._holds(column, actual):
                 raise self.error(
-                    f"column {column.name} is {actual or 'of no type'}, expected {self.column_type(column)}"
+                    f"column {column.name} is {actual or 'of no type'}, expected {self._column_type(column)}"
                 )
 
     # Merging
 
     def merge(self, cursor: Any) -> LoadResult:
-        """Merge the staged rows into the table."""
-        self.delete_expired(cursor)
-        before = self.window_rows(cursor)
+        """Merge the staged rows into the table.
+
+        :param cursor: an open cursor.
+        """
+        self._delete_expired(cursor)
+        before = self._window_rows(cursor)
         late_parts = self._late_parts(cursor)
         if late_parts and self.coverage:
-            self.coverage.reject_future_rows(cursor)
+            self.coverage._reject_future_rows(cursor)
         dropped = sum(self._drop(cursor, part) for part in late_parts)
         deleted = self._delete_stale(cursor, late_parts)
         gone = self._mark_gone(cursor, late_parts)
-        counts = self.write(cursor)
-        self.check_fall(cursor, before)
+        counts = self._write(cursor)
+        self._check_fall(cursor, before)
         if counts.outdated:
-            self.reject_future_rows(cursor)
+            self._reject_future_rows(cursor)
         if self.coverage:
-            self.coverage.write(cursor)
+            self.coverage._write(cursor)
         return LoadResult(
             rows=self.request.source.read,
             inserted=counts.inserted,
@@ -196,33 +208,33 @@ class Staged(StagedSql):
             gone=gone,
         )
 
-    def write(self, cursor: Any) -> Counts:
+    def _write(self, cursor: Any) -> Counts:
         """Insert or update the staged rows that are new or changed."""
-        comparison, values = self.comparison()
+        comparison, values = self._comparison()
         sums = (f"coalesce(sum(CASE WHEN {case} THEN 1 ELSE 0 END), 0)" for case in comparison.outcomes)
-        cursor.execute(f"SELECT {', '.join(['count(*)', *sums])} FROM {self.joined()}", values)
+        cursor.execute(f"SELECT {', '.join(['count(*)', *sums])} FROM {self._joined()}", values)
         counts = Counts(*map(int, cursor.fetchone()))
         if counts.written == counts.staged:
-            cursor.execute(self.upsert(f"{self.staged} AS s"))
+            cursor.execute(self._upsert(f"{self._staged} AS s"))
         elif counts.written:
-            cursor.execute(self.upsert(self.joined(), comparison.to_write), values)
+            cursor.execute(self._upsert(self._joined(), comparison.to_write), values)
         return counts
 
-    def reject_future_rows(self, cursor: Any) -> None:
+    def _reject_future_rows(self, cursor: Any) -> None:
         """Fail when staged rows are outdated because those of the table lie in the future."""
-        self.reject_future(cursor, self.joined(), ("true", []), self.last_observed("t."))
+        self._reject_future(cursor, self._joined(), ("true", []), self._last_observed("t."))
 
     def _late_parts(self, cursor: Any) -> list[str]:
         """The parts of ``covers`` that another load has read later than this one."""
         if not self.coverage:
             return []
-        cursor.execute(f"SELECT s.part FROM {self.coverage.joined()} WHERE NOT {self.coverage.is_newer('s')}")
+        cursor.execute(f"SELECT s.part FROM {self.coverage._joined()} WHERE NOT {self.coverage._is_newer('s')}")
         return [part for (part,) in cursor.fetchall()]
 
     def _drop(self, cursor: Any, part: str) -> int:
         """Delete the staged rows of a part; return their number."""
-        condition, values = self.part_condition(part)
-        cursor.execute(f"SELECT count(*) FROM {self.staged} AS s WHERE {condition}", values)
+        condition, values = self._part_condition(part)
+        cursor.execute(f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
         (count,) = cursor.fetchone()
         cursor.execute(f"DELETE FROM {self.stage_name} WHERE {condition}", values)
         return int(count)
@@ -231,32 +243,32 @@ class Staged(StagedSql):
         if not self.request.replace_where or self.request.source.rejected:
             return 0
         latest = self._observed_at(cursor) if self.table.observed else None
-        self._reject_future_existing(cursor, self.window("t."))
-        condition, values = self.stale(self.window("t."), late_parts, latest)
-        cursor.execute(self.delete_stale(condition), values)
-        return self.affected(cursor)
+        self._reject_future_existing(cursor, self._window("t."))
+        condition, values = self._stale(self._window("t."), late_parts, latest)
+        cursor.execute(self._delete_stale_sql(condition), values)
+        return self._affected(cursor)
 
     def _mark_gone(self, cursor: Any, late_parts: Sequence[str]) -> int | None:
         if not (mark_gone := self.request.mark_gone):
             return None
         gone = str(self.table.gone)
-        at = self.parameter(self.table[gone], mark_gone.observed_at)
+        at = self._parameter(self.table[gone], mark_gone.observed_at)
         count = 0
         for window in () if self.request.source.rejected else mark_gone.windows():
-            self._reject_future_existing(cursor, self.condition("mark_gone", window, "t."))
-            condition, values = self.stale(self.condition("mark_gone", window, "t."), late_parts, at)
-            cursor.execute(self.mark_stale(f"t.{self.column(gone)} IS NULL AND {condition}"), [at, *values])
-            count += self.affected(cursor)
+            self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
+            condition, values = self._stale(self._condition("mark_gone", window, "t."), late_parts, at)
+            cursor.execute(self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}"), [at, *values])
+            count += self._affected(cursor)
         return count
 
     def _reject_future_existing(self, cursor: Any, condition: tuple[str, list[Any]]) -> None:
-        self.reject_future(cursor, f"{self.target} AS t", condition, self.last_observed("t."))
+        self._reject_future(cursor, f"{self.target} AS t", condition, self._last_observed("t."))
 
     def _observed_at(self, cursor: Any) -> Any:
         """The time of observation of this load, as the driver takes it; ``None`` without rows."""
         observed = str(self.table.observed)
         if self.request.covers:
-            return self.parameter(self.table[observed], self.request.covers.observed_at)
-        cursor.execute(f"SELECT max({observed}) FROM {self.staged} AS s")
+            return self._parameter(self.table[observed], self.request.covers.observed_at)
+        cursor.execute(f"SELECT max({observed}) FROM {self._staged} AS s")
         (latest,) = cursor.fetchone()
         return latest

@@ -58,7 +58,12 @@ class Comparison:
 
 
 class StagedSql(Dialect):
-    """The statements of a load; a dialect overrides what its database spells differently."""
+    """The statements of a load; a dialect overrides what its database spells differently.
+
+    :param hook: the hook of the database.
+    :param request: the load.
+    :param stage: name of the temporary table.
+    """
 
     distinct: ClassVar[str]
     """The operator that finds two lists of values different and NULL equal to NULL."""
@@ -71,82 +76,82 @@ class StagedSql(Dialect):
         super().__init__(hook, request)
         self.stage_name = stage
 
-    def holds(self, column: Column, actual: str) -> bool:
+    def _holds(self, column: Column, actual: str) -> bool:
         """Whether a column of the type ``actual`` keeps every value of the declared one."""
         return actual in self.compatible_types[column.type.name]
 
     @property
-    def staged(self) -> str:
+    def _staged(self) -> str:
         """What to select from to get each key once, with the last of its rows."""
         return self.stage_name
 
-    def staged_columns(self) -> str:
+    def _staged_columns(self) -> str:
         """The columns of the temporary table, with their types."""
-        return ", ".join(f"{column.name} {self.column_type(column)}" for column in self.table.columns)
+        return ", ".join(f"{column.name} {self._column_type(column)}" for column in self.table.columns)
 
-    def joined(self) -> str:
+    def _joined(self) -> str:
         """Staged rows beside those of the table that have their keys."""
-        return f"{self.staged} AS s LEFT JOIN {self.target} AS t ON {self.same_key()}"
+        return f"{self._staged} AS s LEFT JOIN {self.target} AS t ON {self._same_key()}"
 
-    def same_key(self) -> str:
-        return " AND ".join(f"s.{name} = t.{name}" for name in map(self.column, self.table.key))
+    def _same_key(self) -> str:
+        return " AND ".join(f"s.{name} = t.{name}" for name in map(self._column, self.table.key))
 
-    def comparison(self) -> tuple[Comparison, list[Any]]:
+    def _comparison(self) -> tuple[Comparison, list[Any]]:
         """How staged rows compare with those of the table, with the parameters of ``needs_observed_at``."""
-        needs_observed_at, values = self.needs_observed_at()
-        return Comparison(self.exists(), self.is_newer("s"), self.is_changed(), needs_observed_at), values
+        needs_observed_at, values = self._needs_observed_at()
+        return Comparison(self._exists(), self._is_newer("s"), self._is_changed(), needs_observed_at), values
 
-    def exists(self) -> str:
-        return f"(t.{self.column(self.table.key[0])} IS NOT NULL)"
+    def _exists(self) -> str:
+        return f"(t.{self._column(self.table.key[0])} IS NOT NULL)"
 
-    def is_newer(self, given: str) -> str:
+    def _is_newer(self, given: str) -> str:
         """Not older, to be exact: of two rows with one time of observation, that of the later load is taken."""
         if not (observed := self.table.observed):
             return "true"
-        return f"coalesce({given}.{observed} >= {self.last_observed('t.')}, true)"
+        return f"coalesce({given}.{observed} >= {self._last_observed('t.')}, true)"
 
-    def is_changed(self) -> str:
+    def _is_changed(self) -> str:
         if not (content := self.table.content):
             return "false"
-        given, existing = (self.columns_list(content, alias) for alias in ("s.", "t."))
+        given, existing = (self._columns_list(content, alias) for alias in ("s.", "t."))
         return f"(({given}) {self.distinct} ({existing}))"
 
-    def needs_observed_at(self) -> Condition:
+    def _needs_observed_at(self) -> Condition:
         """Whether an unchanged row needs the time of this observation: unless ``mail_loads`` records it."""
         if not self.table.observed:
             return "false", []
         if not self.request.covers:
             return "true", []
-        condition, values = self.condition("covers", self.request.covers.whole, "s.")
+        condition, values = self._condition("covers", self.request.covers.whole, "s.")
         return f"NOT coalesce({condition}, false)", values
 
-    def upsert(self, source: str, condition: str = "true") -> str:
+    def _upsert(self, source: str, condition: str = "true") -> str:
         """Insert from ``source``, or update the row with the same key unless it is newer."""
-        names, key = self.columns_list(self.table.names), self.columns_list(self.table.key)
+        names, key = self._columns_list(self.table.names), self._columns_list(self.table.key)
         action = "NOTHING"
         if rest := [name for name in self.table.names if name not in self.table.key]:
             assignments = ", ".join(f"{name} = excluded.{name}" for name in rest)
-            action = f"UPDATE SET {assignments} WHERE {self.is_newer('excluded')}"
-        selected = self.columns_list(self.table.names, "s.")
+            action = f"UPDATE SET {assignments} WHERE {self._is_newer('excluded')}"
+        selected = self._columns_list(self.table.names, "s.")
         return (
             f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source} WHERE {condition} "
-            f"{self.ordered()} ON CONFLICT ({key}) DO {action}"
+            f"{self._ordered()} ON CONFLICT ({key}) DO {action}"
         )
 
-    def ordered(self, alias: str = "s.") -> str:
+    def _ordered(self, alias: str = "s.") -> str:
         """The order in which all loads write, so that two of them queue instead of deadlocking."""
-        return f"ORDER BY {self.columns_list(self.table.key, alias)}"
+        return f"ORDER BY {self._columns_list(self.table.key, alias)}"
 
-    def delete_stale(self, condition: str) -> str:
+    def _delete_stale_sql(self, condition: str) -> str:
         """Delete rows of the table that fulfil the condition and were not staged."""
         return f"DELETE FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
 
-    def mark_stale(self, condition: str) -> str:
+    def _mark_stale_sql(self, condition: str) -> str:
         """Mark such rows as gone; the time is the first parameter."""
-        gone, mark = self.column(str(self.table.gone)), self.hook.placeholder
+        gone, mark = self._column(str(self.table.gone)), self.hook.placeholder
         return f"UPDATE {self.target} AS t SET {gone} = {mark} WHERE {condition} AND NOT {self._is_staged()}"
 
-    def stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
+    def _stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.
 
         :param window: the window.
@@ -156,18 +161,18 @@ class StagedSql(Dialect):
         """
         condition, values = window
         for part in late_parts:
-            excluded, more = self.part_condition(part, "t.")
+            excluded, more = self._part_condition(part, "t.")
             condition += f" AND NOT coalesce({excluded}, false)"
             values += more
         if latest is not None:
-            condition += f" AND coalesce({self.last_observed('t.')} <= {self.hook.placeholder}, true)"
+            condition += f" AND coalesce({self._last_observed('t.')} <= {self.hook.placeholder}, true)"
             values.append(latest)
         return condition, values
 
-    def part_condition(self, part: str, alias: str = "") -> Condition:
+    def _part_condition(self, part: str, alias: str = "") -> Condition:
         """The rows of one part of ``covers``."""
         assert self.request.covers
-        return self.condition("covers", self.request.covers.parts[part], alias)
+        return self._condition("covers", self.request.covers.parts[part], alias)
 
     def _is_staged(self) -> str:
-        return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self.same_key()})"
+        return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self._same_key()})"

@@ -67,7 +67,11 @@ def contact_row(
 
 
 def list_part(team: str, list_name: str) -> str:
-    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty."""
+    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty.
+
+    :param team: the team of the list; may be empty.
+    :param list_name: the list.
+    """
     names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
     return "/".join(names)
 

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
 REJECTS = Table(
-    comment="Rows that a contact import set aside; personal data",
+    comment="Rows that a contact import rejected; personal data",
     key=("import_id", "row_number", "field"),
     columns=(
         Column("import_id", text(250), "The import, the same in every try of a task"),
-        Column("row_number", BIGINT, "Place of the row in what was read, counting from 1"),
-        Column("field", text(250), "Property that cannot be valid; empty when the service refused the row"),
-        Column("reason", TEXT, "Why, in words"),
+        Column("row_number", BIGINT, "Number of the row in the source, from 1"),
+        Column("field", text(250), "Invalid property; empty when the service rejected the row"),
+        Column("reason", TEXT, "Why the row was rejected, without its values"),
         Column("row_json", JSON, "The values of the row, as they were read"),
-        Column("rejected_at", TIMESTAMP, "When the row was last set aside", observed=True),
+        Column("rejected_at", TIMESTAMP, "When the row was last rejected", observed=True),
     ),
 )
 

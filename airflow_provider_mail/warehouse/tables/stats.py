@@ -83,7 +83,11 @@ _transactional_fields = attrgetter("stats_date", *(column.name for column in _TR
 
 
 def percent(count: int, sent: int) -> float:
-    """Compute ``count / sent x 100`` (document, "Campaign statistics record"); 0.0 when nothing was sent."""
+    """Compute ``count / sent x 100`` (document, "Campaign statistics record"); 0.0 when nothing was sent.
+
+    :param count: the counted mails.
+    :param sent: the sent mails.
+    """
     return count / sent * 100 if sent else 0.0
 
 
@@ -134,7 +138,10 @@ def transactional_stats_row(
 
 
 def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`."""
+    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`.
+
+    :param rows: rows of `CAMPAIGN_STATS`.
+    """
     for *values, observed_at, _ in rows:
         yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
 
