@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from airflow_provider_mail.emulator import codec, lists
 from airflow_provider_mail.emulator.markup import tracks_clicks
 from airflow_provider_mail.emulator.operations import Context
-from airflow_provider_mail.emulator.recipient_behaviour import ExpectedReactions, count_at, end_ms, expected_reactions
+from airflow_provider_mail.emulator.recipient_behaviour import count_at, end_ms, expected_reactions
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 from airflow_provider_mail.emulator.store import Row
 
@@ -16,38 +17,45 @@ CANCELLED = "cancelled"
 
 
 def mail_status(state: str, settings: EmulatorSettings) -> int:
-    """Return the document's mailStatus of a state."""
+    """Return the document's mailStatus of a state.
+
+    :param state: the state.
+    :param settings: the settings.
+    """
     scheduled = settings.scheduled_status
     return {DRAFT: -1, SCHEDULED: scheduled, CANCELLED: scheduled, SENDING: 1, DONE: 2, FAILED: 4}[state]
 
 
 def apply_due_changes(context: Context) -> None:
-    """Move every task to its state at the current time."""
+    """Move every task to its state at the current time.
+
+    :param context: state, settings and time.
+    """
     store = context.store
     for row in store.rows(
-        "SELECT * FROM campaigns WHERE state = ? AND send_at <= ? AND deleted_at IS NULL", SCHEDULED, context.now
+        "SELECT * FROM campaigns WHERE state = ? AND send_at <= ? AND deleted_at IS NULL", [SCHEDULED, context.now]
     ):
         _start(context, row)
-    for row in store.rows("SELECT * FROM campaigns WHERE state = ?", SENDING):
+    for row in store.rows("SELECT * FROM campaigns WHERE state = ?", [SENDING]):
         if row["plan_looks"] is not None:
             if row["looks"] >= row["plan_looks"]:
-                finish(context, row, context.now)
+                _finish(context, row, context.now)
         elif (ended := row["started_at"] + int(row["plan_seconds"] * 1000)) <= context.now:
-            finish(context, row, ended)
+            _finish(context, row, ended)
 
 
 def _start(context: Context, row: Row) -> None:
     settings = context.settings
-    plan = context.store.row("SELECT * FROM campaign_plans WHERE name = ?", row["name"]) or {}
+    plan = context.store.row("SELECT * FROM campaign_plans WHERE name = ?", [row["name"]]) or {}
     seconds, looks = plan.get("seconds"), plan.get("looks")
-    context.store.run(
-        "UPDATE campaigns SET state = ?, started_at = send_at, plan_seconds = ?, plan_looks = ?, plan_outcome = ? "
-        "WHERE id = ?",
-        SENDING,
-        settings.sending_seconds if seconds is None else seconds,
-        settings.sending_looks if looks is None and seconds is None else looks,
-        plan.get("outcome") or settings.campaign_outcome,
+    context.store.update(
+        "campaigns",
         row["id"],
+        state=SENDING,
+        started_at=row["send_at"],
+        plan_seconds=settings.sending_seconds if seconds is None else seconds,
+        plan_looks=settings.sending_looks if looks is None and seconds is None else looks,
+        plan_outcome=plan.get("outcome") or settings.campaign_outcome,
     )
     apply_reactions(context)
     _choose_recipients(context, row)
@@ -74,17 +82,19 @@ def _choose_recipients(context: Context, row: Row) -> None:
                               AND repelled.list_id IN (SELECT value FROM json_each(?)))
             GROUP BY contact_id)
         """,
-        row["id"],
-        context.settings.seed * 7919 + row["id"],
-        codec.encode(targets).decode(),
-        codec.encode(excluded).decode(),
+        [
+            row["id"],
+            context.settings.seed * 7919 + row["id"],
+            codec.encode(targets).decode(),
+            codec.encode(excluded).decode(),
+        ],
     )
-    sent = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank >= 0", row["id"])
-    dropped = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank < 0", row["id"])
+    sent = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank >= 0", [row["id"]])
+    dropped = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank < 0", [row["id"]])
     members = sum(store.members.total(list_id) for list_id in targets)
     clickable = tracks_clicks(request["content"] or "")
-    store_expected(context, row["id"], expected_reactions(sent, context.settings, row["name"], clickable=clickable))
-    store.run("UPDATE campaigns SET unsent = ?, dropped = ? WHERE id = ?", members - sent, dropped, row["id"])
+    expected = expected_reactions(sent, context.settings, row["name"], clickable=clickable)
+    store.update("campaigns", row["id"], **asdict(expected), unsent=members - sent, dropped=dropped)
 
 
 def _list_ids(context: Context, team: str, names: list[str] | None) -> list[int]:
@@ -92,39 +102,34 @@ def _list_ids(context: Context, team: str, names: list[str] | None) -> list[int]
     return [row["id"] for row in found if row is not None]
 
 
-def store_expected(context: Context, campaign_id: int, expected: ExpectedReactions) -> None:
-    """Store the number of recipients and their expected reactions."""
-    context.store.run(
-        "UPDATE campaigns SET sent = ?, hard = ?, soft = ?, opens = ?, clicks = ?, unsubscribes = ?, spam = ? "
-        "WHERE id = ?",
-        expected.sent,
-        expected.hard,
-        expected.soft,
-        expected.opens,
-        expected.clicks,
-        expected.unsubscribes,
-        expected.spam,
-        campaign_id,
-    )
-
-
-def finish(context: Context, row: Row, ended: int) -> None:
+def _finish(context: Context, row: Row, ended: int) -> None:
     """End the sending of a task with its planned outcome; a failed task has reached no recipient."""
     outcome = FAILED if row["plan_outcome"] == "failed" else DONE
-    context.store.run("UPDATE campaigns SET state = ?, ended_at = ? WHERE id = ?", outcome, ended, row["id"])
+    context.store.update("campaigns", row["id"], state=outcome, ended_at=ended)
     if outcome == FAILED:
-        context.store.run("DELETE FROM recipients WHERE campaign_id = ?", row["id"])
+        context.store.run("DELETE FROM recipients WHERE campaign_id = ?", [row["id"]])
     else:
         queue_task_status(context, row["id"], ended, "Completed")
 
 
 def queue_task_status(context: Context, campaign_id: int, at: int, status: str) -> None:
-    """Queue a TaskStatus event."""
+    """Queue a TaskStatus event.
+
+    :param context: state, settings and time.
+    :param campaign_id: id of the task.
+    :param at: time of the event in milliseconds.
+    :param status: ``Created`` or ``Completed``.
+    """
     context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
 
 
 def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
-    """Return the counters of a finished task at a time, under the document's names."""
+    """Return the counters of a finished task at a time, under the document's names.
+
+    :param row: the task.
+    :param now: the time in milliseconds.
+    :param settings: the settings.
+    """
     if row["fixed_stats"]:
         fixed: dict[str, int] = codec.decode(row["fixed_stats"])
         return fixed
@@ -146,13 +151,24 @@ REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsub
 
 
 def first_rank(row: Row, column: str) -> int:
-    """Return the rank of the first recipient with this reaction."""
+    """Return the rank of the first recipient with this reaction.
+
+    :param row: the task.
+    :param column: the reaction, a column of `REACTIONS`.
+    """
     bounced: int = row["hard"] + row["soft"]
     return bounced + (row["opens"] - row["spam"] if column == "spam" else 0)
 
 
 def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSettings) -> tuple[int, int]:
-    """Return the positions (from, to) of the recipients with this reaction after ``start`` and until ``end``."""
+    """Return the positions (from, to) of the recipients with this reaction after ``start`` and until ``end``.
+
+    :param row: the task.
+    :param column: the reaction, a column of `REACTIONS`.
+    :param start: time in milliseconds.
+    :param end: time in milliseconds.
+    :param settings: the settings.
+    """
     return (
         count_at(row[column], start - row["ended_at"], settings),
         count_at(row[column], end - row["ended_at"], settings),
@@ -160,7 +176,10 @@ def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSett
 
 
 def apply_reactions(context: Context) -> None:
-    """Update suppressions and contact properties from reactions, at most once a virtual minute."""
+    """Update suppressions and contact properties from reactions, at most once a virtual minute.
+
+    :param context: state, settings and time.
+    """
     store, settings, now = context.store, context.settings, context.now
     last = int(store.get_meta("reactions") or 0)
     if last <= now < last + 60_000:
@@ -169,36 +188,33 @@ def apply_reactions(context: Context) -> None:
     if now < last:
         return
     suppress = "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ?"
-    for row in store.rows("SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", DONE, last - end_ms(settings)):
+    for row in store.rows("SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", [DONE, last - end_ms(settings)]):
         within: tuple[Any, ...] = (row["id"],)
         ranks = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
         if last < row["ended_at"] <= now:
             within = (row["id"], 0, row["hard"])
-            store.run(f"{suppress} {ranks}", "hard bounce", row["ended_at"], *within)
+            store.run(f"{suppress} {ranks}", ["hard bounce", row["ended_at"], *within])
             store.run(
                 "UPDATE contacts SET properties = json_set(properties, '$.email_bounced_flag', '1', "
                 f"'$.email_bounced_time', ?) WHERE id IN (SELECT contact_id {ranks})",
-                str(row["ended_at"]),
-                *within,
+                [str(row["ended_at"]), *within],
             )
         for event, column in REACTIONS:
             begin, end = (first_rank(row, column) + at for at in reacting(row, column, last, now, settings))
             if begin == end:
                 continue
             if event in ("Unsubscribed", "SpamReport"):
-                store.run(f"{suppress} {ranks}", event, now, row["id"], begin, end)
+                store.run(f"{suppress} {ranks}", [event, now, row["id"], begin, end])
             elif event == "Opened":
                 store.run(
                     "UPDATE contacts SET properties = json_set(properties, '$.email_open_count', CAST(1 + CAST("
                     "coalesce(json_extract(properties, '$.email_open_count'), 0) AS INTEGER) AS TEXT)) "
                     f"WHERE id IN (SELECT contact_id {ranks})",
-                    row["id"],
-                    begin,
-                    end,
+                    [row["id"], begin, end],
                 )
     for event, moment in (("Unsubscribed", "unsubscribed_at"), ("SpamReport", "spam_at")):
-        store.run(f"{suppress} FROM deliveries WHERE {moment} > ? AND {moment} <= ?", event, now, last, now)
+        store.run(f"{suppress} FROM deliveries WHERE {moment} > ? AND {moment} <= ?", [event, now, last, now])
     store.run(
         f"{suppress} FROM deliveries WHERE bounce = 'hard' AND send_at > ? AND send_at <= ?",
-        "hard bounce", now, last, now,
+        ["hard bounce", now, last, now]
     )  # fmt: skip

@@ -44,16 +44,15 @@ STATES = (DRAFT, SCHEDULED, SENDING, DONE, FAILED, CANCELLED)
 _DAY = 86_400_000
 
 
-def find(context: Context, name: str) -> Row | None:
+def _find(context: Context, name: str) -> Row | None:
     """Return the newest task of exactly this name that was not removed."""
     return context.store.row(
         "SELECT * FROM campaigns WHERE name = ? AND team = ? AND deleted_at IS NULL ORDER BY id DESC",
-        name,
-        context.settings.team_name,
+        [name, context.settings.team_name],
     )
 
 
-def sends(context: Context, body: Body) -> dict[str, Any]:
+def _sends(context: Context, body: Body) -> dict[str, Any]:
     settings, name = context.settings, body["mailName"]
     if not body["onlySave"] and not body["sendListNames"]:
         raise ServiceError(400, "missing parameter: sendListNames is empty while onlySave is not true")
@@ -65,7 +64,7 @@ def sends(context: Context, body: Body) -> dict[str, Any]:
                 raise ServiceError(403, f"{field}: list {list_name} does not exist")
     if body["subscriptName"] and not _has_label(context, "subscription", body["subscriptName"]):
         raise ServiceError(settings.unknown_subscription_code, f"subscriptName {body['subscriptName']} does not exist")
-    if settings.enforce_unique_mail_name and find(context, name):
+    if settings.enforce_unique_mail_name and _find(context, name):
         raise ServiceError(settings.duplicate_mail_name_code, f"mailName {name} exists already")
     kept_because = context.plan.kept_because
     attachment = body.pop("attachment")
@@ -77,7 +76,7 @@ def sends(context: Context, body: Body) -> dict[str, Any]:
             kept_because = kept_because or "adding the attachment failed: fileData is not Base64"
     for kind, label in (("market", body["marketName"]), ("project", body["projectCode"])):
         if label:
-            context.store.run("INSERT OR IGNORE INTO labels VALUES (?, ?)", kind, label)
+            context.store.run("INSERT OR IGNORE INTO labels VALUES (?, ?)", [kind, label])
     campaign_id, guid = _create(context, body, kept_because, size)
     if kept_because:
         raise ServiceError(500, kept_because, keep=True)
@@ -87,7 +86,7 @@ def sends(context: Context, body: Body) -> dict[str, Any]:
 
 
 def _has_label(context: Context, kind: str, name: str) -> bool:
-    return bool(context.store.row("SELECT 1 FROM labels WHERE kind = ? AND name = ?", kind, name))
+    return bool(context.store.row("SELECT 1 FROM labels WHERE kind = ? AND name = ?", [kind, name]))
 
 
 def _create(context: Context, body: Body, kept_because: str | None, attachment_bytes: int) -> tuple[int, str]:
@@ -113,14 +112,14 @@ def _create(context: Context, body: Body, kept_because: str | None, attachment_b
         attachment_bytes=attachment_bytes,
     )
     guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{settings.seed}/{settings.team_name}/{campaign_id}"))
-    context.store.run("UPDATE campaigns SET guid = ? WHERE id = ?", guid, campaign_id)
+    context.store.update("campaigns", campaign_id, guid=guid)
     queue_task_status(context, campaign_id, context.now, "Created")
     apply_due_changes(context)
     return campaign_id, guid
 
 
-def cancel(context: Context, body: Body) -> None:
-    row = find(context, body["mailName"])
+def _cancel(context: Context, body: Body) -> None:
+    row = _find(context, body["mailName"])
     if row is None:
         context.not_found(f"mailName {body['mailName']}")
         return
@@ -130,16 +129,16 @@ def cancel(context: Context, body: Body) -> None:
             f"mailName {body['mailName']} is not scheduled or its send time has passed",
         )
     after = context.settings.state_after_cancel
-    context.store.run(
-        "UPDATE campaigns SET cancelled_at = ?, deleted_at = ?, state = ? WHERE id = ?",
-        context.now,
-        context.now if after == "removed" else None,
-        after if after in (FAILED, CANCELLED) else DRAFT,
+    context.store.update(
+        "campaigns",
         row["id"],
+        cancelled_at=context.now,
+        deleted_at=context.now if after == "removed" else None,
+        state=after if after in (FAILED, CANCELLED) else DRAFT,
     )
 
 
-def get(context: Context, body: Body) -> dict[str, Any]:
+def _get(context: Context, body: Body) -> dict[str, Any]:
     settings = context.settings
     conditions = ["deleted_at IS NULL", "hidden_looks = 0", "visible_at <= ?"]
     values: list[object] = [context.now]
@@ -166,18 +165,17 @@ def get(context: Context, body: Body) -> dict[str, Any]:
     direction = "DESC" if settings.newest_first else "ASC"
     rows = context.store.rows(
         f"SELECT * FROM campaigns WHERE {where} ORDER BY id {direction} LIMIT ? OFFSET ?",
-        *values,
-        *context.page(body),
+        [*values, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM campaigns WHERE {where}", *values)
+    total = context.store.value(f"SELECT count(*) FROM campaigns WHERE {where}", values)
     context.store.run("UPDATE campaigns SET hidden_looks = hidden_looks - 1 WHERE hidden_looks > 0")
     for row in rows:
         if row["state"] == SENDING:
-            context.store.run("UPDATE campaigns SET looks = looks + 1 WHERE id = ?", row["id"])
-    return {"mailList": [to_json(context, row) for row in rows], "totalRecords": total}
+            context.store.update("campaigns", row["id"], looks=row["looks"] + 1)
+    return {"mailList": [_to_json(context, row) for row in rows], "totalRecords": total}
 
 
-def to_json(context: Context, row: Row) -> dict[str, Any]:
+def _to_json(context: Context, row: Row) -> dict[str, Any]:
     """Return a task in the form of the document's section "Campaign send task"."""
     request = codec.decode(row["request"])
     seconds = context.settings.draft_at_first_seconds
@@ -207,8 +205,8 @@ def to_json(context: Context, row: Row) -> dict[str, Any]:
     return task
 
 
-def delete(context: Context, body: Body) -> None:
-    row = find(context, body["mailName"])
+def _delete(context: Context, body: Body) -> None:
+    row = _find(context, body["mailName"])
     if row is None:
         context.not_found(f"mailName {body['mailName']}")
         return
@@ -216,11 +214,16 @@ def delete(context: Context, body: Body) -> None:
         raise ServiceError(
             context.settings.wrong_state_code, f"mailName {body['mailName']} is {row['state']} and cannot be deleted"
         )
-    context.store.run("UPDATE campaigns SET deleted_at = ? WHERE id = ?", context.now, row["id"])
+    context.store.update("campaigns", row["id"], deleted_at=context.now)
 
 
 def period(context: Context, body: Body) -> tuple[int, int]:
-    """Return the start of startDate and the end of endDate in milliseconds."""
+    """Return the start of startDate and the end of endDate in milliseconds.
+
+    :param context: state, settings and time.
+    :param body: the request, with startDate and endDate.
+    :raises ServiceError: startDate is after endDate.
+    """
     first, last = parse_date(body["startDate"]), parse_date(body["endDate"])
     assert first is not None
     assert last is not None
@@ -230,21 +233,14 @@ def period(context: Context, body: Body) -> tuple[int, int]:
     return to_ms(first) - offset, to_ms(last) + _DAY - offset
 
 
-def stats_get(context: Context, body: Body) -> dict[str, Any]:
+def _stats_get(context: Context, body: Body) -> dict[str, Any]:
     begin, end = period(context, body)
     name = body["mailName"] or ""
     matches = "name = ?" if context.settings.stats_mail_name_match == "exact" else context.contains("name")
     rows = context.store.rows(
         "SELECT * FROM campaigns WHERE team = ? AND deleted_at IS NULL AND state = ? AND send_at >= ? AND send_at < ? "
         f"AND (? = '' OR {matches}) AND (? IS NULL OR type = ?) ORDER BY send_at, id",
-        context.settings.team_name,
-        DONE,
-        begin,
-        end,
-        name,
-        name,
-        body["type"],
-        body["type"],
+        [context.settings.team_name, DONE, begin, end, name, name, body["type"], body["type"]],
     )
     return {"mailStatsList": [_record(context, row) for row in rows], "totalRecords": len(rows)}
 
@@ -283,10 +279,10 @@ OPERATIONS = (
             Field("editorType", one_of("CLASSIC", "DRAG"), default="DRAG"),
             SANDBOX,
         ),
-        sends,
+        _sends,
         sandbox=True,
     ),
-    Operation("/v5/campaign/mail/cancel", (_NAME, SANDBOX), cancel, sandbox=True),
+    Operation("/v5/campaign/mail/cancel", (_NAME, SANDBOX), _cancel, sandbox=True),
     Operation(
         "/v5/campaign/mail/get",
         (
@@ -298,8 +294,8 @@ OPERATIONS = (
             Field("mailStatus", list_of(one_of(-1, 1, 2, 4))),
             *paging(10),
         ),
-        get,
+        _get,
     ),
-    Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), delete, sandbox=True),
-    Operation("/v5/campaign/mail/stats/get", (*window(), Field("mailName", is_text), _TYPE), stats_get),
+    Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), _delete, sandbox=True),
+    Operation("/v5/campaign/mail/stats/get", (*window(), Field("mailName", is_text), _TYPE), _stats_get),
 )

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -36,6 +35,15 @@ class RemoteChannel:
         self._opener = build_opener(ProxyHandler({}))
 
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Post a call to the emulator and return its result.
+
+        :param group: the group of the function.
+        :param function: the control function.
+        :param args: its positional arguments.
+        :param kwargs: its keyword arguments.
+        :raises ValueError: the emulator rejects the arguments.
+        :raises OSError: the emulator cannot be reached.
+        """
         arguments = inspect.signature(function).bind(group, *args, **kwargs).arguments
         for name, parameter in inspect.signature(function).parameters.items():
             if name == "self":
@@ -161,7 +169,5 @@ class EmulatorProcess(EmulatorClient):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -36,14 +36,25 @@ class VirtualClock:
         self._base_ms, self.rate = self._origin * 1000, 1.0
 
     def set(self, moment: datetime) -> None:
-        """Jump to an aware datetime, forward or back; the rate stays."""
+        """Jump to a time, forward or back; the rate stays.
+
+        :param moment: a datetime with a time zone.
+        """
         self._base_ms, self._origin = to_ms(moment), time.time()
 
     def advance(self, seconds: float) -> None:
+        """Move the clock.
+
+        :param seconds: virtual seconds; negative ones move it back.
+        """
         self._base_ms += seconds * 1000
 
     def run(self, rate: float = 1.0) -> None:
-        """Run at a multiple of real time; 0 stops the clock."""
+        """Run at a multiple of real time.
+
+        :param rate: the multiple; 0 stops the clock.
+        :raises ValueError: it is negative.
+        """
         if rate < 0:
             raise ValueError("the rate of the clock must not be negative")
         self._base_ms, self._origin, self.rate = self.now_ms(), time.time(), rate
@@ -54,35 +65,51 @@ class VirtualClock:
 
 
 def to_ms(moment: datetime) -> int:
+    """Convert a time to milliseconds since the epoch.
+
+    :param moment: a datetime with a time zone.
+    :raises ValueError: it has none.
+    """
     if moment.tzinfo is None:
         raise ValueError("a moment for the emulator must be a datetime with a time zone")
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def from_ms(ms: int) -> datetime:
+    """Convert milliseconds since the epoch to a datetime in UTC.
+
+    :param ms: the milliseconds.
+    """
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def iso(ms: int) -> str:
-    """Return the document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``."""
+    """Return the document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``.
+
+    :param ms: milliseconds since the epoch.
+    """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
 
 
 def parse_iso(text: str) -> int | None:
-    """Return the milliseconds of a timestamp in the document's form; None for any other text."""
-    if not _TIMESTAMP.fullmatch(text):
-        return None
-    try:
-        return to_ms(datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC))
-    except ValueError:
-        return None
+    """Return the milliseconds of a timestamp in the document's form; None for any other text.
+
+    :param text: the text.
+    """
+    moment = _parse(text, "%Y-%m-%dT%H:%M:%SZ") if _TIMESTAMP.fullmatch(text) else None
+    return None if moment is None else to_ms(moment)
 
 
 def parse_date(text: str) -> datetime | None:
-    """Return midnight UTC of a ``YYYY-MM-DD``; None for an invalid date."""
-    if not _DATE.fullmatch(text):
-        return None
+    """Return midnight UTC of a ``YYYY-MM-DD``; None for an invalid date.
+
+    :param text: the text.
+    """
+    return _parse(text, "%Y-%m-%d") if _DATE.fullmatch(text) else None
+
+
+def _parse(text: str, form: str) -> datetime | None:
     try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return datetime.strptime(text, form).replace(tzinfo=UTC)
     except ValueError:
         return None

@@ -10,7 +10,11 @@ encode = msgspec.json.encode
 
 
 def decode(data: bytes | str) -> Any:
-    """Decode JSON; ``ValueError`` for anything else."""
+    """Decode JSON.
+
+    :param data: the text.
+    :raises ValueError: it is not JSON.
+    """
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:  # a ValueError of its own only since msgspec 0.20

@@ -34,15 +34,24 @@ Incoming = tuple[str, str | None, str | None, str | None, str]
 
 
 def key_of(email: str | None, phone: str | None) -> str:
-    """Return the key of a contact: its address in lower case, or its phone number without one."""
+    """Return the key of a contact: its address in lower case, or its phone number without one.
+
+    :param email: the address, if there is one.
+    :param phone: the phone number.
+    """
     return email.lower() if email else f"tel:{phone}"
 
 
 def find(context: Context, email: str) -> Row | None:
-    return context.store.row("SELECT * FROM contacts WHERE key = ?", key_of(email, None))
+    """Return the contact with this address; None when there is none.
+
+    :param context: state, settings and time.
+    :param email: the address.
+    """
+    return context.store.row("SELECT * FROM contacts WHERE key = ?", [key_of(email, None)])
 
 
-def upsert(context: Context, body: Body) -> None:
+def _upsert(context: Context, body: Body) -> None:
     email, phone, name = body["email"] or None, body["phoneNumber"] or None, body["name"] or None
     if email is None and phone is None:
         raise ServiceError(400, "missing parameter: email or phoneNumber")
@@ -56,7 +65,7 @@ def upsert(context: Context, body: Body) -> None:
     save(context, [(key_of(email, phone), email, phone, name, "{}")], CREATE_AND_UPDATE, into["id"] if into else None)
 
 
-def imports(context: Context, body: Body) -> None:
+def _imports(context: Context, body: Body) -> None:
     settings = context.settings
     columns = _columns(body["contactDataMapping"], settings)
     rows = body["contactData"]
@@ -134,7 +143,15 @@ def _as_text(row: list[Any], settings: EmulatorSettings) -> tuple[list[Any], str
 def save(
     context: Context, contacts: Sequence[Incoming], mode: int, list_id: int | None, *, with_properties: bool = False
 ) -> None:
-    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins."""
+    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins.
+
+    :param context: state, settings and time.
+    :param contacts: the contacts.
+    :param mode: the update mode, 1 to 3.
+    :param list_id: id of the list that they are added to.
+    :param with_properties: whether they have properties to merge.
+    :raises ServiceError: 403, there would be more contacts than ``contact_quota``.
+    """
     store, now = context.store, context.now
     newest = store.value("SELECT max(id) FROM contacts") or 0
     source = "VALUES (?, ?, ?, ?, ?"
@@ -164,11 +181,14 @@ def save(
     added = store.members.add_newer(list_id, newest)
     if added < len(contacts) and (mode != CREATE_ONLY or context.settings.import_lists_existing):
         store.members.add_keys(list_id, [contact[0] for contact in contacts])
-    store.run("UPDATE lists SET modified = ? WHERE id = ?", now, list_id)
+    store.update("lists", list_id, modified=now)
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Return a contact in the form of the document's section "Contact"; the name defaults to the email."""
+    """Return a contact in the form of the document's section "Contact"; the name defaults to the email.
+
+    :param row: the contact.
+    """
     return {
         "id": str(row["id"]),
         "name": row["name"] or row["email"] or row["phone"],
@@ -181,7 +201,7 @@ def to_json(row: Row) -> dict[str, Any]:
     }
 
 
-def get(context: Context, body: Body) -> dict[str, Any]:
+def _get(context: Context, body: Body) -> dict[str, Any]:
     apply_reactions(context)
     row = find(context, body["email"])
     if row is not None:
@@ -191,7 +211,7 @@ def get(context: Context, body: Body) -> dict[str, Any]:
     return {} if context.settings.contact_not_found == "absent" else {"contact": None}
 
 
-def list_get(context: Context, body: Body) -> dict[str, Any]:
+def _list_get(context: Context, body: Body) -> dict[str, Any]:
     team = body["teamName"] or context.settings.team_name
     if team != context.settings.team_name and not context.settings.cross_team_permission:
         raise ServiceError(context.settings.forbidden_team_code, f"no permission for teamName {team}")
@@ -213,13 +233,13 @@ def _request_id(context: Context) -> str:
     return f"{context.now:x}"
 
 
-def delete(context: Context, body: Body) -> None:
+def _delete(context: Context, body: Body) -> None:
     row = find(context, body["email"])
     if row is None:
         context.not_found(f"contact {body['email']}")
         return
     context.store.members.remove_contact(row["id"])
-    context.store.run("DELETE FROM contacts WHERE id = ?", row["id"])
+    context.store.run("DELETE FROM contacts WHERE id = ?", [row["id"]])
 
 
 _EMAIL = Field("email", is_text, required=True)
@@ -234,7 +254,7 @@ OPERATIONS = (
             Field("listName", is_text),
             SANDBOX,
         ),
-        upsert,
+        _upsert,
         sandbox=True,
     ),
     Operation(
@@ -253,14 +273,14 @@ OPERATIONS = (
             Field("listDescription", is_text),
             SANDBOX,
         ),
-        imports,
+        _imports,
         sandbox=True,
     ),
-    Operation("/v5/contacts/get", (_EMAIL,), get),
+    Operation("/v5/contacts/get", (_EMAIL,), _get),
     Operation(
         "/v5/contacts/list/get",
         (Field("listName", is_text, required=True), *paging(200), Field("teamName", is_text)),
-        list_get,
+        _list_get,
     ),
-    Operation("/v5/contacts/delete", (_EMAIL, SANDBOX), delete, sandbox=True),
+    Operation("/v5/contacts/delete", (_EMAIL, SANDBOX), _delete, sandbox=True),
 )

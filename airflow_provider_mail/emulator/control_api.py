@@ -30,26 +30,41 @@ class ClockControl(Group):
 
     @control
     def set(self, moment: datetime | str) -> None:
-        """Set the clock to an aware datetime or an ISO 8601 text with a time zone."""
+        """Set the clock.
+
+        :param moment: a datetime, or ISO 8601 text, with a time zone.
+        """
         self.service.clock.set(_moment(moment))
         self.service.clock_moved()
 
     @control
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Move the clock forward (back when negative)."""
+        """Move the clock by the sum of the arguments.
+
+        :param seconds: virtual seconds; negative ones move it back, as do all others.
+        :param minutes: virtual minutes.
+        :param hours: virtual hours.
+        :param days: virtual days.
+        """
         span = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
         self.service.clock.advance(span.total_seconds())
         self.service.clock_moved()
 
     @control
     def run(self, rate: float = 1.0) -> None:
-        """Run the clock at a multiple of real time; 3600 is an hour per second."""
+        """Run the clock at a multiple of real time.
+
+        :param rate: the multiple; 3600 is an hour per second.
+        """
         self.service.clock.run(rate)
         self.service.clock_moved()
 
     @control
     def freeze(self, moment: datetime | str | None = None) -> None:
-        """Stop the clock, now or at a time, until it is moved."""
+        """Stop the clock until it is moved.
+
+        :param moment: the time to stop at, as for :meth:`set`. Default: now.
+        """
         self.service.clock.run(0)
         if moment is not None:
             self.service.clock.set(_moment(moment))
@@ -92,7 +107,10 @@ class FaultControl(Group):
 
     @control
     def remove(self, fault_id: int) -> None:
-        """Remove a fault."""
+        """Remove a fault.
+
+        :param fault_id: its id, from :meth:`add`.
+        """
         self.service.faults.remove(fault_id)
 
     @control
@@ -113,7 +131,11 @@ class JournalControl(Group):
 
     @control
     def entries(self, operation: str | None = None, *, since: int = 0) -> list[dict[str, Any]]:
-        """Return requests (fields of ``journal.Entry``), oldest first, of an operation or after a sequence number."""
+        """Return requests (fields of ``journal.Entry``), oldest first.
+
+        :param operation: only requests of this operation. Default: all.
+        :param since: only requests with a higher sequence number.
+        """
         return self.service.journal.entries(operation and operation_path(operation), since)
 
     @control
@@ -122,13 +144,19 @@ class JournalControl(Group):
         return dict(self.service.journal.counts)
 
     def count(self, operation: str | None = None) -> int:
-        """Return the number of requests, of an operation or of all."""
+        """Return the number of requests.
+
+        :param operation: only requests of this operation. Default: all.
+        """
         counts = self.counts()
         return sum(counts.values()) if operation is None else counts.get(operation_path(operation), 0)
 
     @control
     def processed(self, operation: str | None = None) -> list[dict[str, Any]]:
-        """Return the requests that took effect, whether or not the client received the response."""
+        """Return the requests that took effect, whether or not the client received the response.
+
+        :param operation: only requests of this operation. Default: all.
+        """
         entries = self.service.journal.entries(operation and operation_path(operation))
         return [entry for entry in entries if entry["processed"]]
 
@@ -170,7 +198,11 @@ class ControlApi(Seeding, Inspection):
 
     @control
     def change_settings(self, **values: Any) -> None:
-        """Change settings; ``ValueError`` names an unknown or invalid one, and none is changed."""
+        """Change settings: all of them, or none if one is unknown or invalid.
+
+        :param values: values by name.
+        :raises ValueError: naming the setting.
+        """
         self.service.settings.update(values)
 
     @control
@@ -189,7 +221,10 @@ class ControlApi(Seeding, Inspection):
 
     @control
     def pause_listening(self, seconds: float) -> None:
-        """Refuse new connections for these real seconds; open ones continue."""
+        """Refuse new connections; open ones continue.
+
+        :param seconds: real seconds.
+        """
         self._local.notify(lambda: self.server.pause(seconds))
 
     @control

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from airflow_provider_mail.emulator.fields import Body
 from airflow_provider_mail.emulator.markup import tracks_clicks
@@ -38,16 +38,23 @@ class Outcome:
 
     dropped: str | None = None
     bounce: str | None = None
-    opened: int | None = None
-    clicked: int | None = None
-    unsubscribed: int | None = None
-    spam: int | None = None
+    opened_at: int | None = None
+    clicked_at: int | None = None
+    unsubscribed_at: int | None = None
+    spam_at: int | None = None
     #: (EventCode, time) of every visible event.
     events: list[tuple[str, int]] = field(default_factory=list)
 
 
 def send(context: Context, body: Body, messages: list[Message], send_at: int, attachment_bytes: int | None) -> None:
-    """Store the messages of one request and the outcome for each recipient."""
+    """Store the messages of one request and the outcome for each recipient.
+
+    :param context: state, settings and time.
+    :param body: the request.
+    :param messages: its messages.
+    :param send_at: send time in milliseconds.
+    :param attachment_bytes: size of the attachment; None without one.
+    """
     store = context.store
     batch = (store.value("SELECT max(batch) FROM messages") or 0) + 1
     recipients = sum(len(message.recipients) for message in messages)
@@ -75,7 +82,7 @@ def send(context: Context, body: Body, messages: list[Message], send_at: int, at
         tracks = (_is_one(body["trackOpen"]), _is_one(body["trackClick"]) and tracks_clicks(message.content))
         for recipient in message.recipients:
             place += 1
-            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", recipient.email.lower())
+            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", [recipient.email.lower()])
             random = random_values(context.settings, "delivery", message_id, place, recipient.email)
             outcome = _outcome(random, suppressed, send_at, tracks, context.settings)
             msg_id = _msg_id(context.settings, body["uniqueMsgID"], message_id, place, recipients)
@@ -109,41 +116,30 @@ def _outcome(
     reads_at = send_at + time_of_share(random[2], settings)
     tracks_opens, tracks_links = tracks
     if tracks_opens:
-        outcome.opened = reads_at
+        outcome.opened_at = reads_at
         outcome.events.append(("Opened", reads_at))
         if settings.repeated_open_every and random[3] * settings.repeated_open_every < 1:
             outcome.events.append(("Opened", reads_at + REOPENED_AFTER))
     if tracks_links and random[4] * settings.open_rate < settings.click_rate:
-        outcome.clicked = reads_at + 30_000
-        outcome.events.append(("Clicked", outcome.clicked))
+        outcome.clicked_at = reads_at + 30_000
+        outcome.events.append(("Clicked", outcome.clicked_at))
     if random[5] * settings.open_rate < settings.unsubscribe_rate:
-        outcome.unsubscribed = reads_at + 60_000
-        outcome.events.append(("Unsubscribed", outcome.unsubscribed))
+        outcome.unsubscribed_at = reads_at + 60_000
+        outcome.events.append(("Unsubscribed", outcome.unsubscribed_at))
     if random[6] * settings.open_rate < settings.spam_rate:
-        outcome.spam = reads_at + 90_000
-        outcome.events.append(("SpamReport", outcome.spam))
+        outcome.spam_at = reads_at + 90_000
+        outcome.events.append(("SpamReport", outcome.spam_at))
     return outcome
 
 
 def _insert_delivery(
     context: Context, message_id: int, recipient: Recipient, msg_id: str, send_at: int, outcome: Outcome
 ) -> None:
+    columns = asdict(outcome)
+    events = columns.pop("events")
     delivery_id = context.store.insert(
-        "deliveries",
-        message_id=message_id,
-        role=recipient.role,
-        email=recipient.email,
-        name=recipient.name,
-        msg_id=msg_id,
-        send_at=send_at,
-        dropped=outcome.dropped,
-        bounce=outcome.bounce,
-        opened_at=outcome.opened,
-        clicked_at=outcome.clicked,
-        unsubscribed_at=outcome.unsubscribed,
-        spam_at=outcome.spam,
+        "deliveries", message_id=message_id, msg_id=msg_id, send_at=send_at, **asdict(recipient), **columns
     )
     context.store.run_many(
-        "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)",
-        [(code, at, delivery_id) for code, at in outcome.events],
+        "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)", [(code, at, delivery_id) for code, at in events]
     )

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.control_api import ControlApi
@@ -96,9 +95,7 @@ class Emulator(ControlApi):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _control(self, request: Request) -> Response:

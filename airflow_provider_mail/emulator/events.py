@@ -49,15 +49,10 @@ class DueEvents:
         for row in context.store.rows(
             "SELECT * FROM campaigns WHERE state = ? AND ended_at > ? AND ended_at <= ? "
             "AND events_to < min(?, ended_at + ?)",
-            DONE,
-            self._enabled_at - played_out,
-            # A campaign that ended since this check began is left to the next check.
-            context.now,
-            context.now,
-            played_out,
+            [DONE, self._enabled_at - played_out, context.now, context.now, played_out],
         ):
             yield from self._campaign_events(row)
-            context.store.run("UPDATE campaigns SET events_to = ? WHERE id = ?", context.now, row["id"])
+            context.store.update("campaigns", row["id"], events_to=context.now)
 
     def _addressed(self, events: Iterator[tuple[int, str, Event]]) -> list[tuple[str, Event]]:
         """Filter (time, sender, event) by the configuration and add the URLs."""
@@ -79,7 +74,7 @@ class DueEvents:
             "FROM events LEFT JOIN deliveries ON deliveries.id = delivery_id "
             "LEFT JOIN messages ON messages.id = message_id LEFT JOIN campaigns ON campaigns.id = campaign_id "
             "WHERE at <= ? ORDER BY at, events.id LIMIT 1000",
-            self._context.now,
+            [self._context.now],
         ):
             yield self._addressed((row["at"], row["sender"], self._single_event(row)) for row in rows)
             store.run_many("DELETE FROM events WHERE id = ?", [(row["id"],) for row in rows])
@@ -142,9 +137,7 @@ class DueEvents:
         for start in range(begin, end, 1000):
             recipients = self._context.store.rows(
                 "SELECT * FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?",
-                row["id"],
-                start,
-                min(start + 1000, end),
+                [row["id"], start, min(start + 1000, end)],
             )
             yield self._addressed(
                 (at, row["sender"], {

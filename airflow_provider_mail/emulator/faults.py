@@ -63,16 +63,7 @@ def _sets(**values: Any) -> Apply:
 
     def apply(plan: Plan, params: Params) -> None:
         for name, value in values.items():
-            setattr(plan, name, params[value[1:]] if isinstance(value, str) else value)
-
-    return apply
-
-
-def _close(lost: Literal["before", "after"], *, reset: bool = False) -> Apply:
-    """Close the connection without a response."""
-
-    def apply(plan: Plan, params: Params) -> None:
-        plan.lost, plan.reset = lost, reset
+            setattr(plan, name, params[value[1:]] if str(value).startswith("$") else value)
 
     return apply
 
@@ -188,13 +179,13 @@ _TABLE = (
     FaultKind("refuse", "resets the connection after the headers, before reading the body", "lost", False,
               _sets(unread=True, reset=True)),
     FaultKind("close_before", "reads the body, closes the connection without processing", "lost", False,
-              _close("before")),
+              _sets(lost="before")),
     FaultKind("reset_before", "reads the body, resets the connection without processing", "lost", False,
-              _close("before", reset=True)),
+              _sets(lost="before", reset=True)),
     FaultKind("close_after", "processes, closes the connection without a response", "lost", True,
-              _close("after")),
+              _sets(lost="after")),
     FaultKind("reset_after", "processes, resets the connection without a response", "lost", True,
-              _close("after", reset=True)),
+              _sets(lost="after", reset=True)),
     FaultKind("cut_body", "processes, closes the connection in the middle of the body", "lost", True,
               _sets(cut="$share", reset="$reset"), {"share": 0.5, "reset": False}),
     FaultKind("too_many_requests", "HTTP 429; Retry-After as seconds or date; retry_after null leaves it out", "error",
@@ -284,7 +275,16 @@ class Faults:
         where: Mapping[str, Any] | None = None,
         params: Params | None = None,
     ) -> int:
-        """Add a fault and return its id; see ``FaultControl.add``."""
+        """Add a fault and return its id; see ``FaultControl.add``.
+
+        :param kind: a name in ``FAULT_KINDS``.
+        :param operation: a path, with or without ``/v5/``, or ``*``.
+        :param count: number of requests; None is all.
+        :param skip: number of matching requests to skip first.
+        :param where: top-level fields of the body and the values they must have.
+        :param params: parameters of the kind.
+        :raises ValueError: the kind, a parameter or the operation is unknown.
+        """
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
         chosen, known = dict(params or {}), FAULT_KINDS[kind].parameters
@@ -299,6 +299,10 @@ class Faults:
         return self._last_id
 
     def remove(self, fault_id: int) -> None:
+        """Remove a fault.
+
+        :param fault_id: its id.
+        """
         self._waiting = [fault for fault in self._waiting if fault.id != fault_id]
 
     def clear(self) -> None:
@@ -309,11 +313,18 @@ class Faults:
         return [asdict(fault) for fault in self._waiting]
 
     def needs_body(self, operation: str) -> bool:
-        """Whether selecting the fault requires the body."""
+        """Whether selecting the fault requires the body.
+
+        :param operation: path of the operation.
+        """
         return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
 
     def plan(self, operation: str, body: Any) -> Plan:
-        """Select the fault for a request, count it down and return its effects."""
+        """Select the fault for a request, count it down and return its effects.
+
+        :param operation: path of the operation.
+        :param body: the decoded body; None before it is read.
+        """
         plan = Plan()
         for fault in self._waiting:
             if not self._may_apply(fault, operation) or not _has(body, fault.where):
@@ -333,7 +344,10 @@ class Faults:
 
 
 def operation_path(operation: str) -> str:
-    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``."""
+    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``.
+
+    :param operation: path of an operation, with or without ``/v5/``.
+    """
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
 

@@ -32,7 +32,14 @@ class Field:
 
 
 def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings, within: str = "") -> Body:
-    """Return the body with defaults filled in; ``ServiceError`` 400 names the first missing or invalid field."""
+    """Check a body and return it with defaults filled in.
+
+    :param fields: the declared fields.
+    :param body: the body, or an object in it.
+    :param settings: the settings.
+    :param within: place of that object, for errors.
+    :raises ServiceError: 400, naming the first missing or invalid field.
+    """
     values: Body = {}
     for field in fields:
         value = body.get(field.name)
@@ -57,41 +64,50 @@ def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSet
 # Checks
 
 
-def is_text(value: Any, settings: EmulatorSettings) -> str | None:
-    return None if isinstance(value, str) else "must be a string"
+def _is(valid: Callable[[Any], object], problem: str) -> Check:
+    return lambda value, settings: None if valid(value) else problem
 
 
-def is_boolean(value: Any, settings: EmulatorSettings) -> str | None:
-    return None if isinstance(value, bool) else "must be a boolean"
+def _is_a(kind: type, name: str) -> Check:
+    return _is(lambda value: isinstance(value, kind), f"must be {name}")
+
+
+is_text = _is_a(str, "a string")
+is_boolean = _is_a(bool, "a boolean")
+is_array = _is_a(list, "an array")
+is_object = _is_a(dict, "an object")
+is_moment = _is(
+    lambda value: isinstance(value, str) and parse_iso(value) is not None,
+    "is not ISO 8601 UTC, format YYYY-MM-DDThh:mm:ssZ",
+)
+is_date = _is(
+    lambda value: isinstance(value, str) and parse_date(value) is not None, "is not a date, format YYYY-MM-DD"
+)
+is_web_address = _is(
+    lambda value: isinstance(value, str) and value.startswith(("http://", "https://")),
+    "must begin http:// or https://",
+)
 
 
 def is_email(value: Any, settings: EmulatorSettings) -> str | None:
-    if not isinstance(value, str):
-        return "must be a string"
-    return None if EMAIL.fullmatch(value) else "is not a valid email address"
+    """Check an email address.
 
-
-def is_moment(value: Any, settings: EmulatorSettings) -> str | None:
-    if isinstance(value, str) and parse_iso(value) is not None:
-        return None
-    return "is not ISO 8601 UTC, format YYYY-MM-DDThh:mm:ssZ"
-
-
-def is_date(value: Any, settings: EmulatorSettings) -> str | None:
-    return None if isinstance(value, str) and parse_date(value) else "is not a date, format YYYY-MM-DD"
-
-
-def is_web_address(value: Any, settings: EmulatorSettings) -> str | None:
-    good = isinstance(value, str) and value.startswith(("http://", "https://"))
-    return None if good else "must begin http:// or https://"
+    :param value: the value.
+    :param settings: not used here.
+    """
+    return is_text(value, settings) or (None if EMAIL.fullmatch(value) else "is not a valid email address")
 
 
 def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
-    """A string of at most ``limit`` bytes of UTF-8; with ``labels``, of letters and digits."""
+    """Return a check for text of limited length.
+
+    :param limit: maximum number of bytes in UTF-8.
+    :param labels: allow letters and digits only.
+    """
 
     def check(value: Any, settings: EmulatorSettings) -> str | None:
-        if not isinstance(value, str):
-            return "must be a string"
+        if problem := is_text(value, settings):
+            return problem
         if len(value.encode(errors="surrogatepass")) > limit:
             return f"exceeds {limit} bytes"
         return "may hold letters and digits only" if labels and not _LETTERS_AND_DIGITS.fullmatch(value) else None
@@ -100,7 +116,10 @@ def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
 
 
 def integer(lowest: int | None = None) -> Check:
-    """An integer, optionally with a minimum."""
+    """Return a check for an integer.
+
+    :param lowest: the minimum. Default: none.
+    """
 
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -111,19 +130,23 @@ def integer(lowest: int | None = None) -> Check:
 
 
 def one_of(*values: Any) -> Check:
-    def check(value: Any, settings: EmulatorSettings) -> str | None:
-        if any(value == allowed and type(value) is type(allowed) for allowed in values):
-            return None
-        return f"must be one of {', '.join(map(str, values))}"
+    """Return a check for one of some values of the same type.
 
-    return check
-
-
-def is_array(value: Any, settings: EmulatorSettings) -> str | None:
-    return None if isinstance(value, list) else "must be an array"
+    :param values: the valid values.
+    """
+    return _is(
+        lambda value: any(value == allowed and type(value) is type(allowed) for allowed in values),
+        f"must be one of {', '.join(map(str, values))}",
+    )
 
 
 def list_of(check_item: Check, *, limit: int | None = None) -> Check:
+    """Return a check for an array.
+
+    :param check_item: checks each item.
+    :param limit: maximum number of items. Default: none.
+    """
+
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, list):
             return "must be an array"
@@ -138,7 +161,10 @@ def list_of(check_item: Check, *, limit: int | None = None) -> Check:
 
 
 def record(*fields: Field) -> Check:
-    """An object with fields of its own."""
+    """Return a check for an object.
+
+    :param fields: its fields.
+    """
 
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, dict):
@@ -153,10 +179,6 @@ def record(*fields: Field) -> Check:
     return check
 
 
-def is_object(value: Any, settings: EmulatorSettings) -> str | None:
-    return None if isinstance(value, dict) else "must be an object"
-
-
 # Fields that several operations share
 
 SANDBOX = Field("sandboxMode", is_boolean, default=False)
@@ -167,6 +189,10 @@ ATTACHMENT = Field(
 
 
 def paging(default_size: int) -> tuple[Field, Field]:
+    """Return the fields of a list that is read page by page.
+
+    :param default_size: default of ``pageSize``.
+    """
     return Field("pageSize", integer(1), default=default_size), Field("pageIndex", integer(1), default=1)
 
 

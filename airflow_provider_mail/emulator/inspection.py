@@ -16,13 +16,19 @@ class Inspection(Group):
 
     @control
     def contact(self, email: str) -> dict[str, Any] | None:
-        """Return a contact in the form of the document's section "Contact"; None when there is none."""
+        """Return a contact in the form of the document's section "Contact"; None when there is none.
+
+        :param email: its address.
+        """
         row = contacts.find(self.service.context(), email)
         return None if row is None else contacts.to_json(row)
 
     @control
     def contacts(self, list_name: str | None = None) -> list[dict[str, Any]]:
-        """Return all contacts, or those of a list, in the order of creation."""
+        """Return all contacts, or those of a list, in the order of creation.
+
+        :param list_name: only those of this list. Default: all.
+        """
         store = self.service.store
         if list_name is None:
             rows = store.rows("SELECT * FROM contacts ORDER BY id")
@@ -30,17 +36,20 @@ class Inspection(Group):
             rows = store.rows(
                 "SELECT contacts.* FROM members JOIN contacts ON contacts.id = contact_id "
                 "WHERE list_id = (SELECT id FROM lists WHERE name = ?) ORDER BY contact_id",
-                list_name,
+                [list_name],
             )
         return [contacts.to_json(row) for row in rows]
 
     @control
     def contact_count(self, list_name: str | None = None) -> int:
-        """Return the number of contacts, in all or in a list (0 for a missing list)."""
+        """Return the number of contacts.
+
+        :param list_name: only those of this list; 0 when there is none of that name. Default: all.
+        """
         store = self.service.store
         if list_name is None:
             return int(store.value("SELECT count(*) FROM contacts"))
-        list_id = store.value("SELECT id FROM lists WHERE name = ?", list_name)
+        list_id = store.value("SELECT id FROM lists WHERE name = ?", [list_name])
         return 0 if list_id is None else store.members.total(list_id)
 
     @control
@@ -66,15 +75,17 @@ class Inspection(Group):
 
     @control
     def campaigns(self, mail_name: str | None = None) -> list[dict[str, Any]]:
-        """Return all tasks, or those with exactly this name, also removed ones, oldest first.
+        """Return tasks, also removed ones, oldest first.
 
         Each with id, guid, mailName, state (draft, scheduled, sending, done, failed), mailStatus, removed, cancelled,
         keptBecause, attachmentBytes, created, sendDate (ISO 8601), request (the body of its creation without the
         attachment), sentCount (how many it was sent to, 0 before sending) and, when done, mailStats.
+
+        :param mail_name: only those of exactly this name. Default: all.
         """
         service = self.service
         rows = service.store.rows(
-            "SELECT * FROM campaigns WHERE ? IS NULL OR name = ? ORDER BY id", mail_name, mail_name
+            "SELECT * FROM campaigns WHERE ? IS NULL OR name = ? ORDER BY id", [mail_name, mail_name]
         )
         now, settings = service.clock.now_ms(), service.settings
         return [
@@ -99,28 +110,34 @@ class Inspection(Group):
 
     @control
     def campaign_recipients(self, mail_name: str) -> list[str]:
-        """Return the recipients of campaigns of this name; an address mailed twice is listed twice."""
+        """Return the recipients of campaigns of this name; an address mailed twice is listed twice.
+
+        :param mail_name: the campaign's exact name.
+        """
         rows = self.service.store.rows(
             "SELECT email FROM recipients JOIN campaigns ON campaigns.id = campaign_id "
             "WHERE name = ? AND rank >= 0 ORDER BY email",
-            mail_name,
+            [mail_name],
         )
         return [row["email"] for row in rows]
 
     @control
     def mails_to(self, email: str) -> list[dict[str, Any]]:
-        """Return all mail sent or scheduled to an address, of campaigns (mailName) and transactional (uniqueMsgID)."""
+        """Return all mail sent or scheduled to an address, of campaigns (mailName) and transactional (uniqueMsgID).
+
+        :param email: the address.
+        """
         store = self.service.store
         return [
             *store.rows(
                 "SELECT 'campaign' AS kind, name AS mailName, subject FROM recipients "
                 "JOIN campaigns ON campaigns.id = campaign_id WHERE rank >= 0 AND lower(email) = lower(?)",
-                email,
+                [email],
             ),
             *store.rows(
                 "SELECT 'transactional' AS kind, unique_msg_id AS uniqueMsgID, subject, role FROM deliveries "
                 "JOIN messages ON messages.id = message_id WHERE dropped IS NULL AND lower(email) = lower(?)",
-                email,
+                [email],
             ),
         ]
 
@@ -131,19 +148,22 @@ class Inspection(Group):
         Each with batch (number of the request), version, form, unique_msg_id, sender, sender_name, reply_to, subject
         and content (tags filled in), template, category, campaign, attachment_name, attachment_bytes, send_date (ISO
         8601) and recipients (role, email, name, dropped: the reason or None, bounce: hard, soft or None).
+
+        :param unique_msg_id: only those with this ``uniqueMsgID``. Default: all.
+        :param recipient: only those to this address. Default: all.
         """
         store = self.service.store
         messages = store.rows(
             "SELECT * FROM messages WHERE (? IS NULL OR unique_msg_id = ?) AND (? IS NULL OR id IN "
             "(SELECT message_id FROM deliveries WHERE lower(email) = lower(?))) ORDER BY id",
-            unique_msg_id, unique_msg_id, recipient, recipient,
+            [unique_msg_id, unique_msg_id, recipient, recipient]
         )  # fmt: skip
         for message in messages:
             message["send_date"] = iso(message.pop("send_at"))
             message["created"] = iso(message["created"])
             message["recipients"] = store.rows(
                 "SELECT role, email, name, dropped, bounce FROM deliveries WHERE message_id = ? ORDER BY id",
-                message.pop("id"),
+                [message.pop("id")],
             )
         return messages
 

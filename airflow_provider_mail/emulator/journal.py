@@ -42,6 +42,12 @@ class Entry:
 
 
 class Journal:
+    """The received requests.
+
+    :param limit: maximum number of entries; the oldest ones are removed.
+    :param body_limit: longer bodies, in bytes, are summarised.
+    """
+
     def __init__(self, limit: int, body_limit: int) -> None:
         self._entries: deque[Entry] = deque(maxlen=limit)
         self._body_limit = body_limit
@@ -52,6 +58,14 @@ class Journal:
         self.most_in_flight = 0
 
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
+        """Add a request.
+
+        :param operation: its path.
+        :param method: the HTTP method.
+        :param headers: its headers, without credentials.
+        :param virtual_ms: virtual time of arrival in milliseconds.
+        :param connection: number of the connection.
+        """
         self._sequence += 1
         entry = Entry(self._sequence, operation, method, int(time.time() * 1000), virtual_ms, connection, headers)
         self._entries.append(entry)
@@ -61,18 +75,32 @@ class Journal:
         return entry
 
     def note_body(self, entry: Entry, body: Any, size: int) -> None:
+        """Record the body of a request.
+
+        :param entry: the request.
+        :param body: the decoded body.
+        :param size: its size in bytes.
+        """
         entry.body_bytes = size
-        entry.body = summary(body) if size > self._body_limit else body
+        entry.body = _summary(body) if size > self._body_limit else body
 
     def close(self, entry: Entry, *, answered: bool = False) -> None:
-        """End the request; only the first call for an entry counts."""
+        """End the request; only the first call for an entry counts.
+
+        :param entry: the request.
+        :param answered: whether a complete response was written.
+        """
         if entry.seconds is None:
             self.in_flight -= 1
             entry.seconds = time.time() - entry.real_ms / 1000
             entry.answered = answered
 
     def entries(self, operation: str | None = None, since: int = 0) -> list[dict[str, Any]]:
-        """Entries with a sequence number over ``since``, oldest first, optionally of one operation."""
+        """Return entries as dictionaries, oldest first.
+
+        :param operation: only those of this path. Default: all.
+        :param since: only those with a higher sequence number.
+        """
         return [
             dataclasses.asdict(entry)
             for entry in self._entries
@@ -86,7 +114,7 @@ class Journal:
         self.most_in_flight = self.in_flight
 
 
-def summary(body: Any) -> Any:
+def _summary(body: Any) -> Any:
     """Summarise a long body: arrays as their length, long strings as their size."""
     if not isinstance(body, dict):
         return {"rows": len(body)} if isinstance(body, list) else None

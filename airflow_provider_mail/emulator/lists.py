@@ -14,14 +14,24 @@ DYNAMIC, STATIC = 0, 1
 
 
 def find(context: Context, name: str, team: str | None = None) -> Row | None:
-    """Return the list of this name in a team, by default the account's."""
+    """Return the list of this name; None when there is none.
+
+    :param context: state, settings and time.
+    :param name: its name.
+    :param team: its team. Default: the account's.
+    """
     return context.store.row(
-        "SELECT * FROM lists WHERE team = ? AND name = ?", team or context.settings.team_name, name
+        "SELECT * FROM lists WHERE team = ? AND name = ?", [team or context.settings.team_name, name]
     )
 
 
 def create(context: Context, name: str, description: str | None) -> int:
-    """Create a static list in the account's team; return its id."""
+    """Create a static list in the account's team; return its id.
+
+    :param context: state, settings and time.
+    :param name: its name.
+    :param description: its description.
+    """
     settings = context.settings
     return context.store.insert(
         "lists",
@@ -36,13 +46,13 @@ def create(context: Context, name: str, description: str | None) -> int:
     )
 
 
-def add(context: Context, body: Body) -> None:
+def _add(context: Context, body: Body) -> None:
     if find(context, body["listName"]):
         raise ServiceError(context.settings.duplicate_code, f"list {body['listName']} exists already")
     create(context, body["listName"], body["listDescription"])
 
 
-def get(context: Context, body: Body) -> dict[str, Any]:
+def _get(context: Context, body: Body) -> dict[str, Any]:
     conditions = ["team = ?"]
     values: list[object] = [context.settings.team_name]
     if body["search"] is not None:
@@ -56,10 +66,9 @@ def get(context: Context, body: Body) -> dict[str, Any]:
     direction = "DESC" if context.settings.list_sort_descending else "ASC"
     rows = context.store.rows(
         f"SELECT * FROM lists WHERE {where} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
-        *values,
-        *context.page(body),
+        [*values, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM lists WHERE {where}", *values)
+    total = context.store.value(f"SELECT count(*) FROM lists WHERE {where}", values)
     return {"lists": [_to_json(context, row) for row in rows], "totalRecords": total}
 
 
@@ -77,19 +86,19 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
     }
 
 
-def delete(context: Context, body: Body) -> None:
+def _delete(context: Context, body: Body) -> None:
     row = find(context, body["listName"])
     if row is None:
         context.not_found(f"list {body['listName']}")
         return
     context.store.members.remove_list(row["id"])
-    context.store.run("DELETE FROM lists WHERE id = ?", row["id"])
+    context.store.run("DELETE FROM lists WHERE id = ?", [row["id"]])
 
 
 _NAME = Field("listName", is_text, required=True)
 
 OPERATIONS = (
-    Operation("/v5/lists/add", (_NAME, Field("listDescription", is_text), SANDBOX), add, sandbox=True),
+    Operation("/v5/lists/add", (_NAME, Field("listDescription", is_text), SANDBOX), _add, sandbox=True),
     Operation(
         "/v5/lists/get",
         (
@@ -98,7 +107,7 @@ OPERATIONS = (
             Field("sort", one_of("CreateDate", "ModifyDate")),
             *paging(10),
         ),
-        get,
+        _get,
     ),
-    Operation("/v5/lists/delete", (_NAME, SANDBOX), delete, sandbox=True),
+    Operation("/v5/lists/delete", (_NAME, SANDBOX), _delete, sandbox=True),
 )

@@ -18,7 +18,11 @@ TOKEN = "/v5/auth/oauth/token"
 
 
 def authorize(context: Context, query: Mapping[str, str]) -> Response:
-    """Return the consent page, a form; HTTP 400 for an invalid request."""
+    """Return the consent page, a form; HTTP 400 for an invalid request.
+
+    :param context: state, settings and time.
+    :param query: the query of the request.
+    """
     if problem := _problem(context, query):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     hidden = "".join(
@@ -35,7 +39,11 @@ def authorize(context: Context, query: Mapping[str, str]) -> Response:
 
 
 def decide(context: Context, form: Mapping[str, str]) -> Response:
-    """Redirect to the application after the user's decision."""
+    """Redirect to the application after the user's decision.
+
+    :param context: state, settings and time.
+    :param form: the submitted form.
+    """
     if problem := _problem(context, form):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     back: dict[str, str] = {}
@@ -70,7 +78,14 @@ def _problem(context: Context, query: Mapping[str, str]) -> str | None:
 
 
 def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
-    """Exchange a code for a token. A successful exchange uses the code up; a rejected one does not."""
+    """Exchange a code for a token.
+
+    A successful exchange uses the code up; a rejected one does not.
+
+    :param context: state, settings and time.
+    :param query: the query of the request.
+    :raises ServiceError: a parameter is missing or invalid.
+    """
     settings = context.settings
     for name, expected in (
         ("grant_type", "authorization_code"),
@@ -82,10 +97,10 @@ def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
             raise ServiceError(settings.oauth_error_code, f"missing parameter: {name}")
         if expected is not None and not secrets.compare_digest(query[name].encode(), expected.encode()):
             raise ServiceError(settings.oauth_error_code, f"invalid parameter: {name}")
-    code = context.store.row("SELECT * FROM codes WHERE code = ?", query["code"])
+    code = context.store.row("SELECT * FROM codes WHERE code = ?", [query["code"]])
     if code is None or code["used"] or context.now - code["issued"] > CODE_MS:
         raise ServiceError(settings.oauth_error_code, "invalid parameter: code is unknown, used or expired")
-    context.store.run("UPDATE codes SET used = 1 WHERE code = ?", query["code"])
+    context.store.run("UPDATE codes SET used = 1 WHERE code = ?", [query["code"]])
     current = _current(context)
     if current is None or not _outlives(current, context.now + RENEWAL_MS):
         current = _issue(context)
@@ -113,7 +128,10 @@ def _issue(context: Context) -> Row:
 
 
 def issue_token(context: Context) -> str:
-    """Issue a token without the flow, for tests."""
+    """Issue a token without the flow, for tests.
+
+    :param context: state, settings and time.
+    """
     token: str = _issue(context)["token"]
     return token
 
@@ -123,6 +141,10 @@ def _outlives(row: Row, moment: int) -> bool:
 
 
 def is_valid(context: Context, given: str) -> bool:
-    """Whether this access token is valid."""
-    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", given)
+    """Return whether an access token is valid.
+
+    :param context: state, settings and time.
+    :param given: the token.
+    """
+    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", [given])
     return row is not None and _outlives(row, context.now + 1)

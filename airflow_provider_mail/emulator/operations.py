@@ -28,7 +28,12 @@ class Context:
     sandbox: bool = False
 
     def page(self, body: Body, largest: int | None = None) -> tuple[int, int]:
-        """Return LIMIT and OFFSET for ``pageSize`` and ``pageIndex``, changed by a fault."""
+        """Return LIMIT and OFFSET for ``pageSize`` and ``pageIndex``, changed by a fault.
+
+        :param body: the request.
+        :param largest: maximum page size. Default: the setting ``max_page_size``.
+        :raises ServiceError: 400, ``pageSize`` exceeds the maximum and ``oversized_page`` is ``reject``.
+        """
         size, index = body["pageSize"], body["pageIndex"]
         largest = self.settings.max_page_size if largest is None else largest
         if size > largest and self.settings.oversized_page == "reject":
@@ -40,11 +45,18 @@ class Context:
         return size, min((index - 1) * size + self.plan.page_shift, _LARGEST)
 
     def contains(self, column: str) -> str:
-        """Return the SQL condition of a "contains" filter with one parameter."""
+        """Return the SQL condition of a "contains" filter with one parameter.
+
+        :param column: the column that is compared.
+        """
         return f"instr(lower({column}), lower(?))" if self.settings.contains_ignores_case else f"instr({column}, ?)"
 
     def not_found(self, what: str) -> None:
-        """Raise the error for a missing object, unless ``not_found_code`` is 200."""
+        """Raise the error for a missing object, unless ``not_found_code`` is 200.
+
+        :param what: what is missing, for the message.
+        :raises ServiceError: with ``not_found_code``.
+        """
         if self.settings.not_found_code != 200:
             raise ServiceError(self.settings.not_found_code, f"{what} does not exist")
 

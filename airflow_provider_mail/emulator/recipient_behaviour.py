@@ -18,19 +18,30 @@ REOPENED_AFTER = _HOUR
 
 
 def random_values(settings: EmulatorSettings, *about: object) -> list[float]:
-    """Return eight numbers in [0, 1), determined by the seed and the arguments."""
+    """Return eight numbers in [0, 1), determined by the seed and the arguments.
+
+    :param settings: the settings, with the seed.
+    :param about: what the numbers are for.
+    """
     text = repr((settings.seed, *about)).encode()
     digest = hashlib.blake2b(text, digest_size=64).digest()
     return [int.from_bytes(digest[at : at + 8], "big") / 2**64 for at in range(0, 64, 8)]
 
 
 def end_ms(settings: EmulatorSettings) -> int:
-    """Milliseconds after which no recipient reacts."""
+    """Milliseconds after which no recipient reacts.
+
+    :param settings: the settings.
+    """
     return int(settings.engagement_days * 24 * _HOUR)
 
 
 def share_at(elapsed_ms: int, settings: EmulatorSettings) -> float:
-    """Return the share of all reactions that has happened after these milliseconds."""
+    """Return the share of all reactions that has happened after these milliseconds.
+
+    :param elapsed_ms: milliseconds since the mail was sent.
+    :param settings: the settings.
+    """
     horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
     if elapsed_ms <= 0:
         return 0.0
@@ -40,7 +51,11 @@ def share_at(elapsed_ms: int, settings: EmulatorSettings) -> float:
 
 
 def time_of_share(share: float, settings: EmulatorSettings) -> int:
-    """Milliseconds until this share of reactions has happened: the inverse of ``share_at``."""
+    """Milliseconds until this share of reactions has happened: the inverse of ``share_at``.
+
+    :param share: from 0 to 1.
+    :param settings: the settings.
+    """
     horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
     return min(horizon, math.ceil(-half * math.log2(1 - share * (1 - 2 ** (-horizon / half)))))
 
@@ -69,7 +84,13 @@ class ExpectedReactions:
 def expected_reactions(
     sent: int, settings: EmulatorSettings, *about: object, clickable: bool = True
 ) -> ExpectedReactions:
-    """Return the final numbers of a campaign: the rates of the settings, varied by up to 15 %."""
+    """Return the final numbers of a campaign: the rates of the settings, varied by up to 15 %.
+
+    :param sent: number of recipients.
+    :param settings: the settings.
+    :param about: what the variation depends on, such as the name.
+    :param clickable: whether links are tracked.
+    """
     swing = [0.85 + 0.3 * chance for chance in random_values(settings, "prospect", *about)]
     hard = _count(sent, settings.hard_bounce_rate * swing[0])
     soft = min(_count(sent, settings.soft_bounce_rate * swing[1]), sent - hard)
@@ -86,10 +107,20 @@ def _count(whole: int, rate: float) -> int:
 
 
 def count_at(final: int, elapsed_ms: int, settings: EmulatorSettings) -> int:
-    """Return how many of ``final`` reactions have happened after these milliseconds."""
+    """Return how many of ``final`` reactions have happened after these milliseconds.
+
+    :param final: number of reactions in the end.
+    :param elapsed_ms: milliseconds since the mail was sent.
+    :param settings: the settings.
+    """
     return math.floor(final * share_at(elapsed_ms, settings) + 0.5)
 
 
 def time_of_reaction(place: int, final: int, settings: EmulatorSettings) -> int:
-    """Milliseconds until the reaction at this position (0 is the first) of ``final``."""
+    """Milliseconds until the reaction at this position (0 is the first) of ``final``.
+
+    :param place: the position, from 0.
+    :param final: number of reactions in the end.
+    :param settings: the settings.
+    """
     return time_of_share((place + 0.5) / final, settings)

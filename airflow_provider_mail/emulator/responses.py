@@ -49,7 +49,12 @@ class Response:
 
 
 def html(title: str, content: str, status: int = 200) -> Response:
-    """A small HTML page."""
+    """Return a small HTML page.
+
+    :param title: the title, as HTML.
+    :param content: the content, as HTML.
+    :param status: the HTTP status.
+    """
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
         f"<body><h1>{title}</h1>{content}</body></html>"

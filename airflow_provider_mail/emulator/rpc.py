@@ -20,7 +20,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Channel(Protocol):
     """How calls of control functions reach the emulator."""
 
-    def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any: ...
+    def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a control function and return its result.
+
+        :param group: the group of the function.
+        :param function: the control function.
+        :param args: its positional arguments.
+        :param kwargs: its keyword arguments.
+        """
 
 
 class Group:
@@ -50,7 +57,10 @@ class Group:
 
 
 def control(function: F) -> F:
-    """Mark a method of a group as a control function."""
+    """Mark a method of a group as a control function.
+
+    :param function: the method.
+    """
 
     @functools.wraps(function)
     def call(group: Group, *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +71,11 @@ def control(function: F) -> F:
 
 
 def find_control(group: Group | None, name: str) -> Callable[..., Any] | None:
-    """Return the control function of this name; None when there is none."""
+    """Return the control function of this name; None when there is none.
+
+    :param group: the group; None for an unknown one.
+    :param name: name of the function.
+    """
     function = getattr(type(group), name, None)
     return getattr(group, name) if getattr(function, "is_control", False) else None
 
@@ -80,6 +94,13 @@ class LocalChannel:
         self.notify = notify
 
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a control function under the service's lock and return its result.
+
+        :param group: the group of the function.
+        :param function: the control function.
+        :param args: its positional arguments.
+        :param kwargs: its keyword arguments.
+        """
         with self.service.lock:
             self.service.apply_due_changes()
             result = function(group, *args, **kwargs)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 
 from airflow_provider_mail.emulator import codec, contacts, lists, senders, templates
-from airflow_provider_mail.emulator.campaign_life import DONE, FAILED, SENDING, store_expected
+from airflow_provider_mail.emulator.campaign_life import DONE, FAILED, SENDING
 from airflow_provider_mail.emulator.campaigns import STATES
 from airflow_provider_mail.emulator.clock import to_ms
 from airflow_provider_mail.emulator.recipient_behaviour import expected_reactions
@@ -29,6 +30,7 @@ _EMPTY_REQUEST = dict.fromkeys(
      "subscriptName", "projectCode")
 )  # fmt: skip
 _FOREVER = 2**62
+_SENDER = "news@example.com"
 
 
 def _milliseconds(moment: datetime | str) -> int:
@@ -42,7 +44,13 @@ class Seeding(Group):
     def add_sender(
         self, sender_email: str, *, types: Iterable[int] = (1, 2), verified: bool = True, service: bool = False
     ) -> None:
-        """Add a sender for marketing (1) and transactional (2) mail; ``verified`` sets its DNS checks."""
+        """Add a sender.
+
+        :param sender_email: an address or a domain.
+        :param types: 1 marketing, 2 transactional.
+        :param verified: whether its DNS checks pass.
+        :param service: whether the domain is the service's own.
+        """
         context = self.service.context()
         status = int(verified)
         self._set_dns(sender_email, dict.fromkeys(senders.CHECKS, status), None)
@@ -66,13 +74,21 @@ class Seeding(Group):
         dmarc: bool = True,
         selector: str | None = None,
     ) -> None:
-        """Set the DNS checks of a sender's domain; with ``selector``, DKIM passes only with that one."""
+        """Set the DNS checks of a sender's domain.
+
+        :param domain: the domain, or an address in it.
+        :param mx: whether MX passes.
+        :param spf: whether SPF passes.
+        :param dkim: whether DKIM passes.
+        :param dmarc: whether DMARC passes.
+        :param selector: the only selector with which DKIM passes. Default: any.
+        """
         checks = {"mx": mx, "spf": spf, "dkim": dkim, "dmarc": dmarc}
         self._set_dns(domain, {name: int(good) for name, good in checks.items()}, selector)
 
     def _set_dns(self, domain: str, checks: Mapping[str, int], selector: str | None) -> None:
         entry = senders.domain_of(domain)
-        self.service.store.run("DELETE FROM dns WHERE entry = ?", entry)
+        self.service.store.run("DELETE FROM dns WHERE entry = ?", [entry])
         self.service.store.insert("dns", entry=entry, selector=selector, **checks)
 
     @control
@@ -87,16 +103,22 @@ class Seeding(Group):
         description: str | None = None,
         team: str | None = None,
     ) -> None:
-        """Add a contact list with these contacts, and ``count`` generated ones (``<name>-<n>@example.com``)."""
+        """Add a contact list.
+
+        :param name: its name.
+        :param emails: addresses of its contacts.
+        :param count: number of generated contacts (``<name>-<n>@example.com``).
+        :param dynamic: whether it is a dynamic list.
+        :param filters: filters of a dynamic list.
+        :param description: its description.
+        :param team: its team. Default: the account's.
+        """
         context = self.service.context()
         with context.store.transaction():
             list_id = lists.create(context, name, description)
             context.store.run(
                 "UPDATE lists SET team = ?, type = ?, filters = ? WHERE id = ?",
-                team or context.settings.team_name,
-                lists.DYNAMIC if dynamic else lists.STATIC,
-                filters,
-                list_id,
+                [team or context.settings.team_name, lists.DYNAMIC if dynamic else lists.STATIC, filters, list_id],
             )
             slug = "-".join(name.lower().split())
             generated = (f"{slug}-{number}@example.com" for number in range(count))
@@ -113,66 +135,94 @@ class Seeding(Group):
         properties: Mapping[str, str] | None = None,
         lists: Iterable[str] = (),
     ) -> None:
-        """Add a contact to these existing lists."""
+        """Add a contact.
+
+        :param email: its address.
+        :param name: its name.
+        :param phone_number: its phone number.
+        :param properties: its properties.
+        :param lists: existing lists that it is added to.
+        :raises ValueError: there is no such list.
+        """
         context = self.service.context()
         key = contacts.key_of(email, phone_number)
         incoming = (key, email, phone_number, name, codec.encode(properties or {}).decode())
         contacts.save(context, [incoming], contacts.CREATE_AND_UPDATE, None, with_properties=True)
         for list_name in lists:
-            list_id = context.store.value("SELECT id FROM lists WHERE name = ?", list_name)
+            list_id = context.store.value("SELECT id FROM lists WHERE name = ?", [list_name])
             if list_id is None:
                 raise ValueError(f"there is no list {list_name!r}")
             context.store.members.add_keys(list_id, [key])
 
     @control
     def suppress(self, email: str, reason: str = "Unsubscribed") -> None:
-        """Drop mail to this address from now on."""
+        """Drop mail to this address from now on.
+
+        :param email: the address.
+        :param reason: the reason.
+        """
         self.service.store.run(
-            "INSERT OR REPLACE INTO suppressions VALUES (?, ?, ?)", email.lower(), reason, self.service.clock.now_ms()
+            "INSERT OR REPLACE INTO suppressions VALUES (?, ?, ?)", [email.lower(), reason, self.service.clock.now_ms()]
         )
 
     @control
     def add_template(self, name: str, *, subject: str, content: str) -> None:
-        """Add a template."""
+        """Add a template.
+
+        :param name: its name.
+        :param subject: its subject.
+        :param content: its content.
+        """
         body = {"templateName": name, "templateSubject": subject, "templateContent": content, "editorType": "DRAG"}
         templates.add(self.service.context(), body)
 
     @control
     def add_subscription(self, name: str) -> None:
-        """Add a subscription type, for subscriptName of campaigns."""
-        self.service.store.run("INSERT OR IGNORE INTO labels VALUES ('subscription', ?)", name)
+        """Add a subscription type, for subscriptName of campaigns.
+
+        :param name: its name.
+        """
+        self.service.store.run("INSERT OR IGNORE INTO labels VALUES ('subscription', ?)", [name])
 
     @control
     def plan_campaign(
         self, mail_name: str, *, seconds: float | None = None, looks: int | None = None, outcome: str | None = None
     ) -> None:
-        """Set the duration and the outcome (done, failed) of a task's sending, before or after its creation.
+        """Set the duration and the outcome of a task's sending, before or after its creation.
 
-        ``seconds`` are virtual seconds of sending; ``looks`` counts responses of campaign get that show it sending.
-        Omitted arguments default to the settings.
+        :param mail_name: the campaign's exact name.
+        :param seconds: virtual seconds of sending. Default: the setting.
+        :param looks: number of responses of campaign get that show it sending. Default: the setting.
+        :param outcome: ``done`` or ``failed``. Default: the setting.
+        :raises ValueError: it is neither.
         """
         if outcome not in (None, "done", "failed"):
             raise ValueError(f"outcome must be done or failed, not {outcome!r}")
         store = self.service.store
-        store.run("INSERT OR REPLACE INTO campaign_plans VALUES (?, ?, ?, ?)", mail_name, seconds, looks, outcome)
+        store.run("INSERT OR REPLACE INTO campaign_plans VALUES (?, ?, ?, ?)", [mail_name, seconds, looks, outcome])
         store.run(
             "UPDATE campaigns SET plan_seconds = coalesce(?, plan_seconds), plan_outcome = coalesce(?, plan_outcome), "
             "plan_looks = CASE WHEN ? IS NULL AND ? IS NULL THEN plan_looks ELSE ? END WHERE name = ? AND state = ?",
-            seconds, outcome, looks, seconds, looks, mail_name, SENDING,
+            [seconds, outcome, looks, seconds, looks, mail_name, SENDING]
         )  # fmt: skip
 
     @control
     def set_campaign_state(self, mail_name: str, state: str) -> None:
-        """Force a task into a state: draft, scheduled, sending, done, failed, or removed."""
+        """Force a task into a state.
+
+        :param mail_name: the campaign's exact name.
+        :param state: ``draft``, ``scheduled``, ``sending``, ``done``, ``failed``, ``cancelled`` or ``removed``.
+        :raises ValueError: there is no such state or task.
+        """
         store, now = self.service.store, self.service.clock.now_ms()
         if state == "removed":
-            changed = store.run("UPDATE campaigns SET deleted_at = ? WHERE name = ?", now, mail_name)
+            changed = store.run("UPDATE campaigns SET deleted_at = ? WHERE name = ?", [now, mail_name])
         elif state in STATES:
             ended = now if state in (DONE, FAILED) else None
             changed = store.run(
                 "UPDATE campaigns SET state = ?, deleted_at = NULL, ended_at = ?, "
                 "started_at = coalesce(started_at, ?), plan_seconds = coalesce(plan_seconds, ?) WHERE name = ?",
-                state, ended, now, self.service.settings.sending_seconds, mail_name,
+                [state, ended, now, self.service.settings.sending_seconds, mail_name]
             )  # fmt: skip
         else:
             raise ValueError(f"state must be one of {', '.join(STATES)} or removed, not {state!r}")
@@ -181,11 +231,16 @@ class Seeding(Group):
 
     @control
     def set_campaign_stats(self, mail_name: str, **counts: int) -> None:
-        """Set the counters of a task by the document's names (sentCount, openCount ...); others are 0."""
+        """Set the counters of a task; those not given are 0.
+
+        :param mail_name: the campaign's exact name.
+        :param counts: counters by the document's names (``sentCount``, ``openCount`` ...).
+        :raises ValueError: there is no such counter or task.
+        """
         if unknown := counts.keys() - set(_CAMPAIGN_COUNTERS):
             raise ValueError(f"no counter of a campaign: {', '.join(sorted(unknown))}")
         fixed = codec.encode({**dict.fromkeys(_CAMPAIGN_COUNTERS, 0), **counts}).decode()
-        if not self.service.store.run("UPDATE campaigns SET fixed_stats = ? WHERE name = ?", fixed, mail_name):
+        if not self.service.store.run("UPDATE campaigns SET fixed_stats = ? WHERE name = ?", [fixed, mail_name]):
             raise ValueError(f"there is no campaign {mail_name!r}")
 
     @control
@@ -196,22 +251,39 @@ class Seeding(Group):
         send_date: datetime | str | None = None,
         sent: int = 1000,
         state: str = DONE,
-        sender_mail: str = "news@example.com",
+        sender_mail: str = _SENDER,
         subject: str = "News",
         type: str = "MailList",
         team: str | None = None,
     ) -> None:
-        """Add a past task with statistics for ``sent`` recipients without addresses.
+        """Add a past task with statistics for recipients without addresses.
 
         A task in the state "sending" starts to send now.
+
+        :param mail_name: the campaign's exact name.
+        :param send_date: its send time, with a time zone. Default: now.
+        :param sent: number of recipients.
+        :param state: its state.
+        :param sender_mail: its sender.
+        :param subject: its subject.
+        :param type: ``MailList`` or ``ABTest``.
+        :param team: its team. Default: the account's.
         """
         at = self.service.clock.now_ms() if send_date is None else _milliseconds(send_date)
         with self.service.store.transaction():
-            self._add_campaign(mail_name, at, sent, state, sender_mail, subject, type, team)
+            self._add_campaign(
+                mail_name, at, sent, state=state, sender=sender_mail, subject=subject, kind=type, team=team
+            )
 
     @control
     def add_campaigns(self, count: int, *, prefix: str = "campaign", first_day: date | str, per_day: int = 1) -> None:
-        """Add finished tasks ``<prefix>-<n>``, ``per_day`` for each day from ``first_day`` on, sent from 08:00 UTC."""
+        """Add finished tasks ``<prefix>-<n>``, sent from 08:00 UTC on.
+
+        :param count: number of tasks.
+        :param prefix: beginning of their names.
+        :param first_day: day of the first one.
+        :param per_day: number of tasks for each day.
+        """
         day = date.fromisoformat(first_day) if isinstance(first_day, str) else first_day
         start = datetime(day.year, day.month, day.day, 8, tzinfo=UTC)
         pause = timedelta(hours=15) / per_day
@@ -219,20 +291,19 @@ class Seeding(Group):
             for number in range(count):
                 moment = start + timedelta(days=number // per_day) + (number % per_day) * pause
                 sent = 100 + (number * 7919) % 9900
-                self._add_campaign(
-                    f"{prefix}-{number:06d}", to_ms(moment), sent, DONE, "news@example.com", "News", "MailList", None
-                )
+                self._add_campaign(f"{prefix}-{number:06d}", to_ms(moment), sent)
 
     def _add_campaign(
         self,
         name: str,
         at: int,
         sent: int,
-        state: str,
-        sender: str,
-        subject: str,
-        kind: str,
-        team: str | None,
+        *,
+        state: str = DONE,
+        sender: str = _SENDER,
+        subject: str = "News",
+        kind: str = "MailList",
+        team: str | None = None,
     ) -> None:
         settings, store = self.service.settings, self.service.store
         ended = at + int(settings.sending_seconds * 1000) if state in (DONE, FAILED) else None
@@ -253,14 +324,19 @@ class Seeding(Group):
             request=codec.encode({**_EMPTY_REQUEST, "arranged": True}).decode(),
             events_to=_FOREVER,
         )
-        store_expected(self.service.context(), campaign_id, expected_reactions(sent, settings, name))
+        store.update("campaigns", campaign_id, **asdict(expected_reactions(sent, settings, name)))
 
     @control
     def set_transactional_day(self, day: date | str, **counts: int) -> None:
-        """Set counters of a day's transactional statistics by the document's names (sentCount, openCount ...)."""
+        """Set counters of a day's transactional statistics.
+
+        :param day: the day.
+        :param counts: counters by the document's names (``sentCount``, ``openCount`` ...).
+        :raises ValueError: there is no such counter.
+        """
         if unknown := counts.keys() - {name for name, *_ in COUNTERS}:
             raise ValueError(f"no counter of a transactional day: {', '.join(sorted(unknown))}")
         number = (date.fromisoformat(day) if isinstance(day, str) else day).toordinal() - date(1970, 1, 1).toordinal()
         self.service.store.run(
-            "INSERT OR REPLACE INTO fixed_days VALUES (?, ?)", str(number), codec.encode(counts).decode()
+            "INSERT OR REPLACE INTO fixed_days VALUES (?, ?)", [str(number), codec.encode(counts).decode()]
         )

@@ -15,12 +15,16 @@ CHECKS = ("mx", "spf", "dkim", "dmarc")
 
 
 def domain_of(entry: str) -> str:
+    """Return the domain of a sender entry.
+
+    :param entry: an address or a domain.
+    """
     return entry.rpartition("@")[2].lower()
 
 
-def dns(context: Context, entry: str) -> Row:
+def _dns(context: Context, entry: str) -> Row:
     """Return the DNS checks of an entry's domain: 1 or 0 each, and the DKIM selector (None: any)."""
-    found = context.store.row("SELECT * FROM dns WHERE entry = ?", domain_of(entry))
+    found = context.store.row("SELECT * FROM dns WHERE entry = ?", [domain_of(entry)])
     default = int(context.settings.dns_default)
     return found or {**dict.fromkeys(CHECKS, default), "selector": None}
 
@@ -29,15 +33,17 @@ def _statuses(context: Context, row: Row) -> Row:
     """Return the four checks of a sender as the service reports them."""
     if row["service"]:
         return dict.fromkeys(CHECKS, 1)
-    return dns(context, row["entry"]) if context.settings.dns_live else row
+    return _dns(context, row["entry"]) if context.settings.dns_live else row
 
 
 def state(context: Context, sender: str, kind: int) -> str | None:
-    """Return why this address cannot send mail of this type: "unknown", "unverified", or None when it can.
+    """Return why this address cannot send mail of a type: "unknown", "unverified", or None when it can.
 
-    An entry is an address or a domain.
+    :param context: state, settings and time.
+    :param sender: the address; an entry is that address, or its domain.
+    :param kind: 1 marketing, 2 transactional.
     """
-    rows = context.store.rows("SELECT * FROM senders WHERE lower(entry) IN (?, ?)", sender.lower(), domain_of(sender))
+    rows = context.store.rows("SELECT * FROM senders WHERE lower(entry) IN (?, ?)", [sender.lower(), domain_of(sender)])
     if context.settings.sender_type_matters:
         rows = [row for row in rows if row["type"] == kind]
     if not rows:
@@ -45,10 +51,10 @@ def state(context: Context, sender: str, kind: int) -> str | None:
     return None if any(all(_statuses(context, row)[check] for check in CHECKS) for row in rows) else "unverified"
 
 
-def get(context: Context, body: Body) -> dict[str, Any]:
+def _get(context: Context, body: Body) -> dict[str, Any]:
     wanted = body["senderEmail"]
     rows = context.store.rows(
-        "SELECT * FROM senders WHERE ? IS NULL OR lower(entry) = lower(?) ORDER BY id", wanted, wanted
+        "SELECT * FROM senders WHERE ? IS NULL OR lower(entry) = lower(?) ORDER BY id", [wanted, wanted]
     )
     return {"mailFromDomains": [_to_json(context, row) for row in rows]}
 
@@ -64,21 +70,21 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
     }
 
 
-def add(context: Context, body: Body) -> None:
+def _add(context: Context, body: Body) -> None:
     entry, kind = body["senderEmail"], int(body["senderType"])
-    if context.store.row("SELECT 1 FROM senders WHERE lower(entry) = lower(?) AND type = ?", entry, kind):
+    if context.store.row("SELECT 1 FROM senders WHERE lower(entry) = lower(?) AND type = ?", [entry, kind]):
         raise ServiceError(context.settings.duplicate_code, f"sender {entry} of type {kind} exists already")
-    looked_up = dns(context, entry)
+    looked_up = _dns(context, entry)
     context.store.insert("senders", entry=entry, type=kind, **{check: looked_up[check] for check in CHECKS})
 
 
-def verify(context: Context, body: Body) -> dict[str, Any]:
+def _verify(context: Context, body: Body) -> dict[str, Any]:
     entry = body["fromDomain"]
     # An entry may be an address, while DNS has its domain; the request may name either.
     named = [row["id"] for row in context.store.rows("SELECT * FROM senders") if _names(entry, row["entry"])]
     if not named:
         context.not_found(f"sender {entry}")
-    looked_up = dns(context, entry)
+    looked_up = _dns(context, entry)
     statuses = {check: looked_up[check] for check in CHECKS}
     if looked_up["selector"] not in (None, body["selector"]):
         statuses["dkim"] = 0
@@ -96,8 +102,8 @@ def _names(given: str, entry: str) -> bool:
     return given.lower() in (entry.lower(), domain_of(entry))
 
 
-def delete(context: Context, body: Body) -> None:
-    if not context.store.run("DELETE FROM senders WHERE lower(entry) = lower(?)", body["senderEmail"]):
+def _delete(context: Context, body: Body) -> None:
+    if not context.store.run("DELETE FROM senders WHERE lower(entry) = lower(?)", [body["senderEmail"]]):
         context.not_found(f"sender {body['senderEmail']}")
 
 
@@ -108,7 +114,7 @@ def _is_sender(value: Any, settings: EmulatorSettings) -> str | None:
 
 
 OPERATIONS = (
-    Operation("/v5/verified_senders/get", (Field("senderEmail", is_text),), get),
+    Operation("/v5/verified_senders/get", (Field("senderEmail", is_text),), _get),
     Operation(
         "/v5/verified_senders/add",
         (
@@ -116,18 +122,18 @@ OPERATIONS = (
             Field("senderType", one_of("1", "2"), required=True),
             SANDBOX,
         ),
-        add,
+        _add,
         sandbox=True,
     ),
     Operation(
         "/v5/verified_senders/verify",
         (Field("fromDomain", is_text, required=True), Field("selector", is_text, required=True)),
-        verify,
+        _verify,
     ),
     Operation(
         "/v5/verified_senders/delete",
         (Field("senderEmail", is_text, required=True), SANDBOX),
-        delete,
+        _delete,
         sandbox=True,
     ),
 )

@@ -26,7 +26,7 @@ CAMPAIGNS = "/campaigns/"
 _CREDENTIALS = ("apikey", "oauth", "authorization", "cookie")
 
 
-class ConnectionDropped(Exception):
+class _ConnectionDropped(Exception):
     """Close the connection without the rest of the response."""
 
     def __init__(self, *, reset: bool) -> None:
@@ -42,8 +42,8 @@ class Server:
     """
 
     def __init__(self, service: Service, control: Callable[[Request], Response]) -> None:
-        self._service = service
-        self._control = control
+        self.service = service
+        self.control = control
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] = ("127.0.0.1", 0)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,15 +55,20 @@ class Server:
         return self._address[1]
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one. ``OSError`` when the address is not available."""
+        """Listen for connections.
+
+        :param host: interface to listen on.
+        :param port: port to listen on; 0 for a free one.
+        :raises OSError: the address is not available.
+        """
         self._address = (host, port)
-        await self.listen()
+        await self._listen()
         assert self._listener is not None
         self._address = (host, self._listener.sockets[0].getsockname()[1])
         self._run(self.webhook_sender.run())
 
-    async def listen(self) -> None:
-        certificate = self._service.settings.tls_certificate
+    async def _listen(self) -> None:
+        certificate = self.service.settings.tls_certificate
         context = None
         if certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -72,24 +77,27 @@ class Server:
             self._accept, *self._address, backlog=1024, limit=2**20, ssl=context, reuse_address=True
         )
 
-    def stop_listening(self) -> None:
+    def _stop_listening(self) -> None:
         """Refuse new connections; open ones continue."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
 
     def pause(self, seconds: float) -> None:
-        """Refuse new connections for these seconds."""
+        """Refuse new connections for a time.
+
+        :param seconds: real seconds.
+        """
 
         async def pause() -> None:
-            self.stop_listening()
+            self._stop_listening()
             await asyncio.sleep(seconds)
-            await self.listen()
+            await self._listen()
 
         self._run(pause())
 
     async def stop(self) -> None:
-        self.stop_listening()
+        self._stop_listening()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -101,24 +109,15 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._run(Connection(self, self._service, self._control, next(self._numbers), reader, writer).serve())
+        self._run(_Connection(self, next(self._numbers), reader, writer).serve())
 
 
-class Connection:
+class _Connection:
     """A client's connection, which handles one request at a time."""
 
-    def __init__(
-        self,
-        server: Server,
-        service: Service,
-        control: Callable[[Request], Response],
-        number: int,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self._server = server
-        self._service = service
-        self._control = control
+    def __init__(self, server: Server, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._service = server.service
+        self._control = server.control
         self._number = number
         self._reader = reader
         self._writer = writer
@@ -132,7 +131,7 @@ class Connection:
                 if h11.MUST_CLOSE in (self._http.our_state, self._http.their_state):
                     break
                 self._http.start_next_cycle()
-        except ConnectionDropped as lost:
+        except _ConnectionDropped as lost:
             reset = lost.reset
         except h11.RemoteProtocolError as error:
             with suppress(h11.LocalProtocolError, OSError):
@@ -165,7 +164,7 @@ class Connection:
             elif isinstance(event, h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed):
                 return event
             else:
-                raise ConnectionDropped(reset=False)
+                raise _ConnectionDropped(reset=False)
 
     async def _content(self) -> bytes | None:
         """Return the body of the request; None when it exceeds ``max_body_bytes``."""
@@ -176,7 +175,7 @@ class Connection:
             if size > self._service.settings.max_body_bytes:
                 return None
         if isinstance(event, h11.ConnectionClosed):
-            raise ConnectionDropped(reset=False)
+            raise _ConnectionDropped(reset=False)
         return b"".join(parts)
 
     async def _handle(self, head: h11.Request) -> None:
@@ -185,8 +184,8 @@ class Connection:
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         request = Request(head.method.decode(), url.path, query, headers)
         if url.path == "/" or url.path.startswith((CONTROL, CAMPAIGNS)):
-            content = await self._content()
-            await self._send(self._control(Request(request.method, url.path, query, headers, content or b"")))
+            request.content = await self._content() or b""
+            await self._send(self._control(request))
             return
         service = self._service
         logged_headers = {name: "***" if name in _CREDENTIALS else value for name, value in headers.items()}
@@ -206,36 +205,34 @@ class Connection:
                 plan = service.faults.plan(request.path, None)
                 entry.fault = plan.fault
         if plan and plan.unread:
-            raise ConnectionDropped(reset=plan.reset)
+            raise _ConnectionDropped(reset=plan.reset)
         content = await self._content()
         if content is None:
             await self._answer(Response({"code": 413, "message": "the body is too large"}, 413), entry, Plan())
-            raise ConnectionDropped(reset=False)
-        request = Request(request.method, request.path, request.query, request.headers, content)
-        body = service.parse(request)
+            raise _ConnectionDropped(reset=False)
+        request.content = content
+        request.body = service.parse(request)
         with service.lock:
-            service.journal.note_body(entry, body, len(content))
+            service.journal.note_body(entry, request.body, len(content))
             if plan is None:
-                plan = service.faults.plan(request.path, body)
+                plan = service.faults.plan(request.path, request.body)
                 entry.fault = plan.fault
             limited = service.rate_limit_response()
         if delay := service.settings.latency_seconds + plan.delay_before:
             await asyncio.sleep(delay)
         if plan.unread or plan.lost == "before":
-            raise ConnectionDropped(reset=plan.reset)
-        request = Request(request.method, request.path, request.query, request.headers, content, body)
+            raise _ConnectionDropped(reset=plan.reset)
         response = plan.instead or limited or service.perform(request, plan, entry)
         if plan.rewrite:
             response = plan.rewrite(response)
         if plan.lost == "after":
-            raise ConnectionDropped(reset=plan.reset)
+            raise _ConnectionDropped(reset=plan.reset)
         if plan.delay_after:
             await asyncio.sleep(plan.delay_after)
         await self._answer(response, entry, plan)
 
     async def _answer(self, response: Response, entry: Entry, plan: Plan) -> None:
-        entry.http_status = response.status
-        entry.code = response.code
+        entry.http_status, entry.code = response.status, response.code
         message = response.payload.get("message")
         entry.message = message if isinstance(message, str) else None
         await self._send(response, plan, entry)
@@ -251,7 +248,7 @@ class Connection:
             await self._writer.drain()
             # A reset discards what the client has not read; let it read the first part.
             await asyncio.sleep(0.01 if plan.reset else 0)
-            raise ConnectionDropped(reset=plan.reset)
+            raise _ConnectionDropped(reset=plan.reset)
         if plan.bytes_per_second:
             self._writer.write(head)
             head = b""

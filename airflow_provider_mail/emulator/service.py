@@ -45,9 +45,9 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """A complete HTTP request. Header names are in lower case."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     path: str
@@ -78,6 +78,11 @@ class Service:
         self._refilled = time.monotonic()
 
     def context(self, plan: Plan | None = None, *, sandbox: bool = False) -> Context:
+        """Return the context of a handler at the current time.
+
+        :param plan: effects of a fault. Default: none.
+        :param sandbox: whether the request is in sandbox mode.
+        """
         return Context(self.store, self.settings, self.clock.now_ms(), plan or Plan(), sandbox)
 
     def apply_due_changes(self) -> None:
@@ -91,7 +96,10 @@ class Service:
         webhooks.cap_enabled_at(self.context())
 
     def parse(self, request: Request) -> Any:
-        """Decode a request by its content type; None when that fails."""
+        """Decode a request by its content type; None when that fails.
+
+        :param request: the request.
+        """
         if request.method == "GET":
             return dict(request.query)
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
@@ -115,7 +123,12 @@ class Service:
         return None
 
     def perform(self, request: Request, plan: Plan, entry: Entry) -> Response:
-        """Run a request, and record in the journal entry whether it took effect."""
+        """Run a request, and record in the journal entry whether it took effect.
+
+        :param request: the request, with its body.
+        :param plan: effects of a fault.
+        :param entry: its journal entry.
+        """
         with self.lock:
             try:
                 self.apply_due_changes()
@@ -127,7 +140,10 @@ class Service:
                 return Response({"code": 500, "message": "the emulator itself failed; see its log"}, 500)
 
     def record_crash(self, where: str) -> None:
-        """Record the current exception as an error of the emulator itself."""
+        """Record the current exception as an error of the emulator itself.
+
+        :param where: what failed, for the log.
+        """
         self.crashes.append(traceback.format_exc())
         log.exception("the emulator failed at %s", where)
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import msgspec
 
 T = TypeVar("T")
 
 
 def setting(default: T, meaning: str) -> T:
-    """Declare a setting: its default, and its meaning in one sentence."""
+    """Declare a setting.
+
+    :param default: its default.
+    :param meaning: its meaning in one sentence.
+    """
     declared: T = dataclasses.field(default=default, metadata={"meaning": meaning})
     return declared
 
@@ -191,7 +196,11 @@ class EmulatorSettings:
         }
 
     def update(self, values: Mapping[str, object]) -> None:
-        """Assign settings by name; ``ValueError`` names an unknown or invalid one, and none is changed."""
+        """Assign settings: all of them, or none if one is unknown or invalid.
+
+        :param values: values by name.
+        :raises ValueError: naming the setting.
+        """
         values = {name: checked(name, value) for name, value in values.items()}
         for name, value in values.items():
             setattr(self, name, value)
@@ -203,42 +212,26 @@ def _types() -> dict[str, Any]:
 
 
 def checked(name: str, value: object) -> object:
-    """Validate the value of a setting; lists become tuples."""
+    """Validate the value of a setting; lists become tuples.
+
+    :param name: name of the setting.
+    :param value: the value.
+    :raises ValueError: there is no such setting, or its type is another one.
+    """
     if name not in _types():
         raise ValueError(f"there is no emulator setting {name!r}")
-    expected = _types()[name]
-    for option in get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,):
-        if option is type(None):
-            if value is None:
-                return None
-        elif get_origin(option) is Literal:
-            if value in get_args(option) and not isinstance(value, bool):
-                return value
-        elif get_origin(option) is tuple:
-            if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-                return tuple(value)
-        elif option is float:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return float(value)
-        elif isinstance(value, option) and isinstance(value, bool) == (option is bool):
-            return value
-    raise ValueError(f"emulator setting {name} cannot be {value!r}: expected {describe(expected)}")
-
-
-def describe(expected: Any) -> str:
-    """Describe a type for an error message."""
-    if get_origin(expected) in (Union, types.UnionType):
-        return " or ".join(describe(option) for option in get_args(expected))
-    if get_origin(expected) is Literal:
-        return ", ".join(str(option) for option in get_args(expected))
-    if get_origin(expected) is tuple:
-        return "a list of strings"
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", type(None): "null"}
-    return names.get(expected, str(expected))
+    try:
+        return msgspec.convert(value, _types()[name])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"emulator setting {name} cannot be {value!r}: {error}") from None
 
 
 def from_text(assignment: str) -> tuple[str, object]:
-    """Parse ``name=value``; the value is JSON, or else a string."""
+    """Parse ``name=value``.
+
+    :param assignment: the text; the value is JSON, or else a string.
+    :raises ValueError: it has another form, or the setting is unknown or invalid.
+    """
     name, equals, text = assignment.partition("=")
     if not equals:
         raise ValueError(f"--setting {assignment!r} is not name=value")

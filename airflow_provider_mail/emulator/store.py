@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, issued INTEGER, expir
 FIRST_CAMPAIGN_ID = 7_000_000_001
 
 Row = dict[str, Any]
+Values = Sequence[Any]
 
 
 class Store:
@@ -97,7 +98,7 @@ class Store:
 
     def _number_campaigns(self) -> None:
         if self.value("SELECT 1 FROM sqlite_sequence WHERE name = 'campaigns'") is None:
-            self.run("INSERT INTO sqlite_sequence VALUES ('campaigns', ?)", FIRST_CAMPAIGN_ID - 1)
+            self.run("INSERT INTO sqlite_sequence VALUES ('campaigns', ?)", [FIRST_CAMPAIGN_ID - 1])
 
     def clear(self) -> None:
         """Delete all state."""
@@ -128,39 +129,83 @@ class Store:
             if not outcome.keep:
                 self.members.clear_cache()
 
-    def run(self, sql: str, *values: Any) -> int:
-        """Execute a statement; return the number of changed rows."""
+    def run(self, sql: str, values: Values = ()) -> int:
+        """Execute a statement; return the number of changed rows.
+
+        :param sql: the statement.
+        :param values: its parameters.
+        """
         return self.connection.execute(sql, values).rowcount
 
-    def run_many(self, sql: str, rows: Sequence[Sequence[Any]] | Iterator[Sequence[Any]]) -> None:
+    def run_many(self, sql: str, rows: Iterable[Values]) -> None:
+        """Execute a statement repeatedly.
+
+        :param sql: the statement.
+        :param rows: its parameters, by execution.
+        """
         self.connection.executemany(sql, rows)
 
-    def rows(self, sql: str, *values: Any) -> list[Row]:
+    def rows(self, sql: str, values: Values = ()) -> list[Row]:
+        """Return the rows of a query.
+
+        :param sql: the query.
+        :param values: its parameters.
+        """
         return self.connection.execute(sql, values).fetchall()
 
-    def row(self, sql: str, *values: Any) -> Row | None:
+    def row(self, sql: str, values: Values = ()) -> Row | None:
+        """Return the first row of a query; None without one.
+
+        :param sql: the query.
+        :param values: its parameters.
+        """
         found: Row | None = self.connection.execute(sql, values).fetchone()
         return found
 
-    def value(self, sql: str, *values: Any) -> Any:
-        """Return the first column of the first row; None without a row."""
-        found = self.connection.execute(sql, values).fetchone()
+    def value(self, sql: str, values: Values = ()) -> Any:
+        """Return the first column of the first row; None without a row.
+
+        :param sql: the query.
+        :param values: its parameters.
+        """
+        found = self.row(sql, values)
         return None if found is None else next(iter(found.values()))
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert a row; return its id."""
-        names = ", ".join(values)
-        marks = ", ".join("?" * len(values))
+        """Insert a row; return its id.
+
+        :param table: name of the table.
+        :param values: values by column.
+        """
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
         done = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
         return done.lastrowid or 0
 
+    def update(self, table: str, row_id: int, **values: Any) -> None:
+        """Change columns of a row.
+
+        :param table: name of the table.
+        :param row_id: id of the row.
+        :param values: new values by column.
+        """
+        changes = ", ".join(f"{name} = ?" for name in values)
+        self.run(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), row_id])
+
     def get_meta(self, name: str) -> str | None:
-        """Return a value that belongs to the service as a whole, such as the webhook configuration."""
-        found: str | None = self.value("SELECT value FROM meta WHERE name = ?", name)
+        """Return a value that belongs to the service as a whole, such as the webhook configuration.
+
+        :param name: its name.
+        """
+        found: str | None = self.value("SELECT value FROM meta WHERE name = ?", [name])
         return found
 
     def set_meta(self, name: str, value: str) -> None:
-        self.run("INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+        """Store a value that belongs to the service as a whole.
+
+        :param name: its name.
+        :param value: the value.
+        """
+        self.run("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
 
 
 class Transaction:

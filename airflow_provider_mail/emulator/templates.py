@@ -15,10 +15,21 @@ MAX_NAME_LENGTH = 250
 
 
 def find(context: Context, name: str) -> Row | None:
-    return context.store.row("SELECT * FROM templates WHERE name = ?", name)
+    """Return the template of this name; None when there is none.
+
+    :param context: state, settings and time.
+    :param name: its name.
+    """
+    return context.store.row("SELECT * FROM templates WHERE name = ?", [name])
 
 
 def add(context: Context, body: Body) -> None:
+    """Add a template (``template/add``).
+
+    :param context: state, settings and time.
+    :param body: the request.
+    :raises ServiceError: one of that name exists.
+    """
     name = body["templateName"]
     if find(context, name):
         raise ServiceError(context.settings.duplicate_code, f"template {name} exists already")
@@ -32,17 +43,15 @@ def add(context: Context, body: Body) -> None:
     )
 
 
-def get(context: Context, body: Body) -> dict[str, Any]:
+def _get(context: Context, body: Body) -> dict[str, Any]:
     name = body["templateName"] or ""
     where = f"(? = '' OR {context.contains('name')})"
     direction = "DESC" if context.settings.newest_first else "ASC"
     rows = context.store.rows(
         f"SELECT * FROM templates WHERE {where} ORDER BY id {direction} LIMIT ? OFFSET ?",
-        name,
-        name,
-        *context.page(body),
+        [name, name, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM templates WHERE {where}", name, name)
+    total = context.store.value(f"SELECT count(*) FROM templates WHERE {where}", [name, name])
     return {"templateList": [_to_json(row) for row in rows], "totalRecords": total}
 
 
@@ -55,8 +64,8 @@ def _to_json(row: Row) -> dict[str, Any]:
     }
 
 
-def delete(context: Context, body: Body) -> None:
-    if not context.store.run("DELETE FROM templates WHERE name = ?", body["templateName"]):
+def _delete(context: Context, body: Body) -> None:
+    if not context.store.run("DELETE FROM templates WHERE name = ?", [body["templateName"]]):
         context.not_found(f"template {body['templateName']}")
 
 
@@ -78,6 +87,6 @@ OPERATIONS = (
         ),
         add,
     ),
-    Operation("/v5/campaign/mail/template/get", (Field("templateName", is_text), *paging(10)), get),
-    Operation("/v5/campaign/mail/template/delete", (Field("templateName", is_text, required=True),), delete),
+    Operation("/v5/campaign/mail/template/get", (Field("templateName", is_text), *paging(10)), _get),
+    Operation("/v5/campaign/mail/template/delete", (Field("templateName", is_text, required=True),), _delete),
 )

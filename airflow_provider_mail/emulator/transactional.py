@@ -30,7 +30,7 @@ from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
 
 
-def sends_customised(context: Context, body: Body) -> None:
+def _sends_customised(context: Context, body: Body) -> None:
     """Check conditions across fields, then send."""
     apply_reactions(context)
     obstacle = senders.state(context, body["senderMail"], senders.TRANSACTIONAL)
@@ -94,7 +94,7 @@ def _message(context: Context, own: Body, shared: Body, people: Body, *, missing
 def _check_msg_id(context: Context, unique_msg_id: str | None) -> None:
     code = context.settings.duplicate_unique_msg_id_code
     seen = "SELECT 1 FROM messages WHERE unique_msg_id = ?"
-    if code is not None and unique_msg_id and context.store.row(seen, unique_msg_id):
+    if code is not None and unique_msg_id and context.store.row(seen, [unique_msg_id]):
         raise ServiceError(code, f"uniqueMsgID {unique_msg_id} was used before")
 
 
@@ -106,7 +106,7 @@ def _check_credits(context: Context, needed: int) -> None:
         raise ServiceError(403, f"insufficient email credits: {needed} needed, {left} left")
 
 
-def form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
+def _form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
     """Return the fields of the form of a body; the batch form has ``messageVersions``."""
     if "messageVersions" not in body:
         return (*SINGLE, Field("templateName", is_text)) if settings.single_form_template else SINGLE
@@ -155,4 +155,4 @@ BATCH = (
     *_SHARED,
 )
 
-OPERATIONS = (Operation("/v5/transactional/mail/sends_customised", form, sends_customised, sandbox=True),)
+OPERATIONS = (Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised, sandbox=True),)

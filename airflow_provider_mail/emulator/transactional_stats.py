@@ -23,7 +23,7 @@ COUNTERS = (
 )
 
 
-def stats_get(context: Context, body: Body) -> dict[str, Any]:
+def _stats_get(context: Context, body: Body) -> dict[str, Any]:
     begin, end = period(context, body)
     offset = int(context.settings.stats_utc_offset_hours * 3_600_000)
     days: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys((name for name, *_ in COUNTERS), 0))
@@ -32,10 +32,7 @@ def stats_get(context: Context, body: Body) -> dict[str, Any]:
         for row in context.store.rows(
             f"SELECT ({counted_on} + ?) / {_DAY} AS day, count(*) AS number FROM deliveries "
             f"WHERE {condition} AND {happened} <= ? AND {counted_on} >= ? AND {counted_on} < ? GROUP BY 1",
-            offset,
-            context.now,
-            begin,
-            end,
+            [offset, context.now, begin, end],
         ):
             days[row["day"]][name] = row["number"]
     for row in context.store.rows("SELECT * FROM fixed_days"):
@@ -48,4 +45,4 @@ def stats_get(context: Context, body: Body) -> dict[str, Any]:
     return {"mailStatsList": [{"statsDate": f"{from_ms(day * _DAY):%Y-%m-%d}", **days[day]} for day in sorted(days)]}
 
 
-OPERATIONS = (Operation("/v5/transactional/mail/stats/get", window(), stats_get),)
+OPERATIONS = (Operation("/v5/transactional/mail/stats/get", window(), _stats_get),)

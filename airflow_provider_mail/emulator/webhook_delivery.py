@@ -122,14 +122,14 @@ class WebhookSender:
         began, status, error = time.monotonic(), None, None
         try:
             async with asyncio.timeout(self._service.settings.webhook_timeout_seconds):
-                status = await post(url, body)
+                status = await _post(url, body)
         except (OSError, TimeoutError, ValueError, h11.ProtocolError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         self.pushes.append(Push(url, events, attempt, status, error, time.monotonic() - began))
         return status is not None and 200 <= status < 300
 
 
-async def post(url: str, body: bytes) -> int:
+async def _post(url: str, body: bytes) -> int:
     """Post a push to a callback URL over a new connection; return the HTTP status."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"

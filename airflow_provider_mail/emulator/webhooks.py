@@ -21,36 +21,40 @@ from airflow_provider_mail.emulator.store import Store
 
 TOGGLES = ("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed")
 _ENABLED_AT = "webhook_enabled_at"
-_DEFAULTS: dict[str, Any] = {
-    "transEvent": None,
-    "transCallbackUrl": None,
-    "transCallbackUrlExtra": None,
-    "transEnable": None,
-}
+_FIELDS = ("transEvent", "transCallbackUrl", "transCallbackUrlExtra", "transEnable")
 
 
 def configuration(store: Store) -> dict[str, Any]:
-    """Return the saved configuration; fields never saved are None."""
+    """Return the saved configuration; fields never saved are None.
+
+    :param store: the database.
+    """
     saved: dict[str, Any] = codec.decode(store.get_meta("webhook") or "{}")
-    return {**_DEFAULTS, **saved}
+    return {**dict.fromkeys(_FIELDS), **saved}
 
 
 def enabled_at(context: Context) -> int:
-    """Return when pushing was last enabled; earlier events are never pushed."""
+    """Return when pushing was last enabled, in milliseconds; earlier events are never pushed.
+
+    :param context: state, settings and time.
+    """
     return int(context.store.get_meta(_ENABLED_AT) or 0)
 
 
 def cap_enabled_at(context: Context) -> None:
-    """Move the time of enabling back to the present, after the clock was moved back."""
+    """Move the time of enabling back to the present, after the clock was moved back.
+
+    :param context: state, settings and time.
+    """
     if enabled_at(context) > context.now:
         context.store.set_meta(_ENABLED_AT, str(context.now))
 
 
-def get(context: Context, body: Body) -> dict[str, Any]:
+def _get(context: Context, body: Body) -> dict[str, Any]:
     return configuration(context.store)
 
 
-def save(context: Context, body: Body) -> None:
+def _save(context: Context, body: Body) -> None:
     current = configuration(context.store)
     if body["transEvent"] is not None:
         given = {name: value for name, value in body["transEvent"].items() if value is not None}
@@ -74,7 +78,7 @@ def _is_override(value: Any, settings: EmulatorSettings) -> str | None:
 
 
 OPERATIONS = (
-    Operation("/v5/webhook/get", (), get),
+    Operation("/v5/webhook/get", (), _get),
     Operation(
         "/v5/webhook/save",
         (
@@ -87,6 +91,6 @@ OPERATIONS = (
             Field("transCallbackUrlExtraUpdateMode", one_of("save", "replace"), default="save"),
             Field("transEnable", is_boolean),
         ),
-        save,
+        _save,
     ),
 )
