@@ -15,6 +15,8 @@
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make lint                  ruff and mypy
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
+#   make site                  the documentation site, in build/site, strictly: no warning, no dead link
+#   make site-serve            the same, on http://127.0.0.1:8000
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
 #
@@ -32,14 +34,16 @@ RUN := $(VENV)/bin/python
 PYTEST = $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS)
+SITE ?= build/site
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+SITE_INSTALLED = .venv-docs/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs site site-serve bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -95,6 +99,12 @@ docs: $(INSTALLED)
 	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py tests/document/test_conformance_page.py \
 	  tests/test_public_names.py
 
+site: $(SITE_INSTALLED)
+	.venv-docs/bin/python docs/site/build.py $(SITE)
+
+site-serve: site
+	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000
+
 bench: $(INSTALLED)
 	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done
 
@@ -113,4 +123,10 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(INSTALL) mysqlclient 2>/dev/null || \
 	  echo "mysqlclient cannot be compiled here: the tests of MySQL use mysql-connector-python alone. To test both, on Debian" \
 	    "and Ubuntu: apt-get install libmariadb-dev pkg-config gcc python3-dev, then make clean"
+	@touch $@
+
+$(SITE_INSTALLED): pyproject.toml constraints/docs.txt
+	@$(PYTHON) -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@.venv-docs/bin/uv pip install --quiet --python .venv-docs/bin/python --constraints constraints/docs.txt --group docs
 	@touch $@

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class MailCampaignLink(BaseOperatorLink):
     """Link to the campaign's page, if the connection has a ``campaign_url``.
 
-    The task pushes the link when the campaign exists (:func:`push_campaign_link`), so that it is shown while the task
+    The task pushes the link when the campaign exists (``push_campaign_link``), so that it is shown while the task
     waits. Airflow asks for it in the worker when the task ends or defers, and stores the result under the same key. Its
     API server shows the stored link and reads no connection.
     """

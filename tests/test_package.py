@@ -48,11 +48,19 @@ def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) 
     assert [page for page in sorted(guides) if not wheel.joinpath(page).is_file()] == []
 
 
-def test_a_docstring_names_a_page_by_its_place_in_the_package() -> None:
+def test_a_docstring_names_its_guide_on_the_site_and_in_the_package() -> None:
     sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
-    hints = [hint for path in sources for hint in re.findall(r"seealso::\s+([^\n]+)", path.read_text())]
-    assert len(hints) > 20
-    assert [hint for hint in hints if "``airflow_provider_mail/docs/" not in hint] == []
+    hints = [
+        (name, hint)
+        for path in sources
+        for name, hint in re.findall(
+            r"^class (\w+)(?:(?!^class ).)*?seealso::\n(.*?)\n\n", path.read_text(), re.M | re.S
+        )
+    ]
+    assert len(hints) > 30
+    form = r"\s+For more .*\s+:ref:`howto/(?:operator|sensor|trigger|notifier):{}`\s+\(in the package: ``{}/docs/[\w-]+\.md``\)\."
+    package = airflow_provider_mail.__name__
+    assert [name for name, hint in hints if not re.fullmatch(form.format(name, package), hint)] == []
 
 
 def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zipfile.Path) -> None:

@@ -34,7 +34,9 @@ class MailNotifier(BaseNotifier):
     recipients, so that a callback that Airflow runs twice can be recognized.
 
     .. seealso::
-        For more information on how to use this notifier, see ``airflow_provider_mail/docs/notifications.md``.
+        For more information on how to use this notifier, see the guide
+        :ref:`howto/notifier:MailNotifier`
+        (in the package: ``airflow_provider_mail/docs/notifications.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param to: the recipients: addresses, plain or ``Name <address>``, in a list or separated by commas. All of them see

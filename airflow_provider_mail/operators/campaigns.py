@@ -46,7 +46,9 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
     campaign.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCreateCampaignOperator`
+        (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the name of the campaign, 200 bytes at most, unique within the team. Default: made of dag id, task
@@ -301,7 +303,9 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCancelCampaignOperator`
+        (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)
@@ -339,7 +343,9 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     Returns ``mail_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/campaigns.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailDeleteCampaignOperator`
+        (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)

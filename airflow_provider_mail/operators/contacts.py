@@ -41,7 +41,9 @@ class MailImportContactsOperator(BaseContactImportOperator):
     on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailImportContactsOperator`
+        (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param list_name: the list that the contacts are added to; created when missing. Default: none. (templated)
@@ -164,7 +166,9 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     Returns ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailUpsertContactOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param contact_email: the address; ``contact_email`` or ``phone_number`` is required. (``email`` is Airflow's own
@@ -216,7 +220,9 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     UTC), ``reference`` and ``sandbox``; never the address.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailDeleteContactOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param contact_email: the address. (``email`` is Airflow's own argument: the recipient of alerts about the task.)

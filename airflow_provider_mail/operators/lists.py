@@ -26,7 +26,9 @@ class MailCreateListOperator(BaseCreateOperator):
     Returns ``list_name``, ``created`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCreateListOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param list_name: the name of the list. (templated)
@@ -62,7 +64,9 @@ class MailDeleteListOperator(BaseDeleteOperator):
     Returns ``list_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailDeleteListOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param list_name: the name of the list. (templated)

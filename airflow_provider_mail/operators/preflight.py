@@ -40,7 +40,9 @@ class MailPreflightOperator(BaseCampaignOperator):
     Markdown table for a person who decides. Addresses are reduced to their domains.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/preflight.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailPreflightOperator`
+        (in the package: ``airflow_provider_mail/docs/preflight.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the name of the campaign, 200 bytes at most, unique within the team. Default: made of dag id, task

@@ -28,7 +28,9 @@ class MailAddSenderOperator(BaseCreateOperator):
     Returns ``sender_email``, ``sender_type``, ``created`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailAddSenderOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_email: an address or a domain, not a top-level domain. (templated)
@@ -66,7 +68,9 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
     Returns ``valid``, ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailVerifySenderOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param from_domain: the sender, as it is registered. (templated)
@@ -119,7 +123,9 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     Returns ``sender_email``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailDeleteSenderOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_email: the sender, as it is registered. (templated)

@@ -27,7 +27,9 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     Returns ``template_name``, ``created`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCreateTemplateOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param template_name: the name of the template, 250 bytes at most. (templated)
@@ -83,7 +85,9 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
     Returns ``template_name``, ``deleted`` and ``sandbox``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailDeleteTemplateOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param template_name: the name of the template. (templated)

@@ -145,7 +145,9 @@ class MailSendOperator(BaseSendOperator):
     ``unknown_recipients`` that were skipped, and ``sandbox``; never addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailSendOperator`
+        (in the package: ``airflow_provider_mail/docs/transactional.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_mail: a verified sender of the account. (templated)
@@ -278,7 +280,9 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailSendBatchOperator`
+        (in the package: ``airflow_provider_mail/docs/transactional.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_mail: a verified sender of the account. (templated)

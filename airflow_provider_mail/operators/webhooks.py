@@ -34,7 +34,9 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     Returns ``changed``: the names of the fields that were changed.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/resources.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailSaveWebhookOperator`
+        (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param trans_event: which events are pushed: ``dropped``, ``bounced``, ``delivered``, ``spam_report``, ``opened``,

@@ -42,7 +42,9 @@ class MailCampaignSensor(BaseWaitSensor):
     and failed polls after the first never end the wait before ``timeout``.
 
     .. seealso::
-        For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
+        For more information on how to use this sensor, see the guide
+        :ref:`howto/sensor:MailCampaignSensor`
+        (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)

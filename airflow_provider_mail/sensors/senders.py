@@ -32,7 +32,9 @@ class MailSenderSensor(BaseWaitSensor):
     Returns ``mx``, ``spf``, ``dkim``, ``dmarc`` and ``valid``, all true.
 
     .. seealso::
-        For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
+        For more information on how to use this sensor, see the guide
+        :ref:`howto/sensor:MailSenderSensor`
+        (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_email: the sender, an address or a domain, as it is registered. (templated)

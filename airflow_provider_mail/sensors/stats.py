@@ -49,7 +49,9 @@ class MailStatsSettledSensor(BaseWaitSensor):
     ``open_count``, ``click_count``, ``hard_bounce``, ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``.
 
     .. seealso::
-        For more information on how to use this sensor, see ``airflow_provider_mail/docs/waiting.md``.
+        For more information on how to use this sensor, see the guide
+        :ref:`howto/sensor:MailStatsSettledSensor`
+        (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)

@@ -41,7 +41,9 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``. Never rows or addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailContactsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/warehouse.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sql_conn_id: the connection to the database. (templated)
@@ -191,7 +193,9 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
     ``gone``; with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/warehouse.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCampaignsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/warehouse.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sql_conn_id: the connection to the database. (templated)

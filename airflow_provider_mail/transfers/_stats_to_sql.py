@@ -92,7 +92,9 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     snapshots also ``snapshots_table``, and with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/statistics.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCampaignStatsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/statistics.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sql_conn_id: the connection to the database. (templated)
@@ -229,7 +231,9 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     table has newer ones); with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/statistics.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailTransactionalStatsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/statistics.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sql_conn_id: the connection to the database. (templated)

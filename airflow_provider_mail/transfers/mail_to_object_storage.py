@@ -44,7 +44,9 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
     ``missing_days`` (of transactional mail).
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/object-storage.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailStatsToObjectStorageOperator`
+        (in the package: ``airflow_provider_mail/docs/object-storage.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param kind: ``campaigns`` (one row per campaign, in folders ``mail_send_day=...``) or ``transactional`` (one row

@@ -33,7 +33,9 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:ObjectStorageToMailContactsOperator`
+        (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param path: the file, as ``ObjectStoragePath`` takes it: ``s3://bucket/contacts.csv.gz``,

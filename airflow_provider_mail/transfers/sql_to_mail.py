@@ -53,7 +53,9 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/contacts.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:SqlToMailContactsOperator`
+        (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sql_conn_id: the connection to the database. (templated)
@@ -177,7 +179,9 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
 
     .. seealso::
-        For more information on how to use this operator, see ``airflow_provider_mail/docs/transactional.md``.
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:SqlToMailBatchOperator`
+        (in the package: ``airflow_provider_mail/docs/transactional.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sql_conn_id: the connection to the database. (templated)

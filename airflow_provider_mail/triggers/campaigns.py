@@ -28,7 +28,9 @@ class MailCampaignTrigger(BaseWaitTrigger):
     ``message`` and ``mail_stats`` (the counts of a sent campaign).
 
     .. seealso::
-        For more information on how to use this trigger, see ``airflow_provider_mail/docs/waiting.md``.
+        For more information on how to use this trigger, see the guide
+        :ref:`howto/trigger:MailCampaignTrigger`
+        (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.
@@ -120,7 +122,9 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     The trigger never ends. A failed poll is logged and repeated, after pauses that grow up to a quarter of an hour.
 
     .. seealso::
-        For more information on how to use this trigger, see ``airflow_provider_mail/docs/waiting.md``.
+        For more information on how to use this trigger, see the guide
+        :ref:`howto/trigger:MailCampaignEventTrigger`
+        (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``.
     :param mail_name: report only the campaign of exactly this name. Default: all campaigns.

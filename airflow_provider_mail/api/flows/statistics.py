@@ -48,7 +48,7 @@ def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[
 
 
 def transactional_stats(request: GetTransactionalStats) -> Flow[list[TransactionalStats]]:
-    """Get the records of a window in the order of the days; :func:`missing_days` returns the days without a record.
+    """Get the records of a window in the order of the days; ``missing_days`` returns the days without a record.
 
     :param request: the window.
     :raises MailAnswerError: a day is outside the window, or has two different records.
