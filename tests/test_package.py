@@ -19,6 +19,7 @@ import airflow_provider_mail
 from airflow_provider_mail.get_provider_info import get_provider_info
 from tests.support.env import ROOT
 
+GUIDE = r"airflow_provider_mail/docs/[\w-]+\.md"
 pytestmark = pytest.mark.slow
 
 
@@ -50,17 +51,12 @@ def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) 
 
 def test_a_docstring_names_its_guide_on_the_site_and_in_the_package() -> None:
     sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
-    hints = [
-        (name, hint)
-        for path in sources
-        for name, hint in re.findall(
-            r"^class (\w+)(?:(?!^class ).)*?seealso::\n(.*?)\n\n", path.read_text(), re.M | re.S
-        )
-    ]
+    block = re.compile(r"^class (\w+)(?:(?!^class ).)*?seealso::\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
+    hints = [hint for path in sources for hint in block.findall(path.read_text())]
     assert len(hints) > 30
-    form = r"\s+For more .*\s+:ref:`howto/(?:operator|sensor|trigger|notifier):{}`\s+\(in the package: ``{}/docs/[\w-]+\.md``\)\."
-    package = airflow_provider_mail.__name__
-    assert [name for name, hint in hints if not re.fullmatch(form.format(name, package), hint)] == []
+    kind = "(?:operator|sensor|trigger|notifier)"
+    form = rf"\s+For .* this {kind}, see the guide\s+:ref:`howto/{kind}:NAME`\s+\(in the package: ``{GUIDE}``\)\."
+    assert [name for name, hint in hints if not re.fullmatch(form.replace("NAME", name), hint)] == []
 
 
 def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zipfile.Path) -> None:

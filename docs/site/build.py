@@ -31,7 +31,8 @@ def main(site: Path) -> int:
     :param site: folder of all versions.
     """
     pages.write(SOURCE)
-    reference.write(SOURCE / "reference")
+    (also,) = (section.pages for section in pages.sections() if section.title == "Reference")
+    reference.write(SOURCE / "reference", also)
     here, target = Path(__file__).parent, site / VERSION
     options = ["--fail-on-warning", "--keep-going", "--quiet", "--fresh-env", "--jobs", "auto"]
     doctrees = ROOT / "build" / "site-doctrees"

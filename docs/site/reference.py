@@ -89,10 +89,11 @@ def guides() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, also: list[str]) -> None:
     """Write the pages.
 
     :param folder: where to; made when missing.
+    :param also: other pages of this section.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pages: dict[str, list[Public]] = {}
@@ -103,28 +104,23 @@ def write(folder: Path) -> None:
         lines = [page, "=" * len(page), "", f"Import from ``{module}``.", ""]
         lines += [f".. py:module:: {PACKAGE}.{page}", "", f".. py:currentmodule:: {module}", ""]
         (folder / f"{page}.rst").write_text("\n".join([*lines, *(line for each in members for line in entry(each))]))
-    (folder / "index.rst").write_text("\n".join(index(pages)))
+    (folder / "index.rst").write_text("\n".join(index(pages, also)))
 
 
-def index(pages: dict[str, list[Public]]) -> Iterator[str]:
+def index(pages: dict[str, list[Public]], also: list[str]) -> Iterator[str]:
     """Yield the lines of the first page: every public name with its summary.
 
     :param pages: public names by the page that they are on.
+    :param also: other pages of this section.
     """
-    yield from (
-        "Reference",
-        "=========",
-        "",
-        "Every public name. The columns of the tables are in :doc:`/warehouse`, the",
-    )
-    yield ("operations of the service in :doc:`/operations`, the commands in :doc:`/commands`, and the messages in")
-    yield from (":doc:`/errors`.", "")
+    yield from ("Reference", "=========", "")
+    yield from (f"Every public name. See also {', '.join(f':doc:`/{page}`' for page in also)}.", "")
     for section, prefix in SECTIONS.items():
         mine = {page: members for page, members in pages.items() if members[0].module.startswith(prefix)}
         yield from (section, "-" * len(section), "")
         if prefix == "api":
             yield from (f".. py:module:: {PACKAGE}.api", "")
-        yield from (".. toctree::", "   :hidden:", "")
+        yield from (".. toctree::", "   :hidden:", f"   :caption: {section}", "")
         yield from (f"   {page}" for page in mine)
         yield from ("", ".. list-table::", "   :widths: 40 60", "   :class: names", "")
         for each in (each for members in mine.values() for each in members):
@@ -132,9 +128,7 @@ def index(pages: dict[str, list[Public]]) -> Iterator[str]:
             yield f"     - {each.summary}"
         yield ""
     yield from (".. toctree::", "   :hidden:", "   :caption: Also", "")
-    yield from (
-        f"   /{page}" for page in ("hook", "operations", "warehouse", "commands", "errors", "emulator", "public")
-    )
+    yield from (f"   /{page}" for page in also)
 
 
 def entry(each: Public) -> Iterator[str]:
