@@ -13,6 +13,7 @@
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
+#   make mutants               small changes to the core, and which of them no test notices
 #   make lint                  ruff and mypy
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
 #   make site                  the documentation site, in build/site, strictly: no warning, no dead link
@@ -43,7 +44,7 @@ SITE_INSTALLED = .venv-docs/.installed-$(shell $(PYTHON) -c 'import sys; print("
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery lint docs site site-serve bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery mutants lint docs site site-serve bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -84,6 +85,10 @@ test-celery: $(INSTALLED)
 	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
 	$(INSTALL) --group celery
 	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
+
+mutants: $(INSTALLED)
+	$(INSTALL) --group mutants
+	$(RUN) .ci/mutants.py
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .
