@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import check
@@ -17,12 +19,17 @@ import reference
 from sphinx.cmd.build import main as sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "build" / "site-source"
-VERSION = ".".join(
-    re.findall(r"\d+", (ROOT / "airflow_provider_mail" / "__init__.py").read_text().partition("__version__")[2])[:2]
-)
+_SOURCE = (ROOT / "airflow_provider_mail" / "__init__.py").read_text()
+VERSION = re.findall(r'^__version__ = "(\d+\.\d+)', _SOURCE, re.MULTILINE)[0]
 
-REDIRECT = '<!doctype html>\n<meta http-equiv="refresh" content="0; url={0}">\n<a href="{0}">Documentation</a>\n'
+REDIRECT = """<!doctype html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={0}">
+<link rel="icon" href="data:,">
+<title>Documentation</title>
+<a href="{0}">Documentation</a>
+"""
+"""A page that leads to the same one of the newest version."""
 
 
 def main(site: Path) -> int:
@@ -30,14 +37,16 @@ def main(site: Path) -> int:
 
     :param site: folder of all versions.
     """
-    pages.write(SOURCE)
     (also,) = (section.pages for section in pages.sections() if section.title == "Reference")
-    reference.write(SOURCE / "reference", also)
-    here, target = Path(__file__).parent, site / VERSION
-    options = ["--fail-on-warning", "--keep-going", "--quiet", "--fresh-env", "--jobs", "auto"]
-    doctrees = ROOT / "build" / "site-doctrees"
-    if code := sphinx([*options, "-c", str(here), "-d", str(doctrees), str(SOURCE), str(target)]):
-        return code
+    target = site / VERSION
+    shutil.rmtree(target, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        pages.write(source)
+        reference.write(source / "reference", also)
+        options = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto", "-c", str(Path(__file__).parent)]
+        if code := sphinx([*options, "-d", f"{folder}/doctrees", str(source), str(target)]):
+            return code
     versions = sorted((each.name for each in site.iterdir() if each.is_dir()), key=number, reverse=True)
     (site / "versions.js").write_text(f"const VERSIONS = {json.dumps(versions)};\n")
     for page in ("index", "changelog"):
@@ -56,4 +65,4 @@ def number(version: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build" / "site"))
+    sys.exit(main(Path(sys.argv[1]).resolve()))

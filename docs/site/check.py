@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
@@ -64,6 +65,14 @@ def targets(path: Path, links: list[str]) -> Iterator[tuple[str, Path, str]]:
             yield link, Path(unquote(url.partition("?")[0].removeprefix("file://"))), unquote(anchor)
 
 
+def is_page(path: Path) -> bool:
+    """Whether there is such a page.
+
+    :param path: the file.
+    """
+    return path.suffix == ".html" and path.is_file()
+
+
 def pages(site: Path) -> list[Path]:
     """Return the pages, without what the theme brings along.
 
@@ -83,7 +92,7 @@ def faults(site: Path) -> list[str]:
         for link, target, anchor in targets(path, mine.links + mine.loaded):
             if not target.is_file():
                 found.append(f"{name}: {link} leads nowhere")
-            elif anchor and target.suffix == ".html" and anchor not in page(target).ids:
+            elif anchor and is_page(target) and anchor not in page(target).ids:
                 found.append(f"{name}: {link}: no such anchor")
         found += [f"{name}: loads {each}" for each in mine.loaded if each.startswith(("http:", "https:", "//"))]
     return found + [f"more than two clicks from the start: {each}" for each in far_names(site)]
@@ -95,11 +104,9 @@ def far_names(site: Path) -> list[str]:
     :param site: folder of the built site.
     """
     start = site / "index.html"
-    first = {target for _, target, _ in targets(start, page(start).links) if target.suffix == ".html"}
-    reached = {
-        (target, anchor) for one in first if one.is_file() for _, target, anchor in targets(one, page(one).links)
-    }
-    anchors = {anchor for target, anchor in reached if target.suffix == ".html" and anchor in page(target).ids}
+    first = {target for _, target, _ in targets(start, page(start).links)}
+    reached = {place[1:] for one in first if is_page(one) for place in targets(one, page(one).links)}
+    anchors = {anchor for target, anchor in reached if is_page(target) and anchor in page(target).ids}
     names = [f"{reference.PACKAGE}.{each.module}.{each.name}" for each in reference.public_names()]
     return [name for name in names if name not in anchors]
 
@@ -111,3 +118,7 @@ def summary(site: Path) -> str:
     """
     files = pages(site)
     return f"{len(files)} pages, {sum(len(page(path).links) for path in files)} links"
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(faults(Path(sys.argv[1]).resolve())))

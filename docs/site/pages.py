@@ -109,11 +109,10 @@ def labelled(text: str, labels: list[tuple[str, str]]) -> str:
 
 
 def write(folder: Path) -> None:
-    """Write all pages that are not generated from the source.
+    """Write all pages but those of the reference.
 
-    :param folder: where to; made anew.
+    :param folder: where to; made here.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     for kind in ("images", "sql"):
         shutil.copytree(ROOT / "docs" / kind, folder / kind)
     guides = reference.guides()
@@ -135,7 +134,7 @@ def write_examples(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted((ROOT / "example_dags").glob("mail_*.py")):
-        (folder / f"{path.stem}.md").write_text(f"# `{path.stem}`\n\n```python\n{path.read_text()}```\n")
+        (folder / f"{path.stem}.md").write_text(f"# {path.stem}\n\n```python\n{path.read_text()}```\n")
 
 
 def write_sections(folder: Path) -> None:
@@ -143,29 +142,30 @@ def write_sections(folder: Path) -> None:
 
     :param folder: folder of the pages.
     """
-    names = []
-    for section in sections():
-        names.append(section.name)
+    parts = sections()
+    listed = {page for section in parts for page in section.pages}
+    others = [page.removesuffix(".md") for page in OUTSIDE.values()]
+    for section in parts:
         if section.name == "reference/index":  # generated from the source
             continue
-        pages = section.pages
-        text = f"# {section.title}\n\n{moved(section.table, 'docs/index.md')}\n"
-        if section.name == "guides":
-            text += "\nThe example DAGs, whole:\n\n" + toctree(["examples/*"], "glob")
-        if section.name == "concepts" and (folder / "decisions").exists():
-            pages += ["decisions/*"]
-        if section.name == "project":
-            pages += [page.removesuffix(".md") for page in OUTSIDE.values() if (folder / page).exists()]
-        unique = [page for page in dict.fromkeys(pages) if page != "overview" or section.name == "get-started"]
-        (folder / f"{section.name}.md").write_text(text + "\n" + toctree(unique, "hidden", "glob"))
+        own = section.pages
+        if section.title == "Concepts" and (folder / "decisions").exists():
+            own.append("decisions/*")
+        if section.title == "Project":
+            own += [page for page in others if page not in listed and (folder / f"{page}.md").exists()]
+        text = f"# {section.title}\n\n{moved(section.table, 'docs/index.md')}\n\n{toctree(own, 'hidden', 'glob')}"
+        if section.title == "Guides":
+            text += "\n## Example DAGs\n\n" + toctree(["examples/*"], "glob", "caption: Example DAGs")
+        (folder / f"{section.name}.md").write_text(text)
     index = folder / "index.md"
-    index.write_text(f"{index.read_text()}\n{toctree(names, 'hidden')}")
+    index.write_text(f"{index.read_text()}\n{toctree([section.name for section in parts], 'hidden')}")
 
 
 def toctree(pages: list[str], *options: str) -> str:
     """Return a table of contents in Markdown.
 
     :param pages: pages without suffix, or patterns.
-    :param options: options of the directive.
+    :param options: options of the directive, with their values behind a colon.
     """
-    return "\n".join(["```{toctree}", *(f":{option}:" for option in options), "", *pages, "```", ""])
+    settings = (f":{name}:{value}" for name, _, value in (option.partition(":") for option in options))
+    return "\n".join(["```{toctree}", *settings, "", *pages, "```", ""])

@@ -62,7 +62,7 @@ class Public:
     def kind(self) -> str:
         """Directive and role of Sphinx's Python domain."""
         if isinstance(self.source, griffe.Class):
-            return "exception" if self.name.endswith("Error") else "class"
+            return "exception" if is_error(self.source) else "class"
         return "function" if isinstance(self.source, griffe.Function) else "data"
 
 
@@ -148,6 +148,9 @@ def described(kind: str, name: str, source: griffe.Object, methods: bool = False
     :param methods: with public methods and properties.
     """
     yield from (f".. py:{kind}:: {name}{signature(source)}", "")
+    if kind == "exception" and name != "MailError":
+        bases = source.bases if isinstance(source, griffe.Class) else []
+        yield from (f"   Bases: {', '.join(f':py:class:`{base}`' for base in bases)}", "")
     if source.docstring:
         yield from textwrap.indent(source.docstring.value, "   ").splitlines()
         yield ""
@@ -159,7 +162,7 @@ def members(source: griffe.Object, methods: bool) -> Iterator[str]:
     """Yield the descriptions of a class's members: those of an enumeration, or its public methods and properties.
 
     :param source: the class.
-    :param methods: with public methods and properties.
+    :param methods: with public methods and properties, except of models and exceptions.
     """
     if not isinstance(source, griffe.Class):
         return
@@ -168,7 +171,7 @@ def members(source: griffe.Object, methods: bool) -> Iterator[str]:
             if isinstance(member, griffe.Attribute) and not name.startswith("_"):
                 yield from (f".. py:attribute:: {name}", f"   :value: {member.value}", "")
         return
-    for name, member in source.all_members.items() if methods else ():
+    for name, member in source.all_members.items() if methods and not is_model(source) and not is_error(source) else ():
         member = member.final_target if member.is_alias else member
         if name.startswith("_") or not member.docstring or not member.path.startswith(PACKAGE):
             continue
@@ -184,6 +187,14 @@ def is_enum(source: griffe.Class) -> bool:
     :param source: the class.
     """
     return any("Enum" in str(base) for base in source.bases)
+
+
+def is_error(source: griffe.Class) -> bool:
+    """Whether a class is an exception.
+
+    :param source: the class.
+    """
+    return source.name.endswith("Error")
 
 
 def is_model(source: griffe.Class) -> bool:
@@ -210,8 +221,10 @@ def signature(source: griffe.Object) -> str:
                 if "instance-attribute" in member.labels and member.annotation and not name.startswith("_")
             }
             return f"({', '.join(['*', *map(field, fields.values())])})" if fields else "()"
-        init = source.all_members.get("__init__")
-        return arguments(init.final_target if init.is_alias else init) if init is not None else "()"
+        init = (source.members if is_error(source) else source.all_members).get("__init__")
+        if init is None:
+            return "" if is_error(source) else "()"
+        return arguments(init.final_target if init.is_alias else init)
     if isinstance(source, griffe.Function):
         return arguments(source) + (f" -> {source.returns}" if source.returns is not None else "")
     return ""
