@@ -18,6 +18,7 @@
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
 #   make site                  the documentation site, in build/site, strictly: no warning, no dead link
 #   make site-serve            the same, on http://127.0.0.1:8000
+#   make build                 sdist and wheel in dist/, checked, and installed into a new environment
 #   make bench                 the benchmarks
 #   make clean                 away with all that these commands made
 #
@@ -39,12 +40,13 @@ SITE ?= build/site
 # Named after the interpreter, so that another one gets a new environment.
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SITE_INSTALLED = .venv-docs/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+BUILD_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-build/%)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery mutants lint docs site site-serve bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery mutants lint docs site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -110,6 +112,9 @@ site: $(SITE_INSTALLED)
 site-serve: site
 	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000
 
+build: $(BUILD_INSTALLED)
+	.ci/build
+
 bench: $(INSTALLED)
 	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done
 
@@ -130,8 +135,10 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	    "and Ubuntu: apt-get install libmariadb-dev pkg-config gcc python3-dev, then make clean"
 	@touch $@
 
-$(SITE_INSTALLED): pyproject.toml constraints/docs.txt
-	@$(PYTHON) -m venv --clear .venv-docs
-	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@.venv-docs/bin/uv pip install --quiet --python .venv-docs/bin/python --constraints constraints/docs.txt --group docs
+# The environments without Airflow: .venv-docs and .venv-build have the dependency groups of these names.
+$(SITE_INSTALLED) $(BUILD_INSTALLED): pyproject.toml constraints/docs.txt constraints/build.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@group=$(patsubst .venv-%,%,$(@D)); \
+	  $(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/$$group.txt --group $$group
 	@touch $@

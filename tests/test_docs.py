@@ -22,7 +22,13 @@ from docs import embed
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("**/*.md")),
+]
+FOR_CONTRIBUTORS = [
+    page for page in PAGES if page.name in ("CONTRIBUTING.md", "SECURITY.md", "architecture.md", "releasing.md")
+]
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
@@ -57,9 +63,11 @@ def test_links_lead_to_headings_that_exist(page: Path) -> None:
     ] == []
 
 
-def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "index.md").read_text()
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in index] == ["index.md"]
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_every_page_is_in_the_index(folder: str) -> None:
+    index = (ROOT / folder / "index.md").read_text()
+    pages = [page.name for page in (ROOT / folder).glob("*.md") if page.name != "index.md"]
+    assert [page for page in pages if f"({page})" not in index] == []
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -120,11 +128,22 @@ def test_targets_of_make_exist() -> None:
     shown = {
         target
         for page in PAGES
-        for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
-        for target in re.findall(r"^make ([\w-]+)", block, re.MULTILINE)
+        for code in re.findall(r"```console\n(.*?)```|`(make [^`]*)`", page.read_text(), re.DOTALL)
+        for target in re.findall(r"^ *make ([\w-]+)", "\n".join(code), re.MULTILINE)
     }
-    assert "demo" in shown
+    assert {"demo", "test-unit", "build"} <= shown
     assert [target for target in sorted(shown) if f"\n{target}:" not in makefile] == []
+
+
+@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=lambda page: page.name)
+def test_files_and_names_that_contributors_are_led_to_exist(page: Path) -> None:
+    """Also those in the text: paths from the root of the repository, and what a page says is in one of them."""
+    text = page.read_text()
+    paths = re.findall(r"`((?:\.ci|\.github|airflow_provider_mail|benchmarks|docs|example_dags|tests)/[\w./-]+)`", text)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    named = re.findall(r"`(\w+)` (?:of|in)\s+`([\w./-]+\.py)`", text)
+    assert [(name, path) for name, path in named if not re.search(rf"\b{name}\b", (ROOT / path).read_text())] == []
 
 
 def test_extras_exist() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -24,14 +25,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
-    """The built wheel's root."""
-    out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(out), str(ROOT)]
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of this tree, and with the wheel that was built from it."""
+    out = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", str(out), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (built,) = out.glob("*.whl")
-    return zipfile.Path(built)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> zipfile.Path:
+    """The built wheel's root."""
+    (path,) = built.glob("*.whl")
+    return zipfile.Path(path)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +46,31 @@ def metadata(wheel: zipfile.Path) -> Message:
     """The wheel's METADATA."""
     (folder,) = (each for each in wheel.iterdir() if each.name.endswith(".dist-info"))
     return Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"))
+
+
+def files(*folders: str) -> set[str]:
+    """The files below these folders of the repository, without what Python and the tests leave there."""
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return {path.relative_to(ROOT).as_posix() for path in paths if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile.Path) -> None:
+    pages = {
+        f"airflow_provider_mail/{path}" for path in files("docs") if not re.match(r"docs/(site/|[^/]*\.py$)", path)
+    }
+    names = {path for path in wheel.root.namelist() if not path.endswith("/")}
+    assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
+    assert "airflow_provider_mail/py.typed" in names
+    assert any(path.endswith(".dist-info/licenses/LICENSE") for path in names)
+
+
+def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    folders = files("airflow_provider_mail", "benchmarks", "constraints", "docs", "example_dags", "tests")
+    pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
+    assert names == folders | pages | {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
 
 
 def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) -> None:
