@@ -1,4 +1,4 @@
-"""One client, in both colours."""
+"""The client for threads; where both differ, and with MAIL_ALL_CASES everywhere, also the one for an event loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ import pytest
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, QUICK, Driver, driver
+from tests.support.sampling import EVERYTHING
 
 
-@pytest.fixture(params=KINDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the client, where the test does not by itself: both share all but transport, pauses and concurrency."""
+    chosen = any("connect" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "connect" in metafunc.fixturenames and not chosen:
+        both = EVERYTHING or metafunc.definition.get_closest_marker("both_clients")
+        metafunc.parametrize("connect", KINDS if both else KINDS[:1], indirect=True)
+
+
+@pytest.fixture
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
-    """Make a client for an address; run with the client for threads and with the one for an event loop."""
+    """Make a client for an address: the kind is the fixture's parameter."""
     made: list[Driver] = []
 
     def make(base_url: str, **settings: Any) -> Driver:

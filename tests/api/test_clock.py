@@ -84,6 +84,7 @@ def test_any_text_is_a_moment_or_none(text: str) -> None:
     assert moment is None or moment.utcoffset() == timedelta(0)
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("days", [-400, -2, 2, 400])
 def test_both_clients_tell_the_time_of_the_service(emulator: Emulator, client: Driver, days: int) -> None:
     clock = client.client.service_clock

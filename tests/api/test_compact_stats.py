@@ -18,6 +18,7 @@ from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, Mai
 from airflow_provider_mail.api.flows.statistics import campaign_stats
 from tests.api.driving import QUICK
 from tests.api.wire import Wire, http
+from tests.support.sampling import examples
 
 DAY = date(2026, 1, 2)
 NOON = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()) * 1000
@@ -100,7 +101,7 @@ def records_of_a_service(draw: Any) -> dict[str, Any]:
     st.booleans(),
     st.none() | st.integers(0, 2000),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_service_says(
     client: MailClient, wire: Wire, records: Any, more: int | None, spelling: Any, first: bool, cut: Any
 ) -> None:

@@ -32,6 +32,9 @@ from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.test_hostile_answers import certificate
 from tests.api.wire import Wire, read_request
 from tests.document.examples import EXAMPLES
+from tests.support.sampling import EVERYTHING, pairwise
+
+pytestmark = pytest.mark.both_clients
 
 READ = GetLists()
 SEND = SendMail(subject="s", content="c", sender_mail="news@example.com", to=Recipient(email="ada@example.com"))
@@ -125,8 +128,7 @@ def one_too_late(connection: socket.socket) -> None:
         connection.sendall(GOOD)
 
 
-@pytest.mark.parametrize("stale", [twice, one_too_late])
-@pytest.mark.parametrize("request_", CHANGES, ids=lambda request: type(request).__name__)
+@pairwise(request_=CHANGES, stale=[twice, one_too_late], connect=KINDS, indirect=["connect"])
 def test_no_change_takes_the_response_of_an_earlier_request(
     request_: MailRequest[Any], stale: Callable[[socket.socket], None], wire: Wire, connect: Callable[..., Driver]
 ) -> None:
@@ -207,7 +209,7 @@ class Dripping:
         return self.pieces * self._pause
 
 
-@pytest.mark.parametrize("part", DRIPS)
+@pairwise(part=DRIPS, connect=KINDS, indirect=["connect"])
 def test_a_response_that_drips_ends_in_time_wherever_it_drips(
     part: str, wire: Wire, connect: Callable[..., Driver]
 ) -> None:
@@ -219,24 +221,38 @@ def test_a_response_that_drips_ends_in_time_wherever_it_drips(
     assert dripping.seconds < 5
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_no_operation_is_held_up_or_swells(
-    request_: MailRequest[Any], wire: Wire, connect: Callable[..., Driver]
-) -> None:
-    """Each of them against a drip, a flood and a bomb: an error that says what may have happened, soon, and small."""
-    parts = [*DRIPS.values()]
-    number = REQUESTS.index(request_)
-    client = connect(wire.base_url, retry=ONCE, timeout=0.05, max_answer_bytes=100_000)
+@pairwise(request_=REQUESTS, connect=KINDS, indirect=["connect"])
+def test_no_operation_swells(request_: MailRequest[Any], wire: Wire, connect: Callable[..., Driver]) -> None:
+    """Each of them against a bomb: an error that says what may have happened, and small."""
     bomb = gzip.compress(b'{"code": 200, "x": [' + b"{}," * 30_000 + b"0]}")
-    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
-    for answer in (Dripping(*parts[number % len(parts)]), Dripping(b"", b"HTTP/1.1 100 \r\n\r\n" * 50), head + bomb):
-        wire.answer = answer
-        with pytest.raises(MailError) as raised:
-            client.send(request_)
-        assert raised.value.may_have_taken_effect
-        wire.join()
-        assert not isinstance(answer, Dripping) or answer.seconds < 5
-    assert len(wire.requests) == 3
+    wire.answer = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb
+    with pytest.raises(MailError) as raised:
+        connect(wire.base_url, retry=ONCE, max_answer_bytes=100_000).send(request_)
+    assert raised.value.may_have_taken_effect
+    assert len(wire.requests) == 1
+
+
+SORTS = {(request.effect, request.method): request for request in REQUESTS}
+"""One operation of each way to be sent."""
+
+
+@pairwise(
+    request_=REQUESTS if EVERYTHING else SORTS.values(),
+    drip=[(b"", b"HTTP/1.1 100 \r\n\r\n" * 50), DRIPS["body"]],
+    connect=KINDS,
+    indirect=["connect"],
+)
+def test_no_operation_is_held_up(
+    request_: MailRequest[Any], drip: tuple[bytes, bytes], wire: Wire, connect: Callable[..., Driver]
+) -> None:
+    """Each of them against a drip and a flood: an error that says what may have happened, soon."""
+    wire.answer = dripping = Dripping(*drip)
+    with pytest.raises(MailError) as raised:
+        connect(wire.base_url, retry=ONCE, timeout=0.05).send(request_)
+    assert raised.value.may_have_taken_effect
+    wire.join()
+    assert dripping.seconds < 5
+    assert len(wire.requests) == 1
 
 
 def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:

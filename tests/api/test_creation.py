@@ -43,6 +43,7 @@ from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, QUICK, Driver, Rehearsal, driver
+from tests.support.sampling import examples, pairwise
 
 SENDS, GET = "/v5/campaign/mail/sends", "/v5/campaign/mail/get"
 REQUEST = CreateCampaign(
@@ -75,6 +76,7 @@ def there(service: Emulator) -> int:
     return len(service.campaigns(REQUEST.mail_name))
 
 
+@pytest.mark.both_clients
 def test_created_once_and_adopted_ever_after(service: Emulator, client: Driver) -> None:
     first = create(client)
     assert (first.mail_name, first.adopted, first.found) == (REQUEST.mail_name, False, None)
@@ -206,9 +208,7 @@ def test_what_makes_a_campaign_another_one(request_: CreateCampaign, campaign: C
 # Campaigns of earlier runs.
 
 
-@pytest.mark.parametrize("shift", [-5, 0, 5])
-@pytest.mark.parametrize("state", ["scheduled", "sending", "done", "failed"])
-@pytest.mark.parametrize("fault", [None, "close_after"])
+@pairwise(fault=[None, "close_after"], state=["scheduled", "sending", "done", "failed"], shift=[-5, 0, 5])
 def test_an_older_campaign_is_not_adopted(
     fault: str | None, state: str, shift: int, service: Emulator, client: Driver
 ) -> None:
@@ -301,8 +301,7 @@ KEPT = ("attachment_failed", "task_check_failed", "code_after")
 """The document says of code 500: the created task is kept. Whether one that shows up is whole cannot be told then."""
 
 
-@pytest.mark.parametrize("hidden_looks", [0, 1, 2])
-@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
+@pairwise(kind=ALL, hidden_looks=[0, 1, 2], connect=KINDS, indirect=["connect"])
 def test_a_fault_at_the_creation_that_passes(
     kind: FaultKind, hidden_looks: int, service: Emulator, client: Driver
 ) -> None:
@@ -328,10 +327,12 @@ def test_a_fault_at_the_creation_that_passes(
     assert service.journal.count(SENDS) <= 2
 
 
-@pytest.mark.parametrize("kept", ["draft", "scheduled"])
-@pytest.mark.parametrize("fault", ["attachment_failed", "task_check_failed"])
-@pytest.mark.parametrize("hidden_looks", [0, 2, 3, 5])
-@pytest.mark.parametrize("status", [True, False])
+@pairwise(
+    status=[True, False],
+    hidden_looks=[0, 2, 3, 5],
+    fault=["attachment_failed", "task_check_failed"],
+    kept=["draft", "scheduled"],
+)
 def test_a_kept_campaign_is_never_taken_for_a_whole_one(
     status: bool, hidden_looks: int, fault: str, kept: Any, service: Emulator, client: Driver
 ) -> None:
@@ -380,8 +381,7 @@ def test_a_fault_at_the_creation_that_stays(kind: FaultKind, service: Emulator, 
 LOOKS = [kind for kind in FAULT_KINDS.values() if kind.operations is None or GET in kind.operations]
 
 
-@pytest.mark.parametrize("position", [0, 1, 2])
-@pytest.mark.parametrize("kind", LOOKS, ids=lambda kind: kind.name)
+@pairwise(kind=LOOKS, position=[0, 1, 2], connect=KINDS, indirect=["connect"])
 def test_a_fault_at_a_look(kind: FaultKind, position: int, service: Emulator, client: Driver) -> None:
     """A look that fails creates nothing; one whose answer was lost is repeated. The creation's answer is lost, too."""
     service.faults.add(kind.name, GET, skip=position, **QUICKLY.get(kind.name, {}))
@@ -588,6 +588,7 @@ def test_in_the_sandbox_nothing_is_created(service: Emulator, connect: Callable[
     assert there(service) == 0
 
 
+@pytest.mark.both_clients
 def test_a_creation_that_is_carried_out_after_we_have_given_it_up(
     service: Emulator, connect: Callable[..., Driver]
 ) -> None:
@@ -686,7 +687,7 @@ SCHEDULES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SCHEDULES, st.integers(0, 3), st.sampled_from(["draft", "scheduled"]), st.sampled_from([-1, 1]))
 def test_any_faults_in_any_order_over_many_tries(
     service: Emulator, client: Driver, schedule: list[Any], hidden: int, kept: Any, scheduled: Any

@@ -34,6 +34,7 @@ from airflow_provider_mail.api.templates import DeleteTemplate
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, Driver, Rehearsal, Time, exchange
+from tests.support.sampling import pairwise
 
 GOOD = HttpResponse(200, {}, b'{"code": 200}')
 LOST = MailAnswerLostError("the response was lost", operation="/v5/x")
@@ -340,9 +341,13 @@ def test_refused_credentials_after_a_lost_answer_are_refused_credentials() -> No
     assert len(rehearsal.asked) == 2
 
 
-@pytest.mark.parametrize("lost", ["close_before", "close_after"])
-@pytest.mark.parametrize("not_found", [404, 400, 200])
-@pytest.mark.parametrize("kind", ["contact", "list", "template", "sender", "campaign", "cancel"])
+@pairwise(
+    kind=["contact", "list", "template", "sender", "campaign", "cancel"],
+    not_found=[404, 400, 200],
+    lost=["close_before", "close_after"],
+    connect=KINDS,
+    indirect=["connect"],
+)
 def test_every_deletion_is_carried_out_whichever_side_of_it_the_answer_was_lost(
     kind: str, not_found: int, lost: str, emulator: Emulator, client: Driver
 ) -> None:

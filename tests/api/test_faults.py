@@ -30,7 +30,8 @@ from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
-from tests.api.driving import QUICK, Driver
+from tests.api.driving import KINDS, QUICK, Driver
+from tests.support.sampling import pairwise
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,7 @@ def service(emulator: Emulator) -> Emulator:
     return emulator
 
 
-@pytest.mark.parametrize("kind", EVERYWHERE, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("effect", Effect, ids=lambda effect: effect.value)
+@pairwise(effect=Effect, kind=EVERYWHERE, connect=KINDS, indirect=["connect"])
 def test_a_fault_that_passes(effect: Effect, kind: FaultKind, service: Emulator, client: Driver) -> None:
     """Repeated exactly where it cannot do harm; the service holds the effect once, or what the error says."""
     case = CASES[effect]
@@ -118,10 +118,12 @@ def test_a_fault_that_passes(effect: Effect, kind: FaultKind, service: Emulator,
     assert service.journal.count(case.request.path) == (2 if is_repeated(kind, effect) else 1)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in EVERYWHERE if kind.outcome not in ("slow", "odd")], ids=lambda kind: kind.name
+@pairwise(
+    effect=Effect,
+    kind=[kind for kind in EVERYWHERE if kind.outcome not in ("slow", "odd")],
+    connect=KINDS,
+    indirect=["connect"],
 )
-@pytest.mark.parametrize("effect", Effect, ids=lambda effect: effect.value)
 def test_a_fault_that_stays(effect: Effect, kind: FaultKind, service: Emulator, connect: Callable[..., Driver]) -> None:
     """Bounded in attempts (a 429 in time), and then the one error that fits."""
     case = CASES[effect]
@@ -142,6 +144,7 @@ def test_a_fault_that_stays(effect: Effect, kind: FaultKind, service: Emulator, 
         assert case.held(service) == (effect is not Effect.READ and kind.processed)
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("fault", ["delay", "delay_answer"])
 @pytest.mark.parametrize("effect", [Effect.CREATE, Effect.SEND], ids=lambda effect: effect.value)
 def test_an_answer_after_the_time_out_is_lost(
@@ -179,7 +182,7 @@ def test_what_never_arrived_is_repeated_whatever_it_is(effect: Effect, connect: 
         late.stop()
 
 
-@pytest.mark.parametrize("effect", Effect, ids=lambda effect: effect.value)
+@pairwise(effect=Effect, connect=KINDS, indirect=["connect"])
 def test_nobody_there(effect: Effect, connect: Callable[..., Driver]) -> None:
     with pytest.raises(MailConnectError, match=r"cannot be reached.*host") as raised:
         connect("http://127.0.0.1:9", retry=QUICK).send(CASES[effect].request)
@@ -187,6 +190,7 @@ def test_nobody_there(effect: Effect, connect: Callable[..., Driver]) -> None:
     assert not raised.value.may_have_taken_effect
 
 
+@pytest.mark.both_clients
 def test_a_name_that_does_not_resolve(connect: Callable[..., Driver]) -> None:
     with pytest.raises(MailConnectError, match="cannot be reached"):
         connect("http://nowhere.invalid", retry=QUICK).send(CASES[Effect.SEND].request)

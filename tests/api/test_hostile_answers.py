@@ -34,6 +34,7 @@ from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, Driver, driver
 from tests.api.wire import Wire, http
+from tests.support.sampling import examples
 
 READ = GetLists()
 SEND = SendMail(subject="s", content="c", sender_mail="news@example.com", to=Recipient(email="ada@example.com"))
@@ -50,6 +51,7 @@ def client(connect: Callable[..., Driver], wire: Wire) -> Driver:
     return connect(wire.base_url, retry=ONCE, timeout=2)
 
 
+@pytest.mark.both_clients
 def test_a_good_answer(wire: Wire, client: Driver) -> None:
     wire.answer = http()
     assert client.send(READ).code == 200
@@ -74,6 +76,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)
 def test_broken_http_is_a_lost_answer(answer: bytes, wire: Wire, client: Driver) -> None:
     wire.answer = answer
@@ -104,6 +107,7 @@ def test_a_body_that_cannot_be_read_is_no_answer(answer: bytes, wire: Wire, clie
     assert raised.value.status == 200
 
 
+@pytest.mark.both_clients
 def test_gzip_is_asked_for_and_read(wire: Wire, client: Driver) -> None:
     wire.answer = http(gzip.compress(b'{"code": 200, "totalRecords": 7}'), "200 OK", "Content-Encoding: gzip")
     assert client.send(READ).total_records == 7
@@ -121,6 +125,7 @@ def test_the_status_counts_where_the_packing_is_broken(
         client.send(READ)
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("location", ["http://127.0.0.1:{port}/elsewhere", "//[", "http://\x7f", "/v5/x", "ftp://x/"])
 def test_a_redirect_is_not_followed_and_gets_no_credentials(
     location: str, wire: Wire, connect: Callable[..., Driver]
@@ -137,6 +142,7 @@ def test_a_redirect_is_not_followed_and_gets_no_credentials(
         assert "set the connection's host to the final address" in str(raised.value)
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("cookie", ["session=abc", "session=\xff\xfe; Path=/"])
 def test_no_cookie_is_kept(cookie: str, wire: Wire, client: Driver) -> None:
     """An odd one would spoil every later request of the client."""
@@ -158,6 +164,7 @@ def endless(head: bytes, piece: bytes) -> Callable[[socket.socket], None]:
 BOMB = gzip.compress(b" " * 60_000_000)
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize(
     "answer",
     [
@@ -226,6 +233,7 @@ def test_looking_for_texts_takes_no_longer_than_the_answer_is_long(text: bytes) 
     exceeds_memory(text, 0)
 
 
+@pytest.mark.both_clients
 def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Each byte comes within the time-out, all of them never."""
 
@@ -242,6 +250,7 @@ def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) ->
     assert time.monotonic() - started < 3
 
 
+@pytest.mark.both_clients
 def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Also on a connection that has served before."""
     dripped = []
@@ -270,12 +279,14 @@ def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Drive
         assert len(dripped) < 250
 
 
+@pytest.mark.both_clients
 def test_silence_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     wire.answer = lambda connection: time.sleep(0.5)
     with pytest.raises(MailAnswerLostError, match="ReadTimeout"):
         connect(wire.base_url, retry=ONCE, timeout=0.1).send(READ)
 
 
+@pytest.mark.both_clients
 def test_waiting_for_a_free_connection_is_not_the_answers_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Ten requests over one connection: the last waits longer for its turn than for anything that may time out."""
 
@@ -317,7 +328,7 @@ def raw_answers(draw: st.DrawFn) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n" + draw(BODIES)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 @given(raw_answers() | st.binary(max_size=200))
 def test_any_bytes_end_in_a_response_or_a_mail_error(wire: Wire, client: Driver, raw: bytes) -> None:
     wire.answer = raw
@@ -348,6 +359,7 @@ def certificate(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.both_clients
 def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path, connect: Callable[..., Driver]) -> None:
     file = certificate(tmp_path)
     with Emulator(EmulatorSettings(tls_certificate=str(file))) as emulator:
@@ -359,12 +371,14 @@ def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path, con
         assert connect(emulator.base_url, ca_bundle=tmp_path / "cert.pem").send(READ).code == 200
 
 
+@pytest.mark.both_clients
 def test_plain_http_where_tls_is_expected(wire: Wire, connect: Callable[..., Driver]) -> None:
     wire.answer = http()
     with pytest.raises(MailError, match="cannot be reached"):
         connect(wire.base_url.replace("http:", "https:"), retry=ONCE).send(READ)
 
 
+@pytest.mark.both_clients
 def test_a_proxy_of_the_environment_that_makes_no_sense(
     monkeypatch: pytest.MonkeyPatch, connect: Callable[..., Driver]
 ) -> None:

@@ -34,6 +34,7 @@ from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver, Rehearsal
+from tests.support.sampling import examples
 
 SENDS, GET, CANCEL = "/v5/campaign/mail/sends", "/v5/campaign/mail/get", "/v5/campaign/mail/cancel"
 NAME = "spring"
@@ -83,6 +84,7 @@ def remembering() -> CreationState:
 # What the user chose.
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("fault", KEPT)
 def test_cancelled(fault: str, service: Emulator, client: Driver) -> None:
     service.faults.add(fault, SENDS)
@@ -432,7 +434,7 @@ SCHEDULES = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     SCHEDULES,
     st.lists(st.integers(0, 8), max_size=5),

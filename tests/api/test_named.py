@@ -20,8 +20,10 @@ from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from tests.api.driving import KINDS as CLIENTS
 from tests.api.driving import Driver
 from tests.api.test_faults import QUICKLY
+from tests.support.sampling import pairwise
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def run_create(client: Driver, request: Any, **options: Any) -> bool:
     return client.run(create(request, **{"patience": 0.03, **options}))
 
 
+@pytest.mark.both_clients
 @kinds
 def test_created_once(kind: Kind, emulator: Emulator, client: Driver) -> None:
     kind.longer(emulator)
@@ -85,8 +88,7 @@ def test_deleted_once(kind: Kind, emulator: Emulator, client: Driver) -> None:
         client.run(delete(kind.remove, missing_ok=False))
 
 
-@kinds
-@pytest.mark.parametrize("fault", FAULTS)
+@pairwise(kind=KINDS.values(), fault=FAULTS, connect=CLIENTS, indirect=["connect"])
 def test_any_fault_of_the_creation(kind: Kind, fault: str, emulator: Emulator, client: Driver) -> None:
     emulator.faults.add(fault, kind.add.path, **QUICKLY.get(fault, {}))
     try:

@@ -27,7 +27,8 @@ from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import QUICK, Rehearsal
-from tests.api.test_paging import DELETES, INSERTS, Listing, names, unique
+from tests.api.test_paging import DELETES, FAULTS, INSERTS, Listing, names, unique
+from tests.support.sampling import examples, pairwise
 
 LIST = "contacts/list/get"
 
@@ -60,7 +61,7 @@ def read(listing: Callable[[Any], Any], changes: Changes = Changes.REFUSE, at_on
 
 COUNTS, CAPS, AT_ONCE = st.integers(0, 60), st.integers(1, 30), st.integers(1, 6)
 ENDS: Any = st.sampled_from(["empty", "last page again", "first page again", "refused"])
-SOME = settings(max_examples=60, deadline=None)
+SOME = settings(max_examples=examples(30))
 
 
 @SOME
@@ -266,25 +267,11 @@ def test_a_page_that_does_not_come_ends_it(
     assert threading.active_count() < 20
 
 
-@pytest.mark.parametrize(
-    ("fault", "params"),
-    [
-        ("repeated_page", {"back": 1}),
-        ("shifted_pages", {"by": 1}),
-        ("shifted_pages", {"by": 7}),
-        ("capped_pages", {"size": 3}),
-        ("empty_page", {}),
-        ("wrong_total", {"by": 1}),
-        ("wrong_total", {"by": -1}),
-        ("wrong_total", {"by": -1000}),
-    ],
-)
-@pytest.mark.parametrize("skip", [0, 1, 4, 9])
-@pytest.mark.parametrize("count", [1, 2, None])
+@pairwise(fault=FAULTS, skip=[0, 1, 4, 9], count=[1, 2, None])
 def test_pages_that_go_wrong(
-    client: MailClient, everybody: Emulator, fault: str, params: dict[str, Any], skip: int, count: int | None
+    client: MailClient, everybody: Emulator, fault: tuple[str, dict[str, Any]], skip: int, count: int | None
 ) -> None:
-    everybody.faults.add(fault, LIST, skip=skip, count=count, **params)
+    everybody.faults.add(fault[0], LIST, skip=skip, count=count, **fault[1])
     try:
         result = contacts(client)
     except MailIncompleteError:

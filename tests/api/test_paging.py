@@ -26,7 +26,8 @@ from airflow_provider_mail.api.errors import (
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.templates import GetTemplates, find_template
 from airflow_provider_mail.emulator import Emulator
-from tests.api.driving import Driver, Rehearsal
+from tests.api.driving import KINDS, Driver, Rehearsal
+from tests.support.sampling import pairwise
 
 End = Literal["empty", "last page again", "first page again", "refused"]
 
@@ -325,16 +326,13 @@ FAULTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("skip", [0, 1, 2, 3])
-@pytest.mark.parametrize("count", [1, None])
-@pytest.mark.parametrize(("fault", "params"), FAULTS)
-@pytest.mark.parametrize("kind", LISTS)
+@pairwise(kind=LISTS, fault=FAULTS, count=[1, None], skip=[0, 1, 2, 3], connect=KINDS, indirect=["connect"])
 def test_pages_that_go_wrong(
-    kind: str, fault: str, params: dict[str, Any], count: int | None, skip: int, emulator: Emulator, client: Driver
+    kind: str, fault: tuple[str, dict[str, Any]], count: int | None, skip: int, emulator: Emulator, client: Driver
 ) -> None:
     fill(emulator)
     request = LISTS[kind]
-    emulator.faults.add(fault, request.path, count=count, skip=skip, **params)
+    emulator.faults.add(fault[0], request.path, count=count, skip=skip, **fault[1])
     try:
         pages = client.pages(request)
     except MailIncompleteError as error:
@@ -346,23 +344,22 @@ def test_pages_that_go_wrong(
         assert len({type(request).response.identity(record) for page in pages for record in page}) == COUNT
 
 
-@pytest.mark.parametrize(
-    ("oversized", "largest"),
-    [("cap", 1), ("cap", 7), ("cap", 10), ("cap", 1000), ("reject", 10), ("reject", 25), ("reject", 1000)],
+@pairwise(
+    limit=[("cap", 1), ("cap", 7), ("cap", 10), ("cap", 1000), ("reject", 10), ("reject", 25), ("reject", 1000)],
+    size=[None, 10, 100, 1000],
+    kind=["lists", "templates", "campaigns"],
 )
-@pytest.mark.parametrize("size", [None, 10, 100, 1000])
-@pytest.mark.parametrize("kind", ["lists", "templates", "campaigns"])
 def test_any_largest_page_of_the_service(
-    kind: str, size: int | None, oversized: Any, largest: int, emulator: Emulator, client: Driver
+    limit: tuple[Any, int], size: int | None, kind: str, emulator: Emulator, client: Driver
 ) -> None:
     """The document does not show the largest page, nor what becomes of a request for a larger one."""
-    emulator.settings.max_page_size = largest
-    emulator.settings.oversized_page = oversized
+    emulator.settings.oversized_page, emulator.settings.max_page_size = limit
     fill(emulator)
     request = LISTS[kind].model_copy(update={"page_size": size})
     assert sum(map(len, client.pages(request))) == COUNT
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("ignores_case", [True, False])
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_the_exact_name_among_those_that_contain_it(

@@ -24,8 +24,9 @@ from airflow_provider_mail.api.oauth import GetToken
 from airflow_provider_mail.api.transactional import Recipient, SendBatch, SendMail
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
-from tests.api.driving import QUICK, Driver
+from tests.api.driving import KINDS, QUICK, Driver
 from tests.api.wire import Wire, http
+from tests.support.sampling import pairwise
 
 KEY = "planted-key"
 TOKEN = "planted-token"
@@ -73,11 +74,14 @@ def assert_clean(text: str) -> None:
     assert "planted" not in text
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind.name for kind in FAULT_KINDS.values() if kind.operations is None and kind.outcome not in ("odd", "slow")],
+@pairwise(
+    auth=["api_key", "oauth"],
+    kind=[
+        kind.name for kind in FAULT_KINDS.values() if kind.operations is None and kind.outcome not in ("odd", "slow")
+    ],
+    connect=KINDS,
+    indirect=["connect"],
 )
-@pytest.mark.parametrize("auth", ["api_key", "oauth"])
 def test_no_fault_brings_a_secret_or_an_address_to_light(
     auth: str, kind: str, emulator: Emulator, connect: Callable[..., Driver], logged: Callable[[], str]
 ) -> None:
@@ -100,8 +104,12 @@ def test_no_fault_brings_a_secret_or_an_address_to_light(
     assert_clean(logged())
 
 
-@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "400 Bad Request", "500 Oh"])
-@pytest.mark.parametrize("code", [400, 401, 500])
+@pairwise(
+    code=[400, 401, 500],
+    status=["200 OK", "401 Unauthorized", "400 Bad Request", "500 Oh"],
+    connect=KINDS,
+    indirect=["connect"],
+)
 def test_a_service_that_repeats_what_it_was_sent_is_not_quoted(
     code: int, status: str, connect: Callable[..., Driver], logged: Callable[[], str]
 ) -> None:
@@ -120,6 +128,7 @@ def test_a_service_that_repeats_what_it_was_sent_is_not_quoted(
     assert_clean(logged())
 
 
+@pytest.mark.both_clients
 def test_the_query_of_the_token_exchange_is_in_no_log(
     emulator: Emulator, connect: Callable[..., Driver], logged: Callable[[], str]
 ) -> None:
@@ -130,6 +139,7 @@ def test_the_query_of_the_token_exchange_is_in_no_log(
     assert_clean(logged())
 
 
+@pytest.mark.both_clients
 def test_nobody_listening_and_no_such_host(connect: Callable[..., Driver], logged: Callable[[], str]) -> None:
     for address in ("http://127.0.0.1:9", "https://127.0.0.1:9", "http://nowhere.invalid"):
         for request in REQUESTS:

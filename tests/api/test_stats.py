@@ -188,6 +188,7 @@ def test_today_may_not_be_listed_yet() -> None:
     assert missing_days(request, [], today=FIRST) == []
 
 
+@pytest.mark.both_clients
 def test_a_short_answer_is_made_whole_by_days(emulator: Emulator, client: Driver) -> None:
     emulator.add_campaigns(20, prefix="news", first_day=FIRST, per_day=2)
     emulator.faults.add("short_stats", "campaign/mail/stats/get", count=2, missing=3)

@@ -270,6 +270,7 @@ def test_a_line_says_when_the_next_poll_is_and_when_the_wait_is_given_up() -> No
     assert status_line(judge([DONE])[0], 60, end_time) == "campaign 'news' was sent"
 
 
+@pytest.mark.both_clients
 @pytest.mark.parametrize("end", ["done", "failed", "draft", "removed"])
 def test_a_real_campaign(end: Any, emulator: Emulator, client: Driver) -> None:
     """It shows late, is being sent, and then goes out, fails, or is taken back: to a draft, or altogether."""

@@ -13,6 +13,7 @@ from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.support.sampling import examples
 
 SAVE = "webhook/save"
 A, B = "https://a.example/hook", "https://b.example/hook"
@@ -44,7 +45,7 @@ def test_false_is_a_wish_and_absent_is_none(emulator: Emulator, client: Driver) 
 SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(before=SENDERS, wanted=SENDERS, mode=st.sampled_from(["save", "replace"]))
 def test_callbacks_of_senders(
     before: dict[str, str], wanted: dict[str, str], mode: str, emulator: Emulator, client: Driver

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, settings
 from airflow_provider_mail.api.errors import MailValidationError
 from tests.document.fact_types import Fact, Operation
 from tests.document.models import REQUESTS, Steps, body_with, model_of, sent, spelled, walk
+from tests.support.sampling import examples
 
 FIELDS = [(operation, steps, fact) for operation in REQUESTS for steps, fact in walk(operation.request)]
 
-quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow])
 
 
 def fields(choose: Callable[[Fact], Any], of: Collection[str] | None = None) -> pytest.MarkDecorator:

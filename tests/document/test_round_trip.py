@@ -34,8 +34,9 @@ from airflow_provider_mail.emulator import Emulator
 from tests.document.fact_resources import EVENT_KEYS
 from tests.document.facts import LANGUAGES
 from tests.document.strategies import IN_A_LINE, addresses, anything, at_most_bytes, lines, optional, phone_numbers
+from tests.support.sampling import examples
 
-bounded = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+bounded = settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow])
 
 SUBSCRIPTION = "Weekly"
 TEAM_LISTS = ("customers", "Kunden & Käufer", "список", "  ")
@@ -340,7 +341,7 @@ def expected_after(saved: list[dict[str, Any]]) -> dict[str, Any]:
     return {**config, "extra": extra, "events": {key for key, on in events.items() if on}}
 
 
-@settings(bounded, max_examples=25)
+@settings(bounded, max_examples=examples(8))
 @given(saved=st.lists(saves, min_size=1, max_size=4))
 def test_a_webhook_configuration(saved: list[dict[str, Any]]):
     with Emulator() as service:  # nothing can be taken back to "never saved"

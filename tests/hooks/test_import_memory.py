@@ -24,6 +24,7 @@ from airflow_provider_mail.api.flows.import_contacts import batches, import_cont
 from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.emulator import Emulator
+from tests.support.sampling import examples
 
 IMPORTS = "contacts/imports"
 AIRFLOWS_LIMIT = 65_535
@@ -213,7 +214,7 @@ def lives(draw: st.DrawFn) -> list[Try]:
     return tries
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 @given(lives(), st.sets(st.integers(0, 29), max_size=4))
 def test_whatever_ends_the_tries_the_service_has_what_the_last_one_read(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, tries: list[Try], refused: set[int]

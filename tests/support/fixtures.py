@@ -9,13 +9,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import dags, mariadb
+from tests.support import dags, mariadb, sampling  # noqa: F401 - before the tests, which take over its profile
+from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
+
+UNIT_FOLDERS = ("api", "document", "emulator", "faults", "hooks", "warehouse")
+SERVERS = {"airflow_home", "mariadb_server", "postgres_server"}
+"""Fixtures that start a server or make a database of Airflow's."""
+NO_UNIT = ("browser", "e2e", "server", "slow")
+"""Markers of tests that do so without these fixtures in their signature, or that take long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need no server and no database of Airflow's with `unit`."""
+    folders = {ROOT / "tests" / name for name in UNIT_FOLDERS}
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        other_tier = any(item.get_closest_marker(name) for name in NO_UNIT)
+        if item.path.parent in folders and SERVERS.isdisjoint(fixtures) and not other_tier:
+            item.add_marker("unit")
+
+
+def _no_unit(config: pytest.Config) -> None:
+    """Fail the test that got into `make test-unit` and asks for a server while it runs."""
+    if config.getoption("markexpr") == "unit":
+        pytest.fail("a test that starts a server without naming its fixture has to be marked with `server`")
 
 
 @pytest.fixture(scope="session")
 def airflow_home(request: pytest.FixtureRequest) -> Path:
     """The home of this process's Airflow, with a migrated SQLite database in it."""
+    _no_unit(request.config)
     home = Path(os.environ["AIRFLOW_HOME"])
     cache = getattr(request.config, "cache", None)  # not there with `-p no:cacheprovider`
     dags.migrate(home / "airflow.db", cache.mkdir("airflow-db") if cache else home)
@@ -29,8 +53,9 @@ def run_dag(airflow_home: Path) -> Callable[..., dags.RunResult]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """A Postgres of our own, on a socket, for as long as the tests run."""
+    _no_unit(request.config)
     # Not below pytest's own temporary folder: each session that starts closes that to other users, and Postgres, which
     # refuses to run as root, is one.
     with (
@@ -48,8 +73,9 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[mariadb.MariaServer]:
+def mariadb_server(request: pytest.FixtureRequest) -> Iterator[mariadb.MariaServer]:
     """A MariaDB of our own, on a socket, for as long as the tests run; without one they are skipped, but not in CI."""
+    _no_unit(request.config)
     if missing := mariadb.why_not():
         if os.environ.get("CI") == "true":
             pytest.fail(missing)

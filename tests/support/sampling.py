@@ -1,0 +1,43 @@
+"""How many of very many cases are run: enough to meet every two values, or all of them with MAIL_ALL_CASES=1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from itertools import product
+from typing import Any
+
+import pytest
+from allpairspy import AllPairs
+from hypothesis import HealthCheck, settings
+
+from airflow_provider_mail.api._core.requests import MailRequest
+
+EVERYTHING = bool(os.environ.get("MAIL_ALL_CASES"))
+
+settings.register_profile("some", max_examples=25, derandomize=True, deadline=None)
+settings.register_profile("all", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("all" if EVERYTHING else "some")
+
+
+def examples(count: int) -> int:
+    """Return how many examples Hypothesis draws: `count`, or five times as many of all."""
+    return 5 * count if EVERYTHING else count
+
+
+def pairwise(*, indirect: Collection[str] = (), **values: Collection[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test so that every two values of two arguments meet in one of its cases.
+
+    :param indirect: the arguments that are fixtures.
+    :param values: the values of each argument.
+    """
+    choices = [list(some) for some in values.values()]
+    cases = [tuple(case) for case in (product(*choices) if EVERYTHING else AllPairs(choices))]
+    return pytest.mark.parametrize(tuple(values), cases, indirect=list(indirect), ids=_name)
+
+
+def _name(value: Any) -> str | None:
+    """Return what to call a fault, an effect, a request and the like; pytest names other values."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return type(value).__name__ if isinstance(value, MailRequest) else getattr(value, "name", None)
