@@ -149,9 +149,9 @@ def write_sections(folder: Path) -> None:
         if section.name == "reference/index":  # generated from the source
             continue
         own = section.pages
-        if section.title == "Concepts":  # their index before the records, whose names begin with a number
-            records = sorted((folder / "decisions").glob("*.md"), key=lambda path: (path.name[0].isdigit(), path.name))
-            own += [f"decisions/{path.stem}" for path in records]
+        if section.title == "Concepts":
+            records = (f"decisions/{path.stem}" for path in sorted((folder / "decisions").glob("*.md")))
+            own += [page for page in records if page not in listed]
         if section.title == "Project":
             own += [page for page in others if page not in listed and (folder / f"{page}.md").exists()]
         text = f"# {section.title}\n\n{moved(section.table, 'docs/index.md')}\n\n{toctree(own, 'hidden', 'glob')}"
