@@ -73,7 +73,7 @@ GROUPS = {
     "waiting": Group(
         ("api/flows/polling.py", "api/flows/wait_*.py", "_polling/*.py"),
         ("api/test_waiting.py", "api/test_settling.py"),
-        ("tasks/test_campaign_trigger.py", "tasks/test_settled_trigger.py", "tasks/test_triggers.py"),
+        ("tasks/test_campaign_trigger.py", "tasks/test_settled_trigger.py", "tasks/test_event_trigger.py"),
     ),
     "ledger": Group(
         (
@@ -112,8 +112,9 @@ preload_modules_file = "preload.txt"
 timeout_multiplier = 4.0
 timeout_constant = 30.0
 pytest_add_cli_args_test_selection = {tests}
-# Without the tests that measure time or memory: mutmut's wrappers and other workers change both.
-pytest_add_cli_args = ["-k", "not drips and not memory_does"]
+# Without the tests that measure time or memory: wrappers and other workers change both. The profile draws the same
+# examples each time, and gives them time.
+pytest_add_cli_args = ["-k", "not drips and not memory_does", "--hypothesis-profile", "ci"]
 """
 
 # Slow to import, and without state that workers could share.
