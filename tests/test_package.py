@@ -11,6 +11,7 @@ import zipfile
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import airflow
 import jsonschema
@@ -117,6 +118,24 @@ def test_pages_come_without_the_scripts_that_make_them(wheel: zipfile.Path) -> N
     docs = wheel.joinpath("airflow_provider_mail/docs")
     assert [each.name for each in docs.iterdir() if each.name.endswith(".py")] == []
     assert docs.joinpath("sql/freshness.sql").is_file()
+
+
+def test_what_a_list_of_providers_shows(metadata: Message) -> None:
+    """Airflow's ecosystem page and the registries ask for a name, a sentence, addresses, a license and a logo."""
+    assert re.fullmatch(r"[A-Z][^\n]{20,140}\.", metadata["Summary"])
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert {"Framework :: Apache Airflow", "Framework :: Apache Airflow :: Provider"} <= set(
+        metadata.get_all("Classifier", [])
+    )
+    addresses = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
+    assert list(addresses) == ["Documentation", "Changelog", "Issues", "Source"]
+    assert addresses["Changelog"] == f"{addresses['Documentation']}changelog.html"
+    (integration,) = get_provider_info()["integrations"]
+    logo = ElementTree.parse(ROOT / integration["logo"].lstrip("/")).getroot()
+    left, top, width, height = map(float, logo.attrib["viewBox"].split())
+    assert (left, top) == (0, 0)
+    assert width == height
 
 
 def test_what_the_wheel_needs(metadata: Message) -> None:

@@ -128,13 +128,14 @@ def write(folder: Path) -> None:
 
 
 def write_examples(folder: Path) -> None:
-    """Write a page for each example DAG.
+    """Write a page for each example DAG, without the marks of the parts that guides show.
 
     :param folder: where to; made when missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted((ROOT / "example_dags").glob("mail_*.py")):
-        (folder / f"{path.stem}.md").write_text(f"# {path.stem}\n\n```python\n{path.read_text()}```\n")
+        code = re.sub(r"^ *# \[(START|END) \w+\]\n", "", path.read_text(), flags=re.MULTILINE)
+        (folder / f"{path.stem}.md").write_text(f"# {path.stem}\n\n```python\n{code}```\n")
 
 
 def write_sections(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from importlib.metadata import metadata
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from airflow.triggers.base import BaseTrigger
 import airflow_provider_mail
 from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.mail import MailHook
+from tests.support.dags import AIRFLOW_VERSION
 
 INFO = get_provider_info()
 
@@ -63,3 +65,17 @@ def test_connection_type_and_hook_agree() -> None:
     assert entry["hook-name"] == MailHook.hook_name
     assert entry["hook-class-name"] == f"{MailHook.__module__}.{MailHook.__name__}"
     assert MailHook.conn_name_attr in inspect.signature(MailHook.__init__).parameters
+
+
+def test_airflow_finds_the_documentation() -> None:
+    """Airflow shows the address in its list of providers, from 3.1 on; it takes it from the package's metadata."""
+    from airflow.providers_manager import ProvidersManager
+
+    (declared,) = (
+        entry.split(", ", 1)[1]
+        for entry in metadata("airflow-provider-mail").get_all("Project-URL", [])
+        if entry.startswith("Documentation, ")
+    )
+    provider = ProvidersManager().providers["airflow-provider-mail"]
+    assert provider.data.get("documentation-url", declared) == declared
+    assert AIRFLOW_VERSION < (3, 1) or "documentation-url" in provider.data
