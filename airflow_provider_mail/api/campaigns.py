@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.fields import (
     Address,
-    Day,
     EpochMillis,
     FileName,
     Html,
@@ -24,6 +23,7 @@ from airflow_provider_mail.api._core.fields import (
 )
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
+    DateWindow,
     Effect,
     Flow,
     MailRequest,
@@ -221,14 +221,16 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
 class CampaignsPage(PageResponse[Campaign]):
     """One page of campaigns."""
 
-    mail_list: Records[Campaign] | None = None
+    records_field = "mail_list"
 
-    @property
-    def records(self) -> list[Campaign]:
-        return self.mail_list or []
+    mail_list: Records[Campaign] | None = None
 
     @staticmethod
     def identity(record: Campaign) -> object:
+        """Return the unique identifier of a campaign, or its team and name.
+
+        :param record: a campaign.
+        """
         return record.guid or (record.team_name, record.mail_name)
 
 
@@ -296,7 +298,7 @@ class CampaignStatsResponse(MailResponse):
     total_records: WholeNumber | None = None
 
 
-class GetCampaignStats(MailRequest[CampaignStatsResponse]):
+class GetCampaignStats(MailRequest[CampaignStatsResponse], DateWindow):
     """Read the statistics of campaigns that were sent in a window.
 
     :param start_date: first day in UTC, ``YYYY-MM-DD``.
@@ -308,16 +310,8 @@ class GetCampaignStats(MailRequest[CampaignStatsResponse]):
     path = "/v5/campaign/mail/stats/get"
     effect = Effect.READ
 
-    start_date: Day
-    end_date: Day
     mail_name: Text | None = None
     type: TaskType | None = None
-
-    @model_validator(mode="after")
-    def _forward(self) -> GetCampaignStats:
-        if self.end_date < self.start_date:
-            raise ValueError(f"end_date: {self.end_date} is before start_date {self.start_date}")
-        return self
 
 
 def find_campaign(mail_name: str) -> Flow[Campaign | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import httpx
@@ -16,6 +15,7 @@ import httpx
 from airflow_provider_mail.api._core import interrupt
 from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner, Steps, transport_error
 from airflow_provider_mail.api._core.log_redaction import redact_http_logs
+from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
@@ -96,6 +96,7 @@ class MailClient(_Client[httpx.Client]):
     def pages(self, request: PagedRequest[PageResponse[Item]]) -> Iterator[list[Item]]:
         """The records of a list, page by page, complete or ending in an error.
 
+        :param request: the request of the first page.
         :raises MailIncompleteError: after the last page, when records are missing.
         :raises MailAnswerError: when the list has no end.
         """
@@ -127,7 +128,7 @@ class MailClient(_Client[httpx.Client]):
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = self._exchange.transmission(call)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)
         try:
             with (
                 redact_http_logs(),
@@ -154,9 +155,7 @@ class MailClient(_Client[httpx.Client]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -190,6 +189,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     async def pages(self, request: PagedRequest[PageResponse[Item]]) -> AsyncIterator[list[Item]]:
         """The records of a list, page by page, complete or ending in an error.
 
+        :param request: the request of the first page.
         :raises MailIncompleteError: after the last page, when records are missing.
         :raises MailAnswerError: when the list has no end.
         """
@@ -219,7 +219,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return await self.send(step)
 
     async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = self._exchange.transmission(call)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)
         try:
             with redact_http_logs(), transmission:
                 async with self._http.stream(
@@ -245,7 +245,5 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

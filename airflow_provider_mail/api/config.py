@@ -151,6 +151,10 @@ class ClientConfig(BaseModel):
     retry: RetryRule = RetryRule()
 
     def __init__(self, **fields: Any) -> None:
+        """Check the settings.
+
+        :param fields: the settings by name.
+        """
         try:
             super().__init__(**fields)
         except ValidationError as error:

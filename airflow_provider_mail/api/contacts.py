@@ -181,15 +181,17 @@ class GetContact(MailRequest[GetContactResponse]):
 class ContactsPage(PageResponse[Contact]):
     """One page of contacts."""
 
+    records_field = "contact_list"
+
     request_id: str | None = None
     contact_list: Records[Contact] | None = None
 
-    @property
-    def records(self) -> list[Contact]:
-        return self.contact_list or []
-
     @staticmethod
     def identity(record: Contact) -> object:
+        """Return the number of a contact, or its address and phone number.
+
+        :param record: a contact.
+        """
         return record.id or (record.email, record.phone_number)
 
 

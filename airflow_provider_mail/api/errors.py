@@ -82,6 +82,11 @@ class MailError(PicklableError):
         self.code = code
         self.service_message = service_message
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the service's response said, as arguments of another error about it."""
+        return {"status": self.status, "code": self.code, "service_message": self.service_message}
+
 
 class MailConfigError(MailError):
     """A setting of the connection or of the client is missing or wrong; the message names it."""

@@ -75,14 +75,16 @@ class AddList(MailRequest[MailResponse], Sandboxed):
 class ListsPage(PageResponse[ContactList]):
     """One page of lists."""
 
-    lists: Records[ContactList] | None = None
+    records_field = "lists"
 
-    @property
-    def records(self) -> list[ContactList]:
-        return self.lists or []
+    lists: Records[ContactList] | None = None
 
     @staticmethod
     def identity(record: ContactList) -> object:
+        """Return the number of a list, or its name.
+
+        :param record: a list.
+        """
         return record.id if record.id is not None else record.list_name
 
 

@@ -159,6 +159,14 @@ def checks_of(sender: Sender | None) -> Checks | None:
     return {**{name: getattr(sender, f"{name}_status") == 1 for name in _CHECKS}, "valid": sender.is_validate == 1}
 
 
+def failed_checks(checks: Checks) -> str:
+    """Name the checks that are not good, such as ``MX, SPF``.
+
+    :param checks: the results of a sender's checks.
+    """
+    return ", ".join(name.upper() for name, good in checks.items() if not good and name != "valid")
+
+
 def verify_sender(from_domain: str, selector: str) -> Flow[Checks]:
     """Check a sender now and return the results.
 

@@ -69,14 +69,16 @@ class AddTemplate(MailRequest[MailResponse]):
 class TemplatesPage(PageResponse[Template]):
     """One page of templates."""
 
-    template_list: Records[Template] | None = None
+    records_field = "template_list"
 
-    @property
-    def records(self) -> list[Template]:
-        return self.template_list or []
+    template_list: Records[Template] | None = None
 
     @staticmethod
     def identity(record: Template) -> object:
+        """Return the name of a template.
+
+        :param record: a template.
+        """
         return record.template_name
 
 

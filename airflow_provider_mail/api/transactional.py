@@ -12,7 +12,6 @@ from airflow_provider_mail.api._core.fields import (
     LINE_PATTERN,
     PATTERN_MESSAGES,
     Address,
-    Day,
     DisplayName,
     Html,
     Label,
@@ -25,6 +24,7 @@ from airflow_provider_mail.api._core.fields import (
     WholeNumber,
 )
 from airflow_provider_mail.api._core.requests import (
+    DateWindow,
     Effect,
     MailRequest,
     MailResponse,
@@ -175,7 +175,7 @@ class TransactionalStatsResponse(MailResponse):
     mail_stats_list: Records[TransactionalStats] | None = None
 
 
-class GetTransactionalStats(MailRequest[TransactionalStatsResponse]):
+class GetTransactionalStats(MailRequest[TransactionalStatsResponse], DateWindow):
     """Read the daily statistics of transactional mail.
 
     :param start_date: first day in UTC, ``YYYY-MM-DD``.
@@ -184,12 +184,3 @@ class GetTransactionalStats(MailRequest[TransactionalStatsResponse]):
 
     path = "/v5/transactional/mail/stats/get"
     effect = Effect.READ
-
-    start_date: Day
-    end_date: Day
-
-    @model_validator(mode="after")
-    def _forward(self) -> GetTransactionalStats:
-        if self.end_date < self.start_date:
-            raise ValueError(f"end_date: {self.end_date} is before start_date {self.start_date}")
-        return self

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
+from airflow_provider_mail.api._core.transport import proxy_url
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
@@ -136,10 +136,5 @@ def _proxy(config: ClientConfig) -> tuple[str, str]:
     """Return the proxy without its password, empty when there is none, and the setting that names it."""
     if config.proxy:
         return config.proxy, _OWN_PROXY
-    # As httpx does without an explicit proxy.
-    target, proxies = urlsplit(config.base_url), getproxies()
-    url = proxies.get(target.scheme) or proxies.get("all")
-    if not url or proxy_bypass(target.hostname or ""):
-        return "", _OTHER_PROXY
-    scheme, _, rest = url.rpartition("://")
-    return f"{scheme or 'http'}://{rest.rpartition('@')[2]}", _OTHER_PROXY
+    scheme, _, rest = (proxy_url(config) or "").rpartition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme else "", _OTHER_PROXY

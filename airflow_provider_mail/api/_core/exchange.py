@@ -15,11 +15,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
-from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
 from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.requests import Effect, Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
 from airflow_provider_mail.api._core.retry import Throttle
@@ -66,7 +64,10 @@ Steps: TypeAlias = Generator[Call | Pause | MailRequest[Any], Any, R]
 
 
 class FlowRunner:
-    """Run a generator of steps: carry ``step`` out until it is ``None``; then ``result`` is set."""
+    """Run a generator of steps: carry ``step`` out until it is ``None``; then ``result`` is set.
+
+    :param steps: the generator.
+    """
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps
@@ -75,11 +76,17 @@ class FlowRunner:
         self.send(None)
 
     def send(self, value: Any) -> None:
-        """Send the step's result in and advance to the next step."""
+        """Send the step's result in and advance to the next step.
+
+        :param value: the result.
+        """
         self._advance(self._steps.send, value)
 
     def fail(self, error: MailError) -> None:
-        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it."""
+        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it.
+
+        :param error: the error.
+        """
         self._advance(self._steps.throw, error)
 
     def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
@@ -107,6 +114,7 @@ class Exchange:
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
+        self.max_seconds = config.timeout * TOTAL_TIMEOUT_FACTOR
         self._credentials_probe = credentials_probe
         self.throttle = Throttle(config.requests_per_second, clock)
         self.service_clock = ServiceClock()
@@ -116,11 +124,12 @@ class Exchange:
     def send(self, request: MailRequest[R]) -> Steps[R]:
         """Return the steps that send a request until there is a response or a final error.
 
+        :param request: the operation.
         :raises MailError: the final error; see :mod:`~airflow_provider_mail.api.errors`.
         """
         request = self._apply_sandbox(request)
         call = self._call(request)
-        secrets = (*self.config.credentials().values(), *_secrets(request))
+        secrets = [*self.config.credentials().values(), *request.secrets]
         yield from self._wait_for_slot()
         started = self._clock()
         response_lost = False
@@ -171,10 +180,6 @@ class Exchange:
             except MailError:
                 pass
             error.may_have_taken_effect = True
-
-    def transmission(self, call: Call) -> Transmission:
-        """Return the limits of one attempt on the network."""
-        return Transmission(call.operation, self.config.timeout * TOTAL_TIMEOUT_FACTOR, fresh=not call.reads)
 
     def after_fork(self) -> None:
         """Replace what must not be shared with the parent process."""
@@ -258,21 +263,11 @@ def _after_lost_response(error: MailError) -> MailError:
     return error
 
 
-def _secrets(request: MailRequest[Any]) -> list[str]:
-    return [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
-
-
 NOT_REPEATED = " It is not sent again, because it may have been carried out."
 
 
 def _ambiguous(error: MailError) -> MailAmbiguousSendError:
-    return MailAmbiguousSendError(
-        _sentence(error) + NOT_REPEATED,
-        operation=error.operation,
-        status=error.status,
-        code=error.code,
-        service_message=error.service_message,
-    )
+    return MailAmbiguousSendError(_sentence(error) + NOT_REPEATED, operation=error.operation, **error.details)
 
 
 def _sentence(error: MailError) -> str:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any, Self
 
 import httpcore
@@ -56,9 +55,10 @@ class Transmission:
         return self._deadline is not None and time.monotonic() > self._deadline - 0.001
 
     def remaining(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
-        """Return the seconds for the next step, at most ``timeout``.
+        """Return the seconds for the next step.
 
-        :raises error: no time is left.
+        :param timeout: the most that this step may take; ``None`` for no limit of its own.
+        :param error: raised when no time is left.
         """
         now = time.monotonic()
         if self._deadline is None:
@@ -71,6 +71,7 @@ class Transmission:
     def begin_write(self, connection: _ConnectionUse) -> None:
         """Record the connection that the request is sent on.
 
+        :param connection: the connection.
         :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
         """
         self._received = False
@@ -85,7 +86,10 @@ class Transmission:
         self._truncated = True
 
     def data_read(self, data: bytes) -> None:
-        """Record what arrived after the last write."""
+        """Record what arrived after the last write.
+
+        :param data: what was read; empty at the end of the connection.
+        """
         self._received = self._received or bool(data)
 
     def check_response(self, status: int) -> None:
@@ -105,9 +109,7 @@ class Transmission:
         self._token = _current.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._token is not None
         _current.reset(self._token)
 
@@ -129,7 +131,10 @@ class Trust:
         self._warned = False
 
     def current(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """Return the current settings; a context that is not the pool's, such as a proxy's, is returned unchanged."""
+        """Return the current settings; a context that is not the pool's, such as a proxy's, is returned unchanged.
+
+        :param context: the context that httpcore would use.
+        """
         if context is not self.initial:
             return context
         try:
@@ -231,6 +236,14 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
+        """Connect within the time limit of the request.
+
+        :param host: the host.
+        :param port: its port.
+        :param timeout: seconds; ``None`` for no limit of its own.
+        :param local_address: the address to connect from. Default: any.
+        :param socket_options: options of the socket.
+        """
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
 
@@ -281,6 +294,14 @@ class AsyncBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
+        """Connect within the time limit of the request.
+
+        :param host: the host.
+        :param port: its port.
+        :param timeout: seconds; ``None`` for no limit of its own.
+        :param local_address: the address to connect from. Default: any.
+        :param socket_options: options of the socket.
+        """
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)
         return _AsyncStream(stream, self._trust)

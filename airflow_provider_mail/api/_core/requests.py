@@ -7,15 +7,15 @@ the operation takes ``sandboxMode`` (document, "Conventions", 5).
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, WholeNumber
+from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, Day, WholeNumber
 from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError, describe_validation_error
 
 __all__ = ["MailRequest", "MailResponse"]
@@ -116,6 +116,10 @@ class MailRequest(RequestModel, Generic[R_co]):
                     cls.response = argument
 
     def __init__(self, **fields: Any) -> None:
+        """Check the fields.
+
+        :param fields: values by name, in Python's or the wire's spelling.
+        """
         # Not in a validator: only here are the errors of all validators, those of subclasses included, in one place.
         try:
             super().__init__(**fields)
@@ -123,6 +127,11 @@ class MailRequest(RequestModel, Generic[R_co]):
             raise MailValidationError(
                 f"{type(self).__name__}: {describe(error)}", operation=getattr(self, "path", None)
             ) from None
+
+    @property
+    def secrets(self) -> list[str]:
+        """The credentials among the fields, which no message may show."""
+        return [value.get_secret_value() for value in vars(self).values() if isinstance(value, SecretStr)]
 
     @property
     def takes_sandbox(self) -> bool:
@@ -147,7 +156,10 @@ class MailRequest(RequestModel, Generic[R_co]):
         return cast(dict[str, str], self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
     def decode(self, body: bytes | bytearray) -> R_co | None:
-        """Decode a successful response directly into its type; ``None`` leaves it to :meth:`read`."""
+        """Decode a successful response directly into its type; ``None`` leaves it to :meth:`read`.
+
+        :param body: the body of the response.
+        """
         return None
 
     def read(self, fields: Mapping[str, Any]) -> R_co:
@@ -178,6 +190,23 @@ class Sandboxed(RequestModel):
     sandbox_mode: bool | None = None
 
 
+class DateWindow(RequestModel):
+    """Mixin of operations on a window of calendar days.
+
+    :param start_date: first day in UTC, ``YYYY-MM-DD``.
+    :param end_date: last day, included.
+    """
+
+    start_date: Day
+    end_date: Day
+
+    @model_validator(mode="after")
+    def _forward(self) -> Self:
+        if self.end_date < self.start_date:
+            raise ValueError(f"end_date: {self.end_date} is before start_date {self.start_date}")
+        return self
+
+
 Item = TypeVar("Item")
 
 Records = Annotated[list[Item], Field(fail_fast=True)]
@@ -185,18 +214,24 @@ Records = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class PageResponse(MailResponse, Generic[Item]):
-    """One page of a list; subclasses define which field holds the records."""
+    """One page of a list."""
+
+    records_field: ClassVar[str]
+    """The field that holds the records."""
 
     total_records: WholeNumber | None = None
 
     @property
-    def records(self) -> Sequence[Item]:
+    def records(self) -> list[Item]:
         """The records of the page."""
-        raise NotImplementedError
+        return getattr(self, self.records_field) or []
 
     @staticmethod
-    def identity(record: Item) -> object:
-        """Return what identifies a record, to detect pages that come twice."""
+    def identity(record: Any) -> object:
+        """Return what identifies a record, to detect pages that come twice.
+
+        :param record: a record of the page.
+        """
         raise NotImplementedError
 
 
@@ -245,5 +280,8 @@ def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
 
 
 def describe(error: ValidationError) -> str:
-    """Describe what is wrong with which field, without the values."""
+    """Describe what is wrong with which field, without the values.
+
+    :param error: the error that pydantic has raised.
+    """
     return describe_validation_error(error, PATTERN_MESSAGES)

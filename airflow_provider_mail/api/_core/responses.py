@@ -177,9 +177,12 @@ _PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOT
 
 
 def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
-    """Whether the values of a JSON text may take more than ``max_memory`` bytes.
+    """Return whether the values of a JSON text may take more memory than allowed.
 
     They can take thirty times the size of the text (``{},{},{}``), which can be a thousand times what was received.
+
+    :param body: the text.
+    :param max_memory: the limit in bytes.
     """
     if _estimated_memory(body) <= max_memory:
         return False
@@ -222,6 +225,7 @@ class BodyReader:
     def feed(self, chunk: bytes) -> None:
         """Add a chunk.
 
+        :param chunk: as received.
         :raises MailAnswerError: when the body is too large.
         """
         self._received += len(chunk)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, TypeAlias
 
 from airflow_provider_mail.api._core.clock import ServiceClock
@@ -86,8 +87,7 @@ def create_campaign(
     clock = ServiceClock() if clock is None else clock
     server_error: MailError | None = None
 
-    def find() -> Flow[Campaign | None]:
-        return find_campaign(request.mail_name)
+    find = partial(find_campaign, request.mail_name)
 
     def check() -> None:
         # A draft is not sent; and an earlier attempt made the same check.
@@ -126,9 +126,7 @@ def _pending(request: CreateCampaign, rejection: MailError) -> MailPendingCampai
         "have been created and appear late. The next try looks it up again",
         # The operation that has not succeeded yet is the lookup.
         operation=GetCampaigns.path,
-        status=rejection.status,
-        code=rejection.code,
-        service_message=rejection.service_message,
+        **rejection.details,
     )
 
 
@@ -222,9 +220,7 @@ def _handle_incomplete(
         f"the service kept the campaign {found.mail_name!r} (mailStatus {found.mail_status}) although its creation "
         f"failed: {reason} (that is: {cause}). {taken}{advice}",
         operation=request.path,
-        status=None if error is None else error.status,
-        code=500,
-        service_message=None if error is None else error.service_message,
+        **({"code": 500} if error is None else error.details),
     )
 
 

@@ -19,7 +19,7 @@ from airflow_provider_mail.api.errors import MailRejectedError, MailServerError,
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, latest
 from airflow_provider_mail.api.flows.send_date import lateness
 from airflow_provider_mail.api.lists import find_list
-from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, Sender
+from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 
 MARKETING = 1
 
@@ -181,19 +181,10 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     if not usable:
         return Finding("sender", "error", f"{sender_mail} may send transactional mail only")
     if not any(each.is_validate == 1 for each in usable):
-        return Finding("sender", "error", f"{sender_mail} is not verified: {_bad_checks(usable[0])}")
+        bad = failed_checks(checks_of(usable[0]) or {})
+        reason = f"check its DNS entries for {bad}" if bad else "the service gives no reason"
+        return Finding("sender", "error", f"{sender_mail} is not verified: {reason}")
     return Finding("sender", "ok", f"{sender_mail} is verified")
-
-
-def _bad_checks(sender: Sender) -> str:
-    checks = {
-        "MX": sender.mx_status,
-        "SPF": sender.spf_status,
-        "DKIM": sender.dkim_status,
-        "DMARC": sender.dmarc_status,
-    }
-    bad = [name for name, status in checks.items() if status != 1]
-    return f"check its DNS entries for {', '.join(bad)}" if bad else "the service gives no reason"
 
 
 def _lists(request: CreateCampaign, report: Report) -> Flow[None]:

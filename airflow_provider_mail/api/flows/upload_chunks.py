@@ -210,7 +210,5 @@ def _account_error(rejection: MailRejectedError, accepted: int) -> MailRejectedE
         f"{rejection}. The service would reject any contact now, a valid one as well, so the rows are not the cause: "
         f"is the account at a limit? No row is set aside for it; {accepted} rows of this chunk were accepted before",
         operation=rejection.operation,
-        status=rejection.status,
-        code=rejection.code,
-        service_message=rejection.service_message,
+        **rejection.details,
     )

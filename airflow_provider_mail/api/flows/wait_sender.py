@@ -12,7 +12,7 @@ from airflow_provider_mail.api.flows.polling import (
     PollErrorBudget,
     WaitStatus,
 )
-from airflow_provider_mail.api.senders import Checks
+from airflow_provider_mail.api.senders import Checks, failed_checks
 
 
 class SenderWait:
@@ -60,5 +60,5 @@ class SenderWait:
             return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
         if all(result.values()):
             return PollDecision(WaitStatus.COMPLETE, f"all four checks of {sender} are good", dict(result))
-        bad = ", ".join(name.upper() for name, good in result.items() if not good and name != "valid")
+        bad = failed_checks(result)
         return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {bad}' if bad else ''}")
