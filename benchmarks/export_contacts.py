@@ -10,25 +10,31 @@ moment of the machine hits all of them. Only the ratios carry over to another ma
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.contact_export import service as services  # noqa: E402
+from benchmarks.contact_export.service import PAGE  # noqa: E402
 from benchmarks.contact_export.variants import TABLE  # noqa: E402
+from benchmarks.support import (  # noqa: E402
+    RATIO_HEADER,
+    Result,
+    measured,
+    medians,
+    postgres,
+    print_conditions,
+    print_ratio,
+    served,
+)
 
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
@@ -52,17 +58,11 @@ class Case:
     contacts: int
 
 
-@dataclass(frozen=True)
-class Result:
-    """One run: seconds, CPU seconds, peak memory in MiB beyond that of the imports."""
-
-    seconds: float
-    cpu: float
-    memory: float
-
-
 def cases(contacts: int) -> Iterator[Case]:
-    """All measurements of a round."""
+    """Yield all measurements of a round.
+
+    :param contacts: contacts in the list.
+    """
     yield Case("no_http", None, contacts)
     for latency in LATENCIES:
         for variant in ("http_hook", "ours"):
@@ -72,53 +72,61 @@ def cases(contacts: int) -> Iterator[Case]:
 def measure(case: Case, server: PostgresServer, in_flight: int, home: Path) -> Result:
     """Run one measurement in a new process, into a fresh database.
 
-    :raises RuntimeError: when it failed, when not every contact is in the table, or when more pages were under way.
+    :param case: what is measured.
+    :param server: the Postgres.
+    :param in_flight: maximum number of pages in flight.
+    :param home: Airflow's folder.
+    :raises RuntimeError: it failed, not every contact is in the table, or more pages were in flight.
     """
-    env = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
-    env = {name: value for name, value in env.items() if not name.startswith("AIRFLOW")}
-    serving = nullcontext() if case.latency is None else services.running(case.contacts, case.latency)
+    command = [sys.executable, "-m", "benchmarks.contact_export.variants", case.variant]
+    serving = (
+        nullcontext()
+        if case.latency is None
+        else served("benchmarks.contact_export.service", case.contacts, case.latency)
+    )
     with server.database() as database, serving as service:
-        address = {"host": "127.0.0.1", "port": service.port if service else 9, "schema": "http"}
-        env |= {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
-            "AIRFLOW_CONN_CONTACTS_DB": database.airflow_connection,
-            "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", **address}),
-            "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **address}),
-            "BENCHMARK_CONTACTS": str(case.contacts),
-            "BENCHMARK_IN_FLIGHT": str(in_flight),
-            "PYTHONPATH": str(ROOT),
-        }
-        command = [sys.executable, "-m", "benchmarks.contact_export.variants", case.variant]
-        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{case} failed:\n{done.stdout}\n{done.stderr}")
+        result, _ = measured(
+            case,
+            command,
+            home=home,
+            port=service.port if service else 9,
+            AIRFLOW_CONN_CONTACTS_DB=database.airflow_connection,
+            BENCHMARK_CONTACTS=str(case.contacts),
+            BENCHMARK_IN_FLIGHT=str(in_flight),
+        )
         with database.connect() as connection:
             (count,) = connection.execute(f"SELECT count(DISTINCT email) FROM {TABLE}").fetchone()
     if count != case.contacts:
         raise RuntimeError(f"{case}: {count} different contacts are in the table")
-    if service and service.asked.most_in_flight > in_flight:
-        raise RuntimeError(f"{case}: {in_flight} pages may be under way, and the service saw {service.asked}")
-    measured = json.loads(done.stdout.splitlines()[-1])
-    measured.pop("contacts")
-    return Result(**measured)
+    if service and (service.counts is None or service.counts["most_in_flight"] > in_flight):
+        raise RuntimeError(f"{case}: {in_flight} pages may be in flight, and the service saw {service.counts}")
+    return result
 
 
 def by_latency(contacts: int, in_flight: int) -> float:
-    """Seconds that an export takes when nothing counts but latency: the first page alone, then as many as allowed."""
-    pages = -(-contacts // services.PAGE)
+    """Return the seconds that an export takes when nothing counts but latency.
+
+    The first page is read alone, then as many as allowed.
+
+    :param contacts: contacts in the list.
+    :param in_flight: maximum number of pages in flight.
+    """
+    pages = -(-contacts // PAGE)
     return (1 + pages / in_flight) * LATENCIES[-1] / 1000
 
 
 def report(results: dict[Case, list[Result]], contacts: int, in_flight: int) -> None:
-    """Medians of everything, and of each round's ratios."""
+    """Print the medians of all results, and of each round's ratios.
+
+    :param results: by case.
+    :param contacts: contacts in the list.
+    :param in_flight: maximum number of pages in flight.
+    """
     print(f"\n{'':34}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
-    for case, measured in results.items():
+    for case, runs in results.items():
         if case.contacts != contacts:
             continue
-        seconds, cpu, memory = (
-            statistics.median(getattr(one, field) for one in measured) for field in ("seconds", "cpu", "memory")
-        )
+        seconds, cpu, memory = medians(runs)
         latency = "" if case.latency is None else f"{case.latency} ms"
         print(f"{LABELS[case.variant]:34}{latency:>8}{contacts / seconds:12,.0f}{seconds:9.2f}{cpu:8.2f}{memory:18.0f}")
     waiting = by_latency(contacts, in_flight)
@@ -128,25 +136,22 @@ def report(results: dict[Case, list[Result]], contacts: int, in_flight: int) -> 
         return [one.seconds for one in results[Case(variant, latency, contacts)]]
 
     alone = seconds_of("no_http", None)
-    print(f"\n{'':64}{'median':>8}{'from':>8}{'to':>8}   aim")
+    print(f"\n{RATIO_HEADER}")
     for latency in LATENCIES:
         ours, loop = seconds_of("ours", latency), seconds_of("http_hook", latency)
         least = [max(one, waiting if latency else 0.0) for one in alone]
-        _ratio(f"{latency} ms: as fast as the HttpHook loop", loop, ours, "")
-        _ratio(f"{latency} ms: time over the larger of no HTTP and latency", ours, least, "<= 1.25" if latency else "")
+        print_ratio(f"{latency} ms: as fast as the HttpHook loop", loop, ours, "")
+        print_ratio(
+            f"{latency} ms: time over the larger of no HTTP and latency", ours, least, "<= 1.25" if latency else ""
+        )
         if latency:
-            _ratio(f"{latency} ms: time over latency alone", ours, [waiting] * len(ours), "")
+            print_ratio(f"{latency} ms: time over latency alone", ours, [waiting] * len(ours), "")
     memory = ", ".join(
-        f"{case.contacts:,} contacts {statistics.median(one.memory for one in measured):.1f}"
-        for case, measured in results.items()
+        f"{case.contacts:,} contacts {statistics.median(one.memory for one in runs):.1f}"
+        for case, runs in results.items()
         if case.variant == "ours" and case.latency == LATENCIES[-1]
     )
     print(f"\nPeak memory of MailContactsToSqlOperator over imports, MiB: {memory}")
-
-
-def _ratio(title: str, above: list[float], below: list[float], aim: str) -> None:
-    ratios = [one / other for one, other in zip(above, below, strict=True)]
-    print(f"{title:64}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}   {aim}")
 
 
 def main() -> None:
@@ -156,26 +161,18 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=8, help="pages in flight (default: the operator's)")
     arguments = parser.parse_args()
 
-    from tests.support.postgres import PostgresServer
-
     results: dict[Case, list[Result]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        server_folder = home / "postgres"
-        server_folder.mkdir(mode=0o700)
-        with PostgresServer(server_folder / "data") as server:
+        with postgres(home) as server:
             few = Case("ours", LATENCIES[-1], max(1, arguments.contacts // SMALL_PART))
             results[few].append(measure(few, server, arguments.in_flight, home))
             for _ in range(arguments.rounds):
                 for case in cases(arguments.contacts):
                     results[case].append(measure(case, server, arguments.in_flight, home))
 
-    python = ".".join(map(str, sys.version_info[:3]))
-    print(
-        f"{arguments.contacts:,} contacts, {services.PAGE:,} a page, {arguments.in_flight} in flight; Airflow "
-        f"{version('apache-airflow-core')}, Python {python}, {os.cpu_count()} cores; medians of {arguments.rounds} "
-        "fresh processes"
-    )
+    what = f"{arguments.contacts:,} contacts, {PAGE:,} a page, {arguments.in_flight} in flight"
+    print_conditions(what, arguments.rounds)
     report(results, arguments.contacts, arguments.in_flight)
 
 

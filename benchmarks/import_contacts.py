@@ -10,18 +10,14 @@ the machine hits all of them. Only the ratios carry over to another machine.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +26,14 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.contact_import import sink as sinks  # noqa: E402
 from benchmarks.contact_import.tables import databases  # noqa: E402
 from benchmarks.contact_import.variants import CHUNK, IN_FLIGHT  # noqa: E402
+from benchmarks.support import (  # noqa: E402
+    RATIO_HEADER,
+    Result,
+    measured,
+    medians,
+    print_conditions,
+    print_ratio,
+)
 
 LATENCIES = (0, 50)
 LABELS = {
@@ -54,17 +58,11 @@ class Case:
     variant: str
 
 
-@dataclass(frozen=True)
-class Result:
-    """One run: seconds, CPU seconds, peak memory in MiB beyond that of the imports."""
-
-    seconds: float
-    cpu: float
-    memory: float
-
-
 def cases(sources: Iterable[str]) -> Iterator[Case]:
-    """All measurements of a round."""
+    """Yield all measurements of a round.
+
+    :param sources: the databases.
+    """
     for source in sources:
         yield Case(source, None, "no_http")
         yield Case(source, None, "no_http_beside_a_thread")
@@ -76,38 +74,33 @@ def cases(sources: Iterable[str]) -> Iterator[Case]:
 def measure(case: Case, connection: str, rows: int, home: Path) -> Result:
     """Run one measurement in a new process.
 
-    :raises RuntimeError: when it failed, or when the sink did not get every contact.
+    :param case: what is measured.
+    :param connection: the connection of the database.
+    :param rows: contacts in the database.
+    :param home: Airflow's folder.
+    :raises RuntimeError: it failed, or the sink did not get every contact.
     """
-    env = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
-    env = {name: value for name, value in env.items() if not name.startswith("AIRFLOW")}
+    command = [sys.executable, "-m", "benchmarks.contact_import.variants", case.variant]
     with nullcontext() if case.latency is None else sinks.running(case.latency) as sink:
-        address = f"http://127.0.0.1:{sink.port}" if sink else "http://127.0.0.1:9"
-        service = {"host": "127.0.0.1", "port": int(address.rpartition(":")[2]), "schema": "http"}
-        env |= {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
-            "AIRFLOW_CONN_CONTACTS_DB": connection,
-            "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", **service}),
-            "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **service}),
-            "BENCHMARK_SINK": address,
-            "PYTHONPATH": str(ROOT),
-        }
-        command = [sys.executable, "-m", "benchmarks.contact_import.variants", case.variant]
-        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{case} failed:\n{done.stdout}\n{done.stderr}")
-    measured = json.loads(done.stdout.splitlines()[-1])
-    if measured.pop("contacts") != rows:
+        port = sink.port if sink else 9
+        address = f"http://127.0.0.1:{port}"
+        result, records = measured(
+            case, command, home=home, port=port, AIRFLOW_CONN_CONTACTS_DB=connection, BENCHMARK_SINK=address
+        )
+    if records != rows:
         raise RuntimeError(f"{case}: not {rows} contacts")
     if sink:
         received = sink.received
         if received is None or received.contacts != rows or received.most_in_flight > IN_FLIGHT:
             raise RuntimeError(f"{case}: {rows} contacts, {IN_FLIGHT} in flight, and the sink received {received}")
-    return Result(**measured)
+    return result
 
 
 def by_latency(rows: int) -> float:
-    """Seconds that an import takes when nothing counts but the slower sink's latency."""
+    """Return the seconds that an import takes when nothing counts but the slower sink's latency.
+
+    :param rows: contacts in the database.
+    """
     return math.ceil(rows / CHUNK) * LATENCIES[-1] / 1000 / IN_FLIGHT
 
 
@@ -122,16 +115,19 @@ class Report:
         self._results: dict[Case, list[Result]] = defaultdict(list)
 
     def measure(self, case: Case, connections: Mapping[str, str], home: Path) -> None:
-        """Add a measurement."""
+        """Add a measurement.
+
+        :param case: what is measured.
+        :param connections: the connections of the databases.
+        :param home: Airflow's folder.
+        """
         self._results[case].append(measure(case, connections[case.source], self.rows, home))
 
     def print_figures(self) -> None:
         """Print the medians."""
         print(f"\n{'':44}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
         for case, results in self._results.items():
-            seconds, cpu, memory = (
-                statistics.median(getattr(one, field) for one in results) for field in ("seconds", "cpu", "memory")
-            )
+            seconds, cpu, memory = medians(results)
             latency = "" if case.latency is None else f"{case.latency} ms"
             # The limit holds all bodies, encoded before the clock starts: its memory says nothing.
             held = "" if case.variant == "limit" else f"{memory:.0f}"
@@ -144,7 +140,7 @@ class Report:
 
     def print_ratios(self) -> None:
         """Print the median, minimum and maximum of the ratios of all rounds."""
-        print(f"\n{'':64}{'median':>8}{'from':>8}{'to':>8}   aim")
+        print(f"\n{RATIO_HEADER}")
         for source in dict.fromkeys(case.source for case in self._results):
             for latency, (as_fast, at_most) in AIMS.items():
                 loop, ours, limit = (
@@ -153,13 +149,16 @@ class Report:
                 waiting = by_latency(self.rows) if latency else 0.0
                 least = [max(alone, waiting) for alone in self._seconds(source, None, "no_http")]
                 where = f"{source}, {latency} ms:"
-                self._ratio(f"{where} as fast as the HttpHook loop", loop, ours, as_fast)
-                self._ratio(f"{where}   if sending took no time of its own", loop, least, "")
-                self._ratio(f"{where} time over the larger of no HTTP and latency", ours, least, at_most)
-                self._ratio(f"{where} time over raw sockets", ours, limit, "")
+                print_ratio(f"{where} as fast as the HttpHook loop", loop, ours, as_fast)
+                print_ratio(f"{where}   if sending took no time of its own", loop, least, "")
+                print_ratio(f"{where} time over the larger of no HTTP and latency", ours, least, at_most)
+                print_ratio(f"{where} time over raw sockets", ours, limit, "")
 
     def print_memory(self, few: Report) -> None:
-        """Ours with few rows and with all of them."""
+        """Print the memory of the operator with few rows and with all of them.
+
+        :param few: the results with few rows.
+        """
         print("\nPeak memory of SqlToMailContactsOperator over imports, MiB")
         for case, results in few._results.items():
             line = ", ".join(
@@ -170,10 +169,6 @@ class Report:
 
     def _seconds(self, source: str, latency: int | None, variant: str) -> list[float]:
         return [one.seconds for one in self._results[Case(source, latency, variant)]]
-
-    def _ratio(self, title: str, above: list[float], below: list[float], aim: str) -> None:
-        ratios = [one / other for one, other in zip(above, below, strict=True)]
-        print(f"{title:64}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}   {aim}")
 
 
 def main() -> None:
@@ -193,12 +188,7 @@ def main() -> None:
                 for case in cases(connections):
                     all_of_them.measure(case, connections, home)
 
-    python = ".".join(map(str, sys.version_info[:3]))
-    print(
-        f"{arguments.rows:,} contacts, {CHUNK:,} a request, {IN_FLIGHT} in flight; Airflow "
-        f"{version('apache-airflow-core')}, Python {python}, {os.cpu_count()} cores; medians of {arguments.rounds} "
-        "fresh processes"
-    )
+    print_conditions(f"{arguments.rows:,} contacts, {CHUNK:,} a request, {IN_FLIGHT} in flight", arguments.rounds)
     all_of_them.print_figures()
     all_of_them.print_ratios()
     all_of_them.print_memory(few)

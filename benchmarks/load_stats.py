@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,14 +20,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.stats_load import service  # noqa: E402
+from benchmarks.support import (  # noqa: E402
+    RATIO_HEADER,
+    Result,
+    measured,
+    medians,
+    postgres,
+    print_conditions,
+    print_ratio,
+    served,
+)
 
 LABELS = {
     "http_hook": "HttpHook + insert_rows(replace=True)",
@@ -58,15 +64,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Result:
-    """One run: seconds, CPU seconds, peak memory in MiB beyond that of the imports."""
-
-    seconds: float
-    cpu: float
-    memory: float
-
-
-@dataclass(frozen=True)
 class Place:
     """An empty database: as an Airflow connection, as a URL for dlt, and how many rows its table has."""
 
@@ -77,15 +74,14 @@ class Place:
 
 @contextmanager
 def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
-    """By kind of database, as many empty ones as are wanted."""
-    from tests.support.postgres import PostgresServer
+    """Yield, by kind of database, as many empty ones as are taken.
 
-    server_folder = folder / "postgres"
-    server_folder.mkdir(mode=0o700)
+    :param folder: a folder for their files.
+    """
     with ExitStack() as stack:
-        server = stack.enter_context(PostgresServer(server_folder / "data"))
+        server = stack.enter_context(postgres(folder))
 
-        def postgres() -> Iterator[Place]:
+        def in_postgres() -> Iterator[Place]:
             while True:
                 with server.database() as database:
                     # dlt insists on a host and a password; the server asks for none.
@@ -93,20 +89,23 @@ def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
                     url = f"postgresql://{database.user}:none@{host}/{database.name}"
                     yield Place(database.airflow_connection, url, database.dsn)
 
-        def sqlite() -> Iterator[Place]:
+        def in_sqlite() -> Iterator[Place]:
             while True:
                 with tempfile.TemporaryDirectory(dir=folder) as place:
                     path = f"{place}/warehouse.db"
                     yield Place(json.dumps({"conn_type": "sqlite", "host": path}), f"sqlite:///{path}", path)
 
-        kinds = {"SQLite": sqlite(), "Postgres": postgres()}
+        kinds = {"SQLite": in_sqlite(), "Postgres": in_postgres()}
         for kind in kinds.values():
             stack.enter_context(closing(kind))  # type: ignore[type-var]
         yield kinds
 
 
 def rows_in(place: Place) -> int:
-    """How many rows the table has."""
+    """Return the number of rows in the table.
+
+    :param place: the database.
+    """
     sql = "SELECT count(*) FROM mail_campaign_stats"
     if place.count.startswith("postgresql"):
         import psycopg
@@ -122,35 +121,30 @@ def rows_in(place: Place) -> int:
 def measure(case: Case, place: Place, port: int, records: int, folder: Path, dlt_python: str | None) -> Result:
     """Run one measurement in a new process.
 
-    :raises RuntimeError: when it failed, or when the table does not hold every record.
+    :param case: what is measured.
+    :param place: the database.
+    :param port: port of the service.
+    :param records: number of records in the response.
+    :param folder: Airflow's folder.
+    :param dlt_python: a Python that has dlt.
+    :raises RuntimeError: it failed, or the table does not hold every record.
     """
-    env = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
-    env = {name: value for name, value in env.items() if not name.startswith("AIRFLOW")}
-    address = {"host": "127.0.0.1", "port": port, "schema": "http"}
-    env |= {
-        "AIRFLOW_HOME": str(folder),
-        "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+    more = {
         "AIRFLOW_CONN_WAREHOUSE": place.connection,
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", **address}),
-        "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **address}),
         "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}",
         "BENCHMARK_DATABASE": place.url,
         "BENCHMARK_FOLDER": f"{folder}/dlt-{abs(hash(place))}",
         "DLT_DATA_DIR": f"{folder}/dlt",
         "RUNTIME__DLTHUB_TELEMETRY": "false",
-        "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", "benchmarks.stats_load.variants", case.variant]
     if case.variant == "dlt":
-        env.pop("PYTHONPATH")
+        more["PYTHONPATH"] = ""
         command = [str(dlt_python), str(ROOT / "benchmarks/stats_load/with_dlt.py")]
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{case} failed:\n{done.stdout}\n{done.stderr}")
-    measured = json.loads(done.stdout.splitlines()[-1])
-    if (brought := measured.pop("records")) != records or (there := rows_in(place)) != records:
-        raise RuntimeError(f"{case}: {records} records, {brought} came and {there} are there")
-    return Result(**measured)
+    result, moved = measured(case, command, home=folder, port=port, **more)
+    if moved != records or (stored := rows_in(place)) != records:
+        raise RuntimeError(f"{case}: {records} records, {moved} came and {stored} are there")
+    return result
 
 
 class Report:
@@ -164,7 +158,11 @@ class Report:
         self._results: dict[Case, list[Result]] = defaultdict(list)
 
     def add(self, case: Case, result: Result) -> None:
-        """Add a measurement."""
+        """Add a measurement.
+
+        :param case: what was measured.
+        :param result: the result.
+        """
         self._results[case].append(result)
 
     def print_figures(self) -> None:
@@ -173,9 +171,7 @@ class Report:
         for case, results in sorted(
             self._results.items(), key=lambda item: (item[0].database, item[0].load != "first")
         ):
-            seconds, cpu, memory = (
-                statistics.median(getattr(one, field) for one in results) for field in ("seconds", "cpu", "memory")
-            )
+            seconds, cpu, memory = medians(results)
             aim = f"   {MOST_MEMORY}" if case.variant == "ours" else ""
             print(
                 f"{case.database:10}{case.load:7}{LABELS[case.variant]:39}{self._records / seconds:12,.0f}"
@@ -184,7 +180,7 @@ class Report:
 
     def print_ratios(self) -> None:
         """Print the median, minimum and maximum of the ratios of all rounds."""
-        print(f"\n{'As fast as ...':64}{'median':>8}{'from':>8}{'to':>8}   aim")
+        print(f"\nAs fast as ...\n{RATIO_HEADER}")
         for case in sorted(self._results, key=lambda case: (case.database, case.load != "first")):
             if case.variant == "ours":
                 continue
@@ -192,14 +188,16 @@ class Report:
                 [one.seconds for one in self._results[Case(case.database, variant, case.load)]]
                 for variant in (case.variant, "ours")
             )
-            ratios = [one / other for one, other in zip(theirs, ours, strict=True)]
             aim = {"dlt": ">= 4", "limit": ">= 0.7"}.get(case.variant) or AIMS[case.database, case.load, case.variant]
             title = f"{case.database}, {case.load}: {LABELS[case.variant].strip()}"
-            print(f"{title:64}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}   {aim}")
+            print_ratio(title, theirs, ours, aim)
 
 
 def has_dlt(python: str | None) -> bool:
-    """Whether a Python can import dlt."""
+    """Return whether a Python can import dlt.
+
+    :param python: its executable.
+    """
     return bool(python) and not subprocess.run([str(python), "-c", "import dlt"], capture_output=True).returncode
 
 
@@ -212,7 +210,7 @@ def main() -> None:
     dlt = has_dlt(arguments.dlt_python)
 
     report = Report(arguments.records)
-    with tempfile.TemporaryDirectory() as name, service.running(arguments.records) as port:
+    with tempfile.TemporaryDirectory() as name, served("benchmarks.stats_load.service", arguments.records) as service:
         folder = Path(name)
         with places(folder) as kinds:
             for _ in range(arguments.rounds):
@@ -223,15 +221,9 @@ def main() -> None:
                         place = next(empty)
                         for load in LOADS:
                             case = Case(database, variant, load)
-                            report.add(
-                                case, measure(case, place, port, arguments.records, folder, arguments.dlt_python)
-                            )
-
-    python = ".".join(map(str, sys.version_info[:3]))
-    print(
-        f"{arguments.records:,} records in one answer; Airflow {version('apache-airflow-core')}, Python {python}, "
-        f"{os.cpu_count()} cores; medians of {arguments.rounds} fresh processes"
-    )
+                            result = measure(case, place, service.port, arguments.records, folder, arguments.dlt_python)
+                            report.add(case, result)
+    print_conditions(f"{arguments.records:,} records in one response", arguments.rounds)
     if not dlt:
         print("dlt was skipped: --dlt-python is not a Python with dlt")
     report.print_figures()

@@ -48,7 +48,10 @@ class Import:
 
 
 def modules_below(*packages: str) -> list[str]:
-    """The full names of these packages of the provider and of every module in them, without importing any."""
+    """Return the full names of packages of the provider and of every module in them, without importing any.
+
+    :param packages: their names in the provider.
+    """
     names = []
     for package in packages:
         names.append(f"{PACKAGE}.{package}")
@@ -58,7 +61,12 @@ def modules_below(*packages: str) -> list[str]:
 
 
 def measure(modules: Sequence[str], *, after: str, env: Mapping[str, str]) -> Import:
-    """Import `modules` in a fresh interpreter that has imported `after`."""
+    """Import modules in a fresh interpreter.
+
+    :param modules: the modules.
+    :param after: a module that is imported before.
+    :param env: the environment of the interpreter.
+    """
     command = [sys.executable, "-c", CHILD, after, *modules]
     done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -228,8 +228,10 @@ def check_number(
 
 
 def check_keep_days(keep_days: object, rejects_table: object) -> None:
-    """Refuse a retention that is no number of days, or that has no table, when the DAG is parsed.
+    """Check the retention of rejected rows when the DAG is parsed.
 
+    :param keep_days: days that they are kept; ``None`` for ever.
+    :param rejects_table: the table that holds them.
     :raises ValueError: naming the argument.
     """
     if keep_days is None:

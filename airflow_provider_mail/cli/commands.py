@@ -33,7 +33,10 @@ STATUS_NAMES = {status.value: status.name.lower() for status in MailStatus}
 
 
 def command(function: Command) -> Command:
-    """Wrap a command: print an error as a message, without a traceback."""
+    """Wrap a command: print an error as a message, without a traceback.
+
+    :param function: the command.
+    """
 
     @wraps(function)
     def run(args: Namespace) -> None:
@@ -79,7 +82,10 @@ def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
 
 @command
 def check(args: Namespace) -> None:
-    """``airflow mail check``."""
+    """``airflow mail check``.
+
+    :param args: the parsed arguments.
+    """
     works, message = MailHook(args.conn_id).test_connection()
     if not works:
         fail(message)
@@ -88,7 +94,10 @@ def check(args: Namespace) -> None:
 
 @command
 def campaigns(args: Namespace) -> None:
-    """``airflow mail campaigns``."""
+    """``airflow mail campaigns``.
+
+    :param args: the parsed arguments.
+    """
     if args.limit < 1:
         fail("--limit: must be at least 1")
     request = GetCampaigns(
@@ -109,7 +118,10 @@ def campaigns(args: Namespace) -> None:
 
 @command
 def campaign(args: Namespace) -> None:
-    """``airflow mail campaign NAME``."""
+    """``airflow mail campaign NAME``.
+
+    :param args: the parsed arguments.
+    """
     if args.interval <= 0:
         fail("--interval: must be more than 0")
     hook = MailHook(args.conn_id)
@@ -127,7 +139,10 @@ def campaign(args: Namespace) -> None:
 
 @command
 def emulator(args: Namespace) -> None:
-    """``airflow mail emulator``."""
+    """``airflow mail emulator``.
+
+    :param args: the parsed arguments.
+    """
     from airflow_provider_mail.emulator.__main__ import main
 
     given = {"--host": args.host, "--port": args.port, "--file": args.file, "--api-key": args.api_key}
@@ -161,18 +176,18 @@ def _poll(hook: MailHook, mail_name: str) -> PollResult:
 
 
 def _row(campaign: Campaign, team: bool) -> dict[str, Any]:
-    stats = campaign.mail_stats
-    send_time = campaign.send_by_date_time
-    return {
+    stats, send_time = campaign.mail_stats or MailStats(), campaign.send_by_date_time
+    row = {
         "name": campaign.mail_name,
-        **({"team": campaign.team_name or ""} if team else {}),
+        **({"team": campaign.team_name} if team else {}),
         "status": _status(campaign.mail_status),
-        "send time": send_time.strftime("%Y-%m-%d %H:%M:%S UTC") if send_time else "",
-        "sent": "" if stats is None or stats.sent_count is None else stats.sent_count,
-        "delivered": "" if stats is None or stats.delivered_count is None else stats.delivered_count,
-        "opened": "" if stats is None or stats.open_count is None else stats.open_count,
-        "clicked": "" if stats is None or stats.click_count is None else stats.click_count,
+        "send time": send_time and send_time.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "sent": stats.sent_count,
+        "delivered": stats.delivered_count,
+        "opened": stats.open_count,
+        "clicked": stats.click_count,
     }
+    return {name: "" if value is None else value for name, value in row.items()}
 
 
 def _to_json(campaign: Campaign) -> dict[str, Any]:

@@ -41,7 +41,10 @@ class Diagnosis:
 
 @command
 def doctor(args: Namespace) -> None:
-    """``airflow mail doctor``."""
+    """``airflow mail doctor``.
+
+    :param args: the parsed arguments.
+    """
     found = list(_diagnoses(args))
     if args.output in ("table", "plain"):
         for each in found:

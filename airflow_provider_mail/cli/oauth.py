@@ -47,7 +47,10 @@ Redirect = Mapping[str, str]
 
 @command
 def login(args: Namespace) -> None:
-    """``airflow mail oauth login``."""
+    """``airflow mail oauth login``.
+
+    :param args: the parsed arguments.
+    """
     connection = MailHook.get_connection(args.conn_id)
     # Check everything before the user approves access.
     config = client_config(connection, auth_type="api_key", api_key=connection.password or "not used")
@@ -85,7 +88,10 @@ def login(args: Namespace) -> None:
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail oauth status``."""
+    """``airflow mail oauth status``.
+
+    :param args: the parsed arguments.
+    """
     connection = MailHook.get_connection(args.conn_id)
     fields = fields_of(connection)
     kind = fields.get("auth_type", "api_key")
@@ -110,7 +116,10 @@ def status(args: Namespace) -> None:
 
 
 def is_stored(conn_id: str) -> bool:
-    """Whether Airflow uses the connection of its database for this id."""
+    """Return whether Airflow uses the connection of its database for an id.
+
+    :param conn_id: the id.
+    """
     if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
         return False  # it takes precedence over the database
     with create_session() as session:
@@ -183,31 +192,9 @@ def _receive(target: SplitResult, seconds: float) -> Redirect:
 
     :raises MailConfigError: on a timeout, or when the port is in use.
     """
-    received: list[Redirect] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            # Another host name is DNS rebinding: a foreign page whose name resolves to this interface.
-            ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
-            query = _query(self.path)
-            title = "The login was received" if query.get("code") else "Access was not granted"
-            page = PAGE.format(title=title).encode() if ours else b""
-            self.send_response(200 if ours else 404)
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(page)))
-            self.send_header("Referrer-Policy", "no-referrer")
-            self.end_headers()
-            self.wfile.write(page)
-            if ours:
-                received.append(query)
-
-        def log_message(self, *_: Any) -> None:
-            """The path holds the code."""
-
     try:
         # Threads, since browsers open connections without using them.
-        server = _Server((target.hostname or LOOPBACK[0], target.port or 80), Handler)
+        server = _Server(target)
     except OSError as error:
         raise MailConfigError(
             f"redirect_uri: cannot listen at {target.netloc} ({error.strerror}): free the port, or pass --paste"
@@ -215,18 +202,45 @@ def _receive(target: SplitResult, seconds: float) -> Redirect:
     with server:
         print(f"Waiting {seconds:.0f} s for the redirect to {target.netloc} ...", flush=True)
         end = time.monotonic() + seconds
-        while not received and (left := end - time.monotonic()) > 0:
+        while server.received is None and (left := end - time.monotonic()) > 0:
             server.timeout = min(left, KILL_POLL_SECONDS)
             server.handle_request()
-    if not received:
+    if server.received is None:
         raise MailConfigError(f"no redirect within {seconds:.0f} s; start again, or pass --paste")
-    return received[0]
+    return server.received
 
 
 class _Server(ThreadingHTTPServer):
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    received: Redirect | None = None
+
+    def __init__(self, target: SplitResult) -> None:
+        self.target = target
+        address = (target.hostname or LOOPBACK[0], target.port or 80)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        target, query = self.server.target, _query(self.path)
+        # Another host name is DNS rebinding: a foreign page whose name resolves to this interface.
+        ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
+        title = "The login was received" if query.get("code") else "Access was not granted"
+        page = PAGE.format(title=title).encode() if ours else b""
+        self.send_response(200 if ours else 404)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.end_headers()
+        self.wfile.write(page)
+        if ours and self.server.received is None:
+            self.server.received = query
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing: the path holds the code."""
 
 
 def _is_host(target: SplitResult, host: str) -> bool:

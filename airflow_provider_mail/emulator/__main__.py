@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"  API key    {emulator.api_key}\n"
         f"  state in   {options.file or 'memory (lost when it stops)'}\n"
         f"  control    {emulator.base_url}/_emulator\n"
-        "It sends no mail to anybody. Ctrl-C stops it."
+        "It sends no mail. Ctrl-C stops it."
     )
     stopping.wait()
     emulator.stop()

@@ -28,7 +28,7 @@ LOADS = Table(
             text(_MAX_PART_CHARACTERS),
             "What of the table: a day (YYYY-MM-DD), or a list, behind its team and a slash where there is one",
         ),
-        Column("observed_at", TIMESTAMP, "When the service was last asked for it", observed=True),
+        Column("observed_at", TIMESTAMP, "When it was last read", observed=True),
     ),
 )
 LOADS_NAME = "mail_loads"

@@ -11,14 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.support import content_length
+
 PAGE = 1000
 _MARK = "######"
 _FIRST = ("Anna", "José", "Zoë", "李", "Peter", "Ольга", "Mary", "Jürgen")
@@ -48,7 +45,11 @@ _FULL = ",".join(_CONTACTS).encode()
 
 
 def body(index: int, contacts: int) -> bytes:
-    """The answer for a page (counting from 1) of a list of so many contacts; some 350 bytes each."""
+    """Return the response for a page of a list; some 350 bytes for each contact.
+
+    :param index: number of the page, from 1.
+    :param contacts: number of contacts in the list.
+    """
     here = max(0, min(PAGE, contacts - (index - 1) * PAGE))
     records = _FULL if here == PAGE else ",".join(_CONTACTS[:here]).encode()
     records = records.replace(_MARK.encode(), b"%06d" % index)
@@ -69,7 +70,7 @@ async def _serve(contacts: int, latency: float) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal in_flight
         while head := await _head(reader):
-            request = await reader.readexactly(_content_length(head))
+            request = await reader.readexactly(content_length(head))
             in_flight += 1
             asked.pages += 1
             asked.most_in_flight = max(asked.most_in_flight, in_flight)
@@ -95,40 +96,6 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         return await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
         return b""
-
-
-def _content_length(head: bytes) -> int:
-    found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-    assert found is not None
-    return int(found[1])
-
-
-class Service:
-    """A running service.
-
-    :param port: on loopback.
-    """
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.asked: Asked | None = None
-        """What it received, after the ``with`` block."""
-
-
-@contextmanager
-def running(contacts: int, latency_ms: int) -> Iterator[Service]:
-    """Start a service in a new process."""
-    command = [sys.executable, "-m", "benchmarks.contact_export.service", str(contacts), str(latency_ms)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        service = Service(int(process.stdout.readline()))
-        try:
-            yield service
-        finally:
-            process.stdin.close()
-            said = process.stdout.read()
-    service.asked = Asked(**json.loads(said))
 
 
 if __name__ == "__main__":

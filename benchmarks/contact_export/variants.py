@@ -1,6 +1,6 @@
 """What export_contacts.py measures, each in a new process: ``python -m benchmarks.contact_export.variants NAME``.
 
-Prints one line of JSON: seconds, CPU seconds, peak memory over what the imports alone take (MiB), contacts.
+Prints one line of JSON: seconds, CPU seconds, peak memory over what the imports alone take (MiB), and records.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any
 
 from benchmarks.contact_export.service import PAGE, body
-from benchmarks.contact_import.variants import Run, _measure
+from benchmarks.support import Run, imported, measure
 
 PATH = "/v5/contacts/list/get"
 LIST = "everybody"
@@ -29,16 +28,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.tables.contacts",
     "airflow_provider_mail.warehouse.load",
-    "encodings.idna",
 )
-
-
-def _sql_hook() -> Any:
-    from airflow.providers.common.compat.sdk import BaseHook
-
-    hook = BaseHook.get_hook("contacts_db")  # imports the database's hook and driver
-    hook.get_conn().close()
-    return hook
 
 
 def http_hook() -> Run:
@@ -46,7 +36,7 @@ def http_hook() -> Run:
     from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
     from airflow.providers.http.hooks.http import HttpHook
 
-    sql_hook = _sql_hook()
+    sql_hook = imported("contacts_db")
     get_hook_lineage_collector()  # the hooks load Airflow's plugins when they are first used
     columns = ("id", "email", "name", "phone_number", "properties", "create_date", "modify_time", "create_user_id")
 
@@ -74,9 +64,7 @@ def ours() -> Run:
     """Run the operator as a task does."""
     from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 
-    _sql_hook()
-    for module in LAZILY_IMPORTED:
-        import_module(module)
+    imported("contacts_db", *LAZILY_IMPORTED)
     in_flight = int(os.environ["BENCHMARK_IN_FLIGHT"])
 
     def run() -> int:
@@ -94,7 +82,7 @@ def no_http() -> Run:
     from airflow_provider_mail.warehouse.load import load
     from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 
-    sql_hook = _sql_hook()
+    sql_hook = imported("contacts_db")
     contacts = int(os.environ["BENCHMARK_CONTACTS"])
     request = GetListContacts(list_name=LIST)
 
@@ -112,4 +100,4 @@ def no_http() -> Run:
 VARIANTS: dict[str, Callable[[], Run]] = {variant.__name__: variant for variant in (http_hook, ours, no_http)}
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(VARIANTS[sys.argv[1]]())))
+    measure(VARIANTS[sys.argv[1]]())

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.support import content_length, served
+
 ANSWER_BODY = b'{"code":200,"message":""}'
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
     len(ANSWER_BODY),
@@ -68,7 +67,7 @@ class _Connection(asyncio.BufferedProtocol):
                 return
             # The head may have come in pieces: the body begins where this piece has the rest of it.
             start = end + 4 - (len(self._head) - nbytes)
-            self._body_left = _content_length(self._head[:end])
+            self._body_left = content_length(self._head[:end])
             self._head = b""
             self._counters.in_flight += 1
             self._counters.received.most_in_flight = max(
@@ -90,14 +89,6 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport.write(ANSWER)
 
 
-def _content_length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    raise ValueError("the sink wants a Content-Length")
-
-
 async def _serve(latency: float) -> None:
     counters = _Counters(latency)
     loop = asyncio.get_running_loop()
@@ -107,32 +98,28 @@ async def _serve(latency: float) -> None:
     print(json.dumps(asdict(counters.received)), flush=True)
 
 
+@dataclass
 class Sink:
     """A running sink.
 
     :param port: on loopback.
+    :param received: what it received, after the ``with`` block.
     """
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.received: Received | None = None
-        """What it received, after the ``with`` block."""
+    port: int
+    received: Received | None = None
 
 
 @contextmanager
 def running(latency_ms: int) -> Iterator[Sink]:
-    """Start a sink in a new process."""
-    command = [sys.executable, "-m", "benchmarks.contact_import.sink", str(latency_ms)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        sink = Sink(int(process.stdout.readline()))
-        try:
-            yield sink
-        finally:
-            process.stdin.close()
-            said = process.stdout.read()
-    sink.received = Received(**json.loads(said))
+    """Start a sink in a new process.
+
+    :param latency_ms: milliseconds from the request to the response.
+    """
+    with served("benchmarks.contact_import.sink", latency_ms) as service:
+        sink = Sink(service.port)
+        yield sink
+    sink.received = Received(**(service.counts or {}))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from benchmarks.support import postgres
+
 SQL = "SELECT email, name, phone FROM contacts"
 _CREATE = "CREATE TABLE contacts (email text, name text, phone text)"
 _FIRST = ("Anna", "José", "Zoë", "李", "Peter", "Ольга", "Mary", "Jürgen")
@@ -15,7 +17,10 @@ _LAST = ("Smith", "Müller", "García", "王", "Ivanova", "Jones")
 
 
 def contacts(rows: int) -> Iterator[tuple[str, str, str]]:
-    """Contacts that are all different and all valid, about 60 bytes each; one ``@`` in each (the sink counts them)."""
+    """Yield contacts that are all different and valid, about 60 bytes each; one ``@`` in each (the sink counts them).
+
+    :param rows: number of contacts.
+    """
     for number in range(rows):
         yield (
             f"person{number}@company{number % 997}.example.com",
@@ -26,19 +31,19 @@ def contacts(rows: int) -> Iterator[tuple[str, str, str]]:
 
 @contextmanager
 def databases(folder: Path, rows: int) -> Iterator[dict[str, str]]:
-    """Both databases, filled; by kind, the connection as Airflow reads it from the environment."""
-    from tests.support.postgres import PostgresServer
+    """Fill both databases; yield, by kind, the connection as Airflow reads it from the environment.
 
-    server_folder = folder / "postgres"
-    server_folder.mkdir(mode=0o700, parents=True)
-    with PostgresServer(server_folder / "data") as server, server.database() as postgres:
-        with postgres.connect() as connection:
+    :param folder: a folder for their files.
+    :param rows: number of contacts in each.
+    """
+    with postgres(folder) as server, server.database() as database:
+        with database.connect() as connection:
             connection.execute(_CREATE)
             with connection.cursor().copy("COPY contacts FROM STDIN") as copy:
                 for row in contacts(rows):
                     copy.write_row(row)
             connection.execute("VACUUM ANALYZE contacts")
-        yield {"SQLite": _sqlite(folder / "contacts.db", rows), "Postgres": postgres.airflow_connection}
+        yield {"SQLite": _sqlite(folder / "contacts.db", rows), "Postgres": database.airflow_connection}
 
 
 def _sqlite(path: Path, rows: int) -> str:

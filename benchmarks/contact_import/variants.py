@@ -3,31 +3,28 @@
     python -m benchmarks.contact_import.variants VARIANT
 
 The environment has the Airflow connections ``contacts_db``, ``mail_default`` and ``http_default``. Prints JSON:
-seconds, CPU seconds, peak memory over what the imports alone take (MiB), and contacts.
+seconds, CPU seconds, peak memory over what the imports alone take (MiB), and records.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import os
-import resource
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from benchmarks.contact_import.tables import SQL
+from benchmarks.support import Run, TaskStateStore, imported, measure
 
+# The operator's defaults.
 CHUNK = 5000
-IN_FLIGHT = 16
+IN_FLIGHT = 8
 PROPERTIES = ("email", "name", "phoneNumber")
 MAPPING = [{"columnNum": number, "propertyName": name} for number, name in enumerate(PROPERTIES)]
 PATH = "/v5/contacts/imports"
@@ -42,11 +39,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail._task.progress",
     "airflow_provider_mail._task.rejected_rows",
     "airflow_provider_mail.warehouse.read",
-    "encodings.idna",
 )
-
-Run = Callable[[], int]
-"""A measured run; returns how many contacts it brought to the service (or would have brought)."""
 
 
 def http_hook() -> Run:
@@ -72,14 +65,11 @@ def http_hook() -> Run:
 
 
 def ours() -> Run:
-    """Run the operator as a task does, with validation of rows."""
-    from airflow.providers.common.compat.sdk import BaseHook
-
+    """Run the operator as a task does: with its default settings, and a task state store for its checkpoint."""
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
-    BaseHook.get_hook("contacts_db")  # imports the database's hook and driver
-    for module in LAZILY_IMPORTED:
-        import_module(module)
+    imported("contacts_db", *LAZILY_IMPORTED)
+    store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
 
     def run() -> int:
         operator = SqlToMailContactsOperator(
@@ -87,11 +77,9 @@ def ours() -> Run:
             sql_conn_id="contacts_db",
             sql=SQL,
             columns=dict(zip(("email", "name", "phone"), PROPERTIES, strict=True)),
-            chunk_size=CHUNK,
-            max_in_flight=IN_FLIGHT,
         )
         task_instance = SimpleNamespace(dag_id="benchmark", task_id="import_contacts", run_id="1", map_index=-1)
-        result = operator.execute({"ti": task_instance})  # type: ignore[typeddict-item]
+        result = operator.execute({"ti": task_instance, "task_state_store": store})  # type: ignore[typeddict-item]
         return int(result["accepted"])
 
     return run
@@ -161,29 +149,5 @@ VARIANTS: dict[str, Callable[[], Run]] = {
 }
 
 
-def _memory_mib(field: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"/proc/self/status has no {field}")
-
-
-def _measure(run: Run) -> dict[str, float]:
-    gc.collect()
-    idle = _memory_mib("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far was that of the imports
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    start = time.perf_counter()
-    contacts = run()
-    seconds = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "seconds": seconds,
-        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "memory": _memory_mib("VmHWM") - idle,
-        "contacts": contacts,
-    }
-
-
 if __name__ == "__main__":
-    print(json.dumps(_measure(VARIANTS[sys.argv[1]]())))
+    measure(VARIANTS[sys.argv[1]]())

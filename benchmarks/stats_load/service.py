@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.support import content_length
+
 FIRST_DAY, LAST_DAY = date(2026, 1, 1), date(2026, 3, 31)
 
 
 def records(count: int) -> Iterator[dict[str, object]]:
-    """Records as the service writes them, sent between the two days, in no order of their names."""
+    """Yield records as the service writes them, sent between the two days, in no order of their names.
+
+    :param count: number of records.
+    """
     first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
     span = (LAST_DAY - FIRST_DAY + timedelta(days=1)) / count
     for number in range(count):
@@ -53,17 +54,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._got += data
         head, end, body = self._got.partition(b"\r\n\r\n")
-        if end and len(body) >= _content_length(head):
+        if end and len(body) >= content_length(head):
             self._got = b""
             self._transport.write(self._answer)
-
-
-def _content_length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    raise ValueError("the service wants a Content-Length")
 
 
 async def _serve(count: int) -> None:
@@ -74,19 +67,6 @@ async def _serve(count: int) -> None:
     server = await loop.create_server(lambda: _Connection(head + body), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
-
-
-@contextmanager
-def running(count: int) -> Iterator[int]:
-    """Start a service in a new process; yield its port."""
-    command = [sys.executable, "-m", "benchmarks.stats_load.service", str(count)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.stdin.close()
 
 
 if __name__ == "__main__":

@@ -15,13 +15,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.contact_import.variants import Run, _measure
 from benchmarks.stats_load.service import FIRST_DAY, LAST_DAY
+from benchmarks.support import Run, imported, measure
 
 PATH = "/v5/campaign/mail/stats/get"
 ASKED = {"startDate": FIRST_DAY.isoformat(), "endDate": LAST_DAY.isoformat()}
@@ -40,16 +39,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.load",
     "airflow_provider_mail.warehouse.tables.stats",
-    "encodings.idna",
 )
-
-
-def _sql_hook() -> Any:
-    from airflow.providers.common.compat.sdk import BaseHook
-
-    hook = BaseHook.get_hook("warehouse")  # imports the database's hook and driver
-    hook.get_conn().close()
-    return hook
 
 
 def _create(cursor: Any, timestamp: str) -> None:
@@ -91,7 +81,7 @@ def http_hook() -> Run:
     from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
     from airflow.providers.http.hooks.http import HttpHook
 
-    sql_hook = _sql_hook()
+    sql_hook = imported("warehouse")
     get_hook_lineage_collector()  # the hooks load Airflow's plugins when they are first used
 
     def run() -> int:
@@ -112,9 +102,7 @@ def ours() -> Run:
     """Run the operator as a task does."""
     from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 
-    _sql_hook()
-    for module in LAZILY_IMPORTED:
-        import_module(module)
+    imported("warehouse", *LAZILY_IMPORTED)
 
     def run() -> int:
         operator = MailCampaignStatsToSqlOperator(
@@ -133,7 +121,7 @@ def limit() -> Run:
     """Decode records as they arrive and load them the fastest way: the limit of any operator."""
     import msgspec
 
-    hook = _sql_hook()
+    hook = imported("warehouse")
     decode = msgspec.json.Decoder().decode
 
     def decoded() -> Iterator[dict[str, Any]]:
@@ -200,11 +188,4 @@ def _limit_sqlite(hook: Any, rows: Iterator[tuple[Any, ...]]) -> int:
 VARIANTS: dict[str, Callable[[], Run]] = {variant.__name__: variant for variant in (http_hook, ours, limit)}
 
 if __name__ == "__main__":
-    print(
-        json.dumps(
-            {
-                "records" if name == "contacts" else name: value
-                for name, value in _measure(VARIANTS[sys.argv[1]]()).items()
-            }
-        )
-    )
+    measure(VARIANTS[sys.argv[1]]())

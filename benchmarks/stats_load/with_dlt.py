@@ -21,7 +21,10 @@ ASKED = {"startDate": "2026-01-01", "endDate": "2026-03-31"}
 
 
 def memory_mib(field):
-    """A field of /proc/self/status."""
+    """Return a field of /proc/self/status in MiB.
+
+    :param field: its name.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 

@@ -74,7 +74,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     airflow.run("mail_campaign")
     say(f"The whole job took {time.monotonic() - began:.0f} s. In the warehouse now:")
     show(warehouse, STATISTICS)
-    say("What the import set aside:")
+    say("Rows that the import rejected:")
     show(home.path / "crm.db", "SELECT field, reason, COUNT(*) AS row_count FROM newsletter_rejects GROUP BY 1, 2")
 
     for day in range(1, DAYS + 1):

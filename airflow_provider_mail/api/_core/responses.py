@@ -19,6 +19,7 @@ from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
     MailAuthError,
     MailConfigError,
+    MailError,
     MailRateLimitError,
     MailRejectedError,
     MailServerError,
@@ -66,55 +67,57 @@ def parse_response(
     if code == 200 and 200 <= status < 300:
         assert body is not None
         return request.read({**body, "code": code, "message": message})
+    missing = "no JSON object" if body is None else "an object without a whole-number code"
+    raise _error(operation, http_response, code, message, missing)
+
+
+def _error(operation: str, response: HttpResponse, code: int | None, message: str, missing: str) -> MailError:
+    """Return the error that a response reports.
+
+    :param missing: what it has instead of a ``code``, if that is ``None``.
+    """
+    status = response.status
     if 300 <= status < 400:
-        raise MailConfigError(
+        return MailConfigError(
             f"{operation}: the response is a redirect (HTTP {status}), which is not followed: "
             "set the connection's host to the final address",
             operation=operation,
             status=status,
         )
     result = status if code in (None, 200) or status in (401, 429) else code
-    contradiction = code == 200 and status < 500
     assert result is not None
     where = f"{operation}: " + (f"code {code}" if result == code else f"HTTP {status}")
-    service_message = f": {message}" if message else ""
+    text = f": {message}" if message else ""
     details: dict[str, Any] = {
         "operation": operation,
         "status": status,
         "code": code,
         "service_message": message or None,
     }
-    if contradiction:
-        raise MailAnswerError(f"{where} contradicts code 200, which means success", **details)
+    if code == 200 and status < 500:
+        return MailAnswerError(f"{where} contradicts code 200, which means success", **details)
+    retry_after = retry_after_seconds(response.headers)
     if result == 429:
-        retry_after = retry_after_seconds(http_response.headers)
-        raise MailRateLimitError(f"{where}: too many requests{service_message}", retry_after=retry_after, **details)
+        return MailRateLimitError(f"{where}: too many requests{text}", retry_after=retry_after, **details)
     if result == 401:
-        raise MailAuthError(
-            f"{where}: the service rejected the credentials{service_message}. Check the connection's password (API "
-            "key) or access_token, and auth_type",
-            **details,
-        )
+        advice = "Check the connection's password (API key) or access_token, and auth_type"
+        return MailAuthError(f"{where}: the service rejected the credentials{text}. {advice}", **details)
     if result == 408:
-        raise MailAnswerLostError(f"{where}: the service timed out{service_message}", **details)
+        return MailAnswerLostError(f"{where}: the service timed out{text}", **details)
     if result == 413 and code is None:
         # A proxy's page as well, but the same request fails again. Half of an import may pass.
-        rejection = MailRejectedError(
-            f"{where}: rejected, the request is too large for a proxy{service_message}", **details
-        )
+        rejection = MailRejectedError(f"{where}: rejected, the request is too large for a proxy{text}", **details)
         rejection.may_have_taken_effect = True
-        raise rejection
+        return rejection
     if 400 <= result < 500 and code not in (None, 200):
-        raise MailRejectedError(f"{where}: rejected{service_message}", **details)
+        return MailRejectedError(f"{where}: rejected{text}", **details)
     if status < 500 and code is None:
-        kind = "no JSON object" if body is None else "an object without a whole-number code"
-        raise MailAnswerError(
-            f"{where} with {kind} instead of the service's response: check that the connection's host is the service's "
-            "address and that no proxy's page replaces the response",
+        return MailAnswerError(
+            f"{where} with {missing} instead of the service's response: check that the connection's host is the "
+            "service's address and that no proxy's page replaces the response",
             **details,
         )
-    retry_after = retry_after_seconds(http_response.headers)
-    raise MailServerError(f"{where}: the service failed{service_message}", retry_after=retry_after, **details)
+    return MailServerError(f"{where}: the service failed{text}", retry_after=retry_after, **details)
 
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:

@@ -53,10 +53,10 @@ def import_contacts(
     :param client: the client that all threads share.
     :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows.
     :param plan: what to import, and how.
-    :param on_reject: called in the calling thread for each row that is set aside.
+    :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
     :param progress: kept up to date, so that the caller has it when an error ends the import.
-    :param memory: of earlier tries. All rows are read and validated again, so that the same rows are set aside;
+    :param memory: of earlier tries. All rows are read and validated again, so that the same rows are rejected;
         chunks that the service has accepted are not sent, except for the rows that it had rejected.
     :param interrupt: ends the import from outside, such as from ``on_kill`` of an operator.
     :raises MailError: the first final error of a chunk. Requests in flight may finish within the connection's timeout;
@@ -113,7 +113,7 @@ class _Import:
         first_number = progress.read + 1
         checked = self.checker.check(rows, first_number)
         progress.read += len(rows)
-        self._set_aside(checked.rejects)
+        self._reject(checked.rejects)
         encoded, numbers, earlier = checked.encoded, checked.numbers, 0
         rejected = self.checkpoint.lookup(chunk, first_number, checked) if self.checkpoint is not None else None
         if rejected is not None:
@@ -149,11 +149,11 @@ class _Import:
         progress.requests += result.requests
         progress.remarks += result.remarks
         progress.seconds = time.monotonic() - self.started
-        self._set_aside(result.rejects)
+        self._reject(result.rejects)
         if result.complete and self.checkpoint is not None:
             self.checkpoint.accepted(chunk, [reject.row_number for reject in result.rejects])
 
-    def _set_aside(self, rejects: Iterable[Reject]) -> None:
+    def _reject(self, rejects: Iterable[Reject]) -> None:
         for reject in rejects:
             self.progress.rejected += 1
             self.on_reject(reject)

@@ -69,7 +69,7 @@ class Progress:
     :param read: rows read from the source.
     :param accepted: rows in requests that the service accepted.
     :param accepted_earlier: those of them that were not sent, because the service accepted them in an earlier try.
-    :param rejected: rows that were set aside.
+    :param rejected: rejected rows.
     :param requests: import requests that got a response.
     :param remarks: those of them that were accepted with a message, which the document has for errors only.
     :param seconds: since the start of the import.

@@ -1,7 +1,7 @@
 """Upload the chunks of a contact import; bisect a rejected chunk until the rows that cause it stand alone.
 
 A limit of the account (contacts, credits) is reported like an invalid row: the document shows no codes for imports. So
-before rows are set aside, a valid new contact is sent in sandbox mode, which changes nothing.
+before rows are rejected, a valid new contact is sent in sandbox mode, which changes nothing.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ChunkUploader:
                 if len(alone) == MAX_REJECTED_ROWS:
                     if not result.some_accepted:
                         raise rejection
-                    self._set_aside(alone, rejection, result)
+                    self._report(alone, rejection, result)
                 message = rejection.service_message or "no message"
                 reason = f"rejected by the service (code {rejection.code}): {message}"
                 alone.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
@@ -144,10 +144,10 @@ class ChunkUploader:
                 if rejection_of_half is not None:
                     pending.append((rows[half], numbers[half], rejection_of_half))
         if alone and not self._interrupt.stopped:
-            self._set_aside(alone, rejection, result)
+            self._report(alone, rejection, result)
 
-    def _set_aside(self, alone: list[Reject], rejection: MailRejectedError, result: ChunkResult) -> None:
-        """Set rejected rows aside, unless the service would now reject a valid contact with the same code.
+    def _report(self, alone: list[Reject], rejection: MailRejectedError, result: ChunkResult) -> None:
+        """Report rejected rows, unless the service would now reject a valid contact with the same code.
 
         :param alone: the rows; emptied.
         :param rejection: the last one.

@@ -1,4 +1,4 @@
-"""Validate the rows of a source for an import, and set invalid rows aside with a reason.
+"""Validate the rows of a source for an import, and reject invalid rows with a reason.
 
 This is the hot path of a million rows: one compiled validator checks a chunk, and Python handles only the rows that it
 does not accept unchanged. The result for a row never depends on other rows.
@@ -32,7 +32,7 @@ Row: TypeAlias = Sequence[Any]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """A row that was set aside.
+    """A rejected row.
 
     :param row_number: its number in the source, from 1.
     :param field: the invalid property; empty for the row as a whole.

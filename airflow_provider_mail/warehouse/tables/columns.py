@@ -11,17 +11,17 @@ TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True
 OBSERVED = Column(
     "observed_at",
     TIMESTAMP,
-    "When the service was first seen to say so, or later; mail_loads has when it was last asked",
+    "When these values were first observed, or later; mail_loads has when they were last confirmed",
     observed=True,
 )
 GONE = Column(
     "gone_at",
     TIMESTAMP,
-    "When the service was first seen not to have it any more; null while it has it",
+    "When it was first observed to be missing at the service; null while it exists",
     nullable=True,
     gone=True,
 )
-LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last said so", observed=True)
+LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last returned it", observed=True)
 
 
 def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suffix: str = "") -> tuple[Column, ...]:

@@ -52,11 +52,11 @@ CAMPAIGN_STATS = Table(
 )
 
 CAMPAIGN_SNAPSHOTS = Table(
-    comment="What the mail service said of each campaign, day after day: how its counts grew",
+    comment="Statistics of each campaign by day: how its counts grew",
     key=(*CAMPAIGN_STATS.key, "observed_day"),
     columns=(
         *CAMPAIGN_STATS.columns[:-2],
-        Column("observed_day", DATE, "Day in UTC on which the service said so; the last word of each day is kept"),
+        Column("observed_day", DATE, "Day of the observation in UTC; the last observation of each day is kept"),
         LAST_SEEN,
     ),
 )
