@@ -409,3 +409,20 @@ def test_the_rate_holds_across_threads_and_tasks(kind: str, emulator: Emulator) 
     assert len(arrivals) == 20
     # Nineteen pauses of 20 ms; the first request also has to connect.
     assert arrivals[-1] - arrivals[0] >= 300
+
+
+def test_a_rejection_after_a_lost_answer_does_not_say_that_nothing_was_done() -> None:
+    """Whoever counts what a rejected request left undone must know that the attempt before may have done it."""
+    for rejection in (REFUSED, answer(401, code=401)):
+        with pytest.raises(MailError, match="an earlier attempt was lost") as raised:
+            Rehearsal(in_turn(LOST, rejection)).run(exchange(Time()).send(UpsertContact(email="ada@example.com")))
+        assert raised.value.may_have_taken_effect
+    with pytest.raises(MailAuthError, match="an earlier attempt was lost"):
+        Rehearsal(in_turn(LOST, answer(401, code=401))).run(exchange(Time()).send(DeleteList(list_name="vip")))
+
+
+def test_a_deletion_rejected_of_what_is_still_there_has_done_nothing() -> None:
+    with pytest.raises(MailRejectedError) as raised:
+        Rehearsal(in_turn(LOST, REFUSED, VIP)).run(exchange(Time()).send(DeleteList(list_name="vip")))
+    assert not raised.value.may_have_taken_effect
+    assert "earlier attempt" not in str(raised.value)
