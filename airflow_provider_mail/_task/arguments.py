@@ -77,11 +77,12 @@ class MailTaskMixin:
         :raises ValueError: naming an argument of type ``bool`` that is neither true nor false.
         """
         types = arguments["__class__"].__init__.__annotations__
-        given = {name: value for name, value in arguments.items() if name not in ("self", "kwargs", "__class__")}
-        check_flags(**{name: value for name, value in given.items() if types[name] == "bool"})
-        for name, value in given.items():
-            setattr(self, name, value)
-        self._arguments = tuple(given)
+        names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
+        for name in names:
+            if types[name] == "bool":
+                check_flag(name, arguments[name])
+            setattr(self, name, arguments[name])
+        self._arguments = tuple(names)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
@@ -195,15 +196,15 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
 
 
-def check_flags(**given: object) -> None:
+def check_flag(name: str, value: object) -> None:
     """Reject a flag that is neither true nor false when the DAG is parsed: Python takes any text for true.
 
-    :param given: the flags by name.
+    :param name: of the argument.
+    :param value: its value.
     :raises ValueError: naming the argument.
     """
-    for name, value in given.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{name}: True or False is needed, not {value!r}")
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: True or False is needed, not {value!r}")
 
 
 def check_number(

@@ -19,7 +19,7 @@ from airflow.cli.simple_table import AirflowConsole
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.polling import StatusLog, WaitStatus
+from airflow_provider_mail.api.flows.polling import PollErrorBudget, WaitStatus, follow
 from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
@@ -154,18 +154,17 @@ def emulator(args: Namespace) -> None:
 
 def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     """Poll until the campaign is sent; exit with 1 when it is not."""
-    wait, status_log = CampaignWait(mail_name, seen=True, polled_before=True), StatusLog()
-    while True:
-        result = _poll(hook, mail_name)
-        decision = wait.decide(result, time.time(), hook.get_conn().service_clock.offset)
-        if status_log.is_due(decision, time.time()):
-            print(f"{time.strftime('%H:%M:%S')}  {decision.message}", file=sys.stderr, flush=True)
-        if decision.status is WaitStatus.COMPLETE:
-            assert isinstance(result, Campaign)
+    for result, decision in follow(
+        CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True),
+        lambda: _poll(hook, mail_name),
+        offset=lambda: hook.get_conn().service_clock.offset,
+        log=lambda it: print(f"{time.strftime('%H:%M:%S')}  {it.message}", file=sys.stderr, flush=True),
+    ):
+        if isinstance(result, Campaign) and decision.status is WaitStatus.COMPLETE:
             return result
-        if decision.status is not WaitStatus.WAITING:
-            raise SystemExit(1)
-        time.sleep(interval)
+        if decision.status is WaitStatus.WAITING:
+            time.sleep(interval)
+    raise SystemExit(1)
 
 
 def _poll(hook: MailHook, mail_name: str) -> PollResult:

@@ -230,31 +230,25 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         """Poll until the wait is over, or once and then defer to the triggerer."""
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import StatusLog, WaitStatus, status_line
+        from airflow_provider_mail.api.flows.polling import PollErrorBudget, WaitStatus, follow, status_line
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
         from airflow_provider_mail.triggers._base import result_of
 
         mail_name, send_date = request.mail_name, request.send_date
-        wait = CampaignWait(
-            mail_name,
-            seen=True,
-            scheduled=send_date is not None,
-            polled_before=True,
-            poll_error_timeout=self.poll_error_timeout,
-        )
-        status_log = StatusLog()
-        end_time: float | None = None
-        while True:
-            result = self.ask(find_campaign(mail_name))
-            now = time.time()
-            # The send date is the service's time.
-            send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
-            end_time = end_time or max(now, send_time) + self.timeout
-            decision = wait.decide(result, now, self.clock_offset)
-            if status_log.is_due(decision, now):
-                self.log.info("%s", status_line(decision, self.poke_interval, end_time))
+        # The send date is the service's time.
+        offset = self.hook.get_conn().service_clock.offset
+        send_time = send_date.timestamp() - offset if send_date else 0.0
+        end_time = max(time.time(), send_time) + self.timeout
+        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
+        for result, decision in follow(
+            CampaignWait(mail_name, errors, seen=True, scheduled=send_date is not None),
+            lambda: self.ask(find_campaign(mail_name)),
+            offset=lambda: self.clock_offset,
+            log=lambda decision: self.log.info("%s", status_line(decision, self.poke_interval, end_time)),
+        ):
             if decision.status is not WaitStatus.WAITING:
-                return result_of(decision.for_connection(self.mail_conn_id), timeout_error=AirflowException)
+                break
+            now = time.time()
             if self.deferrable:
                 if isinstance(result, Campaign):
                     send_time = now + decision.pause
@@ -266,6 +260,7 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             pause = decision.pause if isinstance(result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
+        return result_of(decision.for_connection(self.mail_conn_id), timeout_error=AirflowException)
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
@@ -17,20 +18,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.state import TaskState
-    from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Wait
     from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 TIMEOUT = conf.getfloat("sensors", "default_timeout", fallback=7 * 86_400.0)
-
-
-class Wait(Protocol):
-    """Decides after each poll whether a wait is over."""
-
-    @property
-    def state(self) -> dict[str, Any]: ...
-
-    def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision: ...
 
 
 class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
@@ -57,15 +49,16 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     poll_error_timeout: float
 
     _wait: Any = None
+    _polls: Iterator[tuple[object, PollDecision]] | None = None
     _decision: PollDecision | None = None
     _next_poll = 0.0
-    _end_time: float | None = None
+    _end_time = 0.0
     _stored_state: dict[str, Any] | None = None
-    _log_status: StatusLog | None = None
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        own = {name: value for name, value in arguments.items() if name not in ("poke_interval", "timeout")}
-        super().set_arguments(own)
+        super().set_arguments(arguments)
+        self.poke_interval = seconds_of(self.poke_interval)
+        self.timeout = seconds_of(self.timeout)
         self.poll_error_timeout = seconds_of(self.poll_error_timeout)
         check_number("poll_error_timeout", self.poll_error_timeout)
 
@@ -77,11 +70,11 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
 
     @abstractmethod
-    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> Wait:
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> Wait:
         """Return what decides about the polls.
 
+        :param errors: limits how long polls may fail.
         :param state: of the wait in another process; ``None`` if there is none, or it was not stored.
-        :param polled_before: whether another process has polled.
         """
 
     @abstractmethod
@@ -91,14 +84,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         :param end_time: Unix time of the deadline.
         """
 
-    def decide(self, result: Any, context: Context) -> PollDecision:
-        """Decide what a poll means, given those before it.
+    def hold_seconds(self, context: Context) -> float:
+        """Return after how many seconds this process polls again, since the next one cannot continue; 0 if it can.
 
-        :param result: the result of the poll.
         :param context: the task's context.
         """
-        decision: PollDecision = self._wait.decide(result, time.time(), self.clock_offset)
-        return decision
+        return 0.0
 
     @property
     def continues_elsewhere(self) -> bool:
@@ -116,36 +107,37 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         raise AirflowSensorTimeout(f"the wait timed out (timeout: {self.timeout:g} s): {message}")
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
-        """Poll once; defer if wanted and there is something to wait for."""
+        """Poll once; defer if wanted and there is something to wait for.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import WaitStatus
+        from airflow_provider_mail.api.flows.polling import WaitStatus, follow
         from airflow_provider_mail.triggers._base import result_of
 
-        awaited = getattr(self, self.identity)
-        if not awaited:
+        if not getattr(self, self.identity):
             raise AirflowFailException(f"{self.identity}: is empty")
         if time.monotonic() < self._next_poll:
             return False
-        if self._wait is None:
+        if self._polls is None:
+            self._end_time = time.time() + self.timeout
             self._wait = self._restore_wait(context)
-        result = self.poll(context)
-        if result is None and self.hook.config.sandbox:
-            self.log.info("Sandbox: there is no %s.", self.absent.format(awaited))
-            return PokeReturnValue(is_done=True, xcom_value={})
-        decision = self._decision = self.decide(result, context)
+            poll = partial(self._poll_unless_sandbox, context)
+            self._polls = follow(self._wait, poll, offset=lambda: self.clock_offset, log=self._log_status)
+        result, self._decision = next(self._polls)
+        while self._decision.status is WaitStatus.WAITING and (seconds := self.hold_seconds(context)):
+            time.sleep(seconds)
+            result, self._decision = next(self._polls)
+        if self._decision.status is not WaitStatus.WAITING:
+            decision = self._decision.for_connection(self.mail_conn_id)
+            return PokeReturnValue(is_done=True, xcom_value=result_of(decision, timeout_error=AirflowSensorTimeout))
         if isinstance(result, MailError):
             # Only failed polls slow down: the sensor holds its worker slot anyway.
-            self._next_poll = time.monotonic() + decision.pause
-        self._end_time = end_time = self._end_time or time.time() + self.timeout
-        # The time-out of a rescheduled sensor began in another process.
-        self._log_if_due(decision, None if self.reschedule and not self.deferrable else end_time)
-        if decision.status is not WaitStatus.WAITING:
-            decision = decision.for_connection(self.mail_conn_id)
-            return PokeReturnValue(is_done=True, xcom_value=result_of(decision, timeout_error=AirflowSensorTimeout))
+            self._next_poll = time.monotonic() + self._decision.pause
         if self.deferrable:
             # Only after this poll: a trigger that fires at once could overtake the scheduler.
             self.defer(
-                trigger=self.trigger(end_time),
+                trigger=self.trigger(self._end_time),
                 method_name="execute_complete",
                 # The trigger has the same deadline; this one is for the case that no triggerer runs.
                 timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
@@ -170,14 +162,26 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         return task_state(context, self.state_key)
 
     def _restore_wait(self, context: Context) -> Wait:
+        from airflow_provider_mail.api.flows.polling import PollErrorBudget
+
+        errors = PollErrorBudget(timeout=self.poll_error_timeout)
         if not self.continues_elsewhere:
-            return self.new_wait(None, polled_before=False)
+            return self.new_wait(errors, None)
+        # Airflow counts the earlier processes of this try, and each of them polled successfully.
+        errors.polled_before = bool(context.get("task_reschedule_count"))
         self._stored_state = state = self.task_state(context).read()
         if state and state.get("try_number") != context["ti"].try_number:
             state = {name: value for name, value in state.items() if name in self.lasting_fields}
-        # Airflow counts the earlier processes of this try, and each of them polled successfully.
-        polled_before = bool(context.get("task_reschedule_count"))
-        return self.new_wait(state or None, polled_before=polled_before)
+        return self.new_wait(errors, state or None)
+
+    def _poll_unless_sandbox(self, context: Context) -> object:
+        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+
+        result = self.poll(context)
+        if result is None and self.hook.config.sandbox:
+            absent = self.absent.format(getattr(self, self.identity))
+            return PollDecision(WaitStatus.COMPLETE, f"Sandbox: there is no {absent}.")
+        return result
 
     def _store_state(self, context: Context) -> None:
         state = self._wait.state | {"try_number": context["ti"].try_number}
@@ -185,12 +189,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             self.task_state(context).write(state)
             self._stored_state = state
 
-    def _log_if_due(self, decision: PollDecision, end_time: float | None) -> None:
-        from airflow_provider_mail.api.flows.polling import StatusLog, status_line
+    def _log_status(self, decision: PollDecision) -> None:
+        from airflow_provider_mail.api.flows.polling import status_line
 
-        self._log_status = self._log_status or StatusLog()
-        if self._log_status.is_due(decision, time.time()):
-            self.log.info("%s", status_line(decision, self.poke_interval, end_time))
+        # The time-out of a rescheduled sensor began in another process.
+        end_time = None if self.reschedule and not self.deferrable else self._end_time
+        self.log.info("%s", status_line(decision, self.poke_interval, end_time))
 
 
 def seconds_of(time: float | timedelta) -> float:

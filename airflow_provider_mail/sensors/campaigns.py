@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.flows.polling import PollDecision
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
     from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
@@ -77,16 +77,10 @@ class MailCampaignSensor(BaseWaitSensor):
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.set_arguments(locals())
 
-    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> CampaignWait:
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 
-        return CampaignWait(
-            self.mail_name,
-            seen=None if polled_before else False,
-            polled_before=polled_before,
-            poll_error_timeout=self.poll_error_timeout,
-            state=state,
-        )
+        return CampaignWait(self.mail_name, errors, seen=None if errors.polled_before else False, state=state)
 
     def poll(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
@@ -96,17 +90,10 @@ class MailCampaignSensor(BaseWaitSensor):
             push_campaign_link(self, context, self.mail_name, guid=result.guid)
         return result
 
-    def decide(self, result: PollResult, context: Context) -> PollDecision:
-        from airflow_provider_mail.api.campaigns import find_campaign
-        from airflow_provider_mail.api.flows.polling import WaitStatus
-
-        decision = super().decide(result, context)
+    def hold_seconds(self, context: Context) -> float:
         stateless = self.continues_elsewhere and not self.task_state(context).durable
-        while stateless and self._wait.has_unconfirmed_draft and decision.status is WaitStatus.WAITING:
-            # The next poke is another process, which does not know of this draft.
-            time.sleep(DRAFT_POLL_SECONDS)
-            decision = super().decide(self.ask(find_campaign(self.mail_name)), context)
-        return decision
+        # The next poke is another process, which does not know of this draft.
+        return DRAFT_POLL_SECONDS if stateless and self._wait.has_unconfirmed_draft else 0.0
 
     def trigger(self, end_time: float) -> MailCampaignTrigger:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
     from airflow_provider_mail.api.flows.wait_sender import SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
@@ -68,15 +69,10 @@ class MailSenderSensor(BaseWaitSensor):
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.set_arguments(locals())
 
-    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> SenderWait:
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
         from airflow_provider_mail.api.flows.wait_sender import SenderWait
 
-        return SenderWait(
-            self.sender_email,
-            polled_before=polled_before,
-            poll_error_timeout=self.poll_error_timeout,
-            state=state,
-        )
+        return SenderWait(self.sender_email, errors, state=state)
 
     def poll(self, context: Context) -> Checks | MailError | None:
         from airflow_provider_mail.api.errors import MailError

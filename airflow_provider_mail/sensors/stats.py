@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
     from airflow_provider_mail.api.flows.wait_stats import StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
@@ -150,19 +151,18 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
-    def new_wait(self, state: dict[str, Any] | None, *, polled_before: bool) -> StatsStabilityTracker:
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> StatsStabilityTracker:
         from airflow_provider_mail.api.flows.wait_stats import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow stores no state between polls: only max_age ends the wait.")
         return StatsStabilityTracker(
             self.mail_name,
+            errors,
             stable_checks=self.stable_checks,
             min_interval=self.min_interval,
             max_age=self.max_age,
             state=state,
-            polled_before=polled_before,
-            poll_error_timeout=self.poll_error_timeout,
         )
 
     def trigger(self, end_time: float) -> MailStatsSettledTrigger:

@@ -16,7 +16,7 @@ from airflow_provider_mail.version_compat import AirflowException, AirflowFailEx
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.polling import PollDecision
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
 
 
 class BaseWaitTrigger(BaseTrigger):
@@ -36,6 +36,9 @@ class BaseWaitTrigger(BaseTrigger):
 
     poller_module: ClassVar[str]
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
+
+    identity: ClassVar[str] = "mail_name"
+    """The argument that names what is awaited."""
 
     event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
     """The keys of the event for the name of what is awaited and for the result."""
@@ -60,16 +63,11 @@ class BaseWaitTrigger(BaseTrigger):
         self.max_poll_errors = max_poll_errors
         self.poll_error_timeout = poll_error_timeout
 
-    @property
     @abstractmethod
-    def awaited(self) -> str:
-        """The name of what is awaited."""
-
-    @abstractmethod
-    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         """Return the poller to subscribe to, and the subscription.
 
-        The task polled successfully before it deferred, so a rejection may be temporary.
+        :param errors: limits how long polls may fail.
         """
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -86,13 +84,15 @@ class BaseWaitTrigger(BaseTrigger):
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, self.poller_module)
         decision = (await self._wait()).for_connection(self.mail_conn_id)
-        yield TriggerEvent(event_of(self.awaited, decision, self.event_keys))
+        yield TriggerEvent(event_of(getattr(self, self.identity), decision, self.event_keys))
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import subscribe
-        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus, status_line
+        from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus, status_line
 
-        poller_type, subscription = self.subscription()
+        # The task polled successfully before it deferred, so a rejection may be temporary.
+        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout, max_errors=self.max_poll_errors)
+        poller_type, subscription = self.subscription(errors)
         async with subscribe(poller_type, self.mail_conn_id, self.poke_interval, subscription):
             while True:
                 left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
@@ -101,7 +101,7 @@ class BaseWaitTrigger(BaseTrigger):
                         await subscription.changed.wait()
                 except TimeoutError:
                     latest = subscription.decision
-                    status = latest.message if latest else f"{self.awaited!r} was not polled"
+                    status = latest.message if latest else f"{getattr(self, self.identity)!r} was not polled"
                     return PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {status}")
                 subscription.changed.clear()
                 if subscription.error is not None:

@@ -17,6 +17,7 @@ from airflow_provider_mail.triggers._base import BaseWaitTrigger
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
 
 __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 
@@ -75,22 +76,11 @@ class MailCampaignTrigger(BaseWaitTrigger):
         self.seen = seen
         self.cancel_on_kill = cancel_on_kill
 
-    @property
-    def awaited(self) -> str:
-        return self.mail_name
-
-    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.campaigns import CampaignPoller, CampaignSubscription
         from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait
 
-        wait = CampaignWait(
-            self.mail_name,
-            seen=self.seen,
-            scheduled=self.not_before > 0,
-            polled_before=True,
-            poll_error_timeout=self.poll_error_timeout,
-            max_poll_errors=self.max_poll_errors,
-        )
+        wait = CampaignWait(self.mail_name, errors, seen=self.seen, scheduled=self.not_before > 0)
         pause = min(max(self.not_before - time.time(), 0.0), MAX_PAUSE)
         return CampaignPoller, CampaignSubscription(
             mail_name=self.mail_name, decide=wait.decide, due=time.monotonic() + pause

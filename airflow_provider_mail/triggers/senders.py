@@ -8,6 +8,7 @@ from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
 
 __all__ = ["MailSenderTrigger"]
 
@@ -29,6 +30,7 @@ class MailSenderTrigger(BaseWaitTrigger):
     """
 
     poller_module = "airflow_provider_mail._polling.senders"
+    identity = "sender_email"
     event_keys = ("name", "result")
 
     def __init__(
@@ -52,20 +54,9 @@ class MailSenderTrigger(BaseWaitTrigger):
         self.sender_email = sender_email
         self.selector = selector
 
-    @property
-    def awaited(self) -> str:
-        return self.sender_email
-
-    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.senders import SenderPoller, SenderSubscription
         from airflow_provider_mail.api.flows.wait_sender import SenderWait
 
-        wait = SenderWait(
-            self.sender_email,
-            polled_before=True,
-            poll_error_timeout=self.poll_error_timeout,
-            max_poll_errors=self.max_poll_errors,
-        )
-        return SenderPoller, SenderSubscription(
-            sender_email=self.sender_email, selector=self.selector, decide=wait.decide
-        )
+        decide = SenderWait(self.sender_email, errors).decide
+        return SenderPoller, SenderSubscription(sender_email=self.sender_email, selector=self.selector, decide=decide)

@@ -10,7 +10,7 @@ from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.polling import PollDecision
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
 
 __all__ = ["MailStatsSettledTrigger"]
 
@@ -74,23 +74,17 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         self.age = age
         self.memory = memory
 
-    @property
-    def awaited(self) -> str:
-        return self.mail_name
-
-    def subscription(self) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.stats import StatsPoller, StatsSubscription
         from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsStabilityTracker
 
         tracker = StatsStabilityTracker(
             self.mail_name,
+            errors,
             stable_checks=self.observations,
             min_interval=self.apart,
             max_age=self.age,
             state=self.memory,
-            polled_before=True,
-            poll_error_timeout=self.poll_error_timeout,
-            max_poll_errors=self.max_poll_errors,
         )
         start_day = date.fromisoformat(self.start_day)
         end_day = date.fromisoformat(self.end_day) if self.end_day else None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
-from airflow_provider_mail.api.flows.polling import CONFIRM_SECONDS, PollDecision, WaitStatus
+from airflow_provider_mail.api.flows.polling import CONFIRM_SECONDS, PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsPollResult, StatsStabilityTracker, find_stats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
@@ -32,8 +32,15 @@ def record(opens: int, send_time: datetime | None = SENT, name: str = "news") ->
     )
 
 
+NAMES = {"polled_before": "polled_before", "poll_error_timeout": "timeout", "max_poll_errors": "max_errors"}
+
+
+def budget(options: dict[str, Any]) -> PollErrorBudget:
+    return PollErrorBudget(**{NAMES[name]: options.pop(name) for name in NAMES.keys() & options.keys()})
+
+
 def judge(looks: list[tuple[StatsPollResult, float]], **options: Any) -> list[PollDecision]:
-    settling = StatsStabilityTracker("news", **{"stable_checks": 3, "min_interval": HOUR} | options)
+    settling = StatsStabilityTracker("news", budget(options), **{"stable_checks": 3, "min_interval": HOUR} | options)
     return [settling.decide(look, SENT_AT + after) for look, after in looks]
 
 
@@ -76,14 +83,14 @@ LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
 def test_every_row_of_looks(
     steps: list[tuple[StatsPollResult, float]], needed: int, age: float | None, restart: int
 ) -> None:
-    options = {"stable_checks": needed, "min_interval": HOUR, "max_age": age, "poll_error_timeout": 1e9}
-    settling = StatsStabilityTracker("news", **options)  # type: ignore[arg-type]
+    options = {"stable_checks": needed, "min_interval": HOUR, "max_age": age}
+    settling = StatsStabilityTracker("news", PollErrorBudget(timeout=1e9), **options)  # type: ignore[arg-type]
     looks: list[tuple[StatsPollResult, float]] = []
     after = 0.0
     for number, (look, pause) in enumerate(steps):
         if number == restart:  # another process goes on where this one was
             memory = json.loads(json.dumps(settling.state))
-            settling = StatsStabilityTracker("news", state=memory, **options)  # type: ignore[arg-type]
+            settling = StatsStabilityTracker("news", PollErrorBudget(timeout=1e9), state=memory, **options)  # type: ignore[arg-type]
         after += pause
         looks.append((look, after))
         verdict = settling.decide(look, SENT_AT + after)

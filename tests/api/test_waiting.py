@@ -28,6 +28,7 @@ from airflow_provider_mail.api.flows.polling import (
     HEARTBEAT_SECONDS,
     MAX_BACKOFF,
     PollDecision,
+    PollErrorBudget,
     StatusLog,
     WaitStatus,
     status_line,
@@ -52,8 +53,15 @@ DRAFT, WAITS_AS_DRAFT, SENDING = campaign(-1), campaign(-1, AHEAD), campaign(1, 
 DONE, FAILED = campaign(2, PAST, sentCount=7), campaign(4, PAST)
 
 
+NAMES = {"polled_before": "polled_before", "poll_error_timeout": "timeout", "max_poll_errors": "max_errors"}
+
+
+def budget(options: dict[str, Any]) -> PollErrorBudget:
+    return PollErrorBudget(**{NAMES[name]: options.pop(name) for name in NAMES.keys() & options.keys()})
+
+
 def judge(looks: list[PollResult], every: float = 60.0, **options: Any) -> list[PollDecision]:
-    wait = CampaignWait("news", **options)
+    wait = CampaignWait("news", budget(options), **options)
     return [wait.decide(look, T0 + number * every) for number, look in enumerate(looks)]
 
 
@@ -110,14 +118,14 @@ PAUSES = st.sampled_from([0.1, 10.0, 60.0, 150.0, CONFIRM_SECONDS, 3600.0])
 def test_every_row_of_polls(
     steps: list[tuple[PollResult, float]], seen: bool, looked: bool, most: int, seconds: float, restart: int
 ) -> None:
-    options: dict[str, Any] = {"max_poll_errors": most, "poll_error_timeout": seconds}
-    wait = CampaignWait("news", seen=seen, polled_before=looked, **options)
+    limits: dict[str, Any] = {"max_errors": most, "timeout": seconds, "polled_before": looked}
+    wait = CampaignWait("news", PollErrorBudget(**limits), seen=seen)
     polls: Polled = []
     at = T0
     for number, (look, pause) in enumerate(steps):
         if number == restart:  # another process continues
             memory = json.loads(json.dumps(wait.state))
-            wait = CampaignWait("news", polled_before=looked, state=memory, **options)
+            wait = CampaignWait("news", PollErrorBudget(**limits), state=memory)
         at += pause
         polls.append((look, at))
         verdict = wait.decide(look, at)

@@ -6,10 +6,12 @@ it has lasted for some time, in at least two polls.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_provider_mail.api.errors import MailError
 
@@ -148,32 +150,34 @@ class PollErrorBudget:
         be rotated while tasks wait; when the very first poll is rejected, the wait ends at once.
     :param timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
     :param max_errors: the wait ends only after more consecutive failed polls than this.
-    :param state: the :attr:`state` of another object, to continue from it.
     """
 
     def __init__(
-        self,
-        *,
-        polled_before: bool = False,
-        timeout: float = POLL_ERROR_TIMEOUT,
-        max_errors: int = MAX_POLL_ERRORS,
-        state: dict[str, Any] | None = None,
+        self, *, polled_before: bool = False, timeout: float = POLL_ERROR_TIMEOUT, max_errors: int = MAX_POLL_ERRORS
     ) -> None:
-        state = state or {}
+        self.polled_before = polled_before
         self._timeout = timeout
         self._max_errors = max_errors
-        self._polled_before = polled_before or bool(state.get("looked"))
-        self._failed = Streak(state.get("failed"))
+        self._failed = Streak()
 
     @property
     def state(self) -> dict[str, Any]:
         """What another process needs to continue, as plain JSON."""
-        return {"looked": self._polled_before, "failed": self._failed.state}
+        return {"looked": self.polled_before, "failed": self._failed.state}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue from the state of another process.
+
+        :param state: the :attr:`state` there; ``None`` if there is none.
+        """
+        if state:
+            self.polled_before = self.polled_before or bool(state.get("looked"))
+            self._failed = Streak(state.get("failed"))
 
     def succeeded(self) -> None:
         """Count a poll that succeeded."""
         self._failed.end()
-        self._polled_before = True
+        self.polled_before = True
 
     def failed(self, error: MailError, at: float) -> PollDecision:
         """Decide about a failed poll.
@@ -181,7 +185,7 @@ class PollErrorBudget:
         :param error: why it failed.
         :param at: Unix time of the poll.
         """
-        if not error.temporary and not self._polled_before:
+        if not error.temporary and not self.polled_before:
             return PollDecision(WaitStatus.REFUSED, str(error))
         self._failed.extend(at)
         polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
@@ -197,6 +201,40 @@ class PollErrorBudget:
             pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
             log_key=f"poll failed: {type(error).__name__}",
         )
+
+
+class Wait(Protocol):
+    """Decides after each poll whether a wait is over."""
+
+    @property
+    def state(self) -> dict[str, Any]: ...
+
+    def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision: ...
+
+
+def follow(
+    wait: Wait,
+    poll: Callable[[], object],
+    *,
+    offset: Callable[[], float],
+    log: Callable[[PollDecision], object],
+) -> Iterator[tuple[object, PollDecision]]:
+    """Poll until the wait is over; yield each result with the decision about it. The caller pauses between polls.
+
+    :param wait: decides.
+    :param poll: polls once; returns what was found, or the error of the poll, or a decision that no wait has to make.
+    :param offset: returns the seconds by which the service's clock was ahead at the last poll.
+    :param log: called with each decision that :class:`StatusLog` finds due.
+    """
+    status_log = StatusLog()
+    status = WaitStatus.WAITING
+    while status is WaitStatus.WAITING:
+        result, at = poll(), time.time()
+        decision = result if isinstance(result, PollDecision) else wait.decide(result, at, offset())
+        status = decision.status
+        if status_log.is_due(decision, at):
+            log(decision)
+        yield result, decision
 
 
 def format_utc(moment: float) -> str:

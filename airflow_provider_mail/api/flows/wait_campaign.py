@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 from airflow_provider_mail.api.campaigns import Campaign, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import (
-    MAX_POLL_ERRORS,
-    POLL_ERROR_TIMEOUT,
     PollDecision,
     PollErrorBudget,
     Streak,
@@ -28,33 +26,28 @@ class CampaignWait:
     """Decides after each poll whether a campaign was sent, failed, or is still to be waited for.
 
     :param mail_name: the campaign's exact name.
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param seen: whether the campaign existed before; ``None`` when that is unknown.
     :param scheduled: whether the campaign is known to have been scheduled. Otherwise a campaign that shows as sending
         is taken to be sending, whatever its send time.
-    :param polled_before: see :class:`~airflow_provider_mail.api.flows.polling.PollErrorBudget`.
-    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
-    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign.
     """
 
     def __init__(
         self,
         mail_name: str,
+        errors: PollErrorBudget | None = None,
         *,
         seen: bool | None = False,
         scheduled: bool = False,
-        polled_before: bool = False,
-        poll_error_timeout: float = POLL_ERROR_TIMEOUT,
-        max_poll_errors: int = MAX_POLL_ERRORS,
         state: dict[str, Any] | None = None,
     ) -> None:
         own = state if state and state.get("mail_name") == mail_name else {}
         self.mail_name = mail_name
         self.seen: bool | None = own.get("seen", seen)
         self.scheduled = scheduled or bool(own.get("scheduled"))
-        self._errors = PollErrorBudget(
-            polled_before=polled_before, timeout=poll_error_timeout, max_errors=max_poll_errors, state=own.get("errors")
-        )
+        self._errors = errors or PollErrorBudget()
+        self._errors.restore(own.get("errors"))
         self._missing = Streak(own.get("missing"))
         self._drafts = Streak(own.get("drafts"))
 

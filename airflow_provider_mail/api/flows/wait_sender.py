@@ -6,8 +6,6 @@ from typing import Any
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import (
-    MAX_POLL_ERRORS,
-    POLL_ERROR_TIMEOUT,
     PollDecision,
     PollErrorBudget,
     WaitStatus,
@@ -19,26 +17,21 @@ class SenderWait:
     """Decides after each poll whether all four checks of a sender are good.
 
     :param sender_email: the sender entry.
-    :param polled_before: see :class:`~airflow_provider_mail.api.flows.polling.PollErrorBudget`.
-    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
-    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another sender.
     """
 
     def __init__(
         self,
         sender_email: str,
+        errors: PollErrorBudget | None = None,
         *,
-        polled_before: bool = False,
-        poll_error_timeout: float = POLL_ERROR_TIMEOUT,
-        max_poll_errors: int = MAX_POLL_ERRORS,
         state: dict[str, Any] | None = None,
     ) -> None:
         own = state if state and state.get("sender_email") == sender_email else {}
         self._sender_email = sender_email
-        self._errors = PollErrorBudget(
-            polled_before=polled_before, timeout=poll_error_timeout, max_errors=max_poll_errors, state=own.get("errors")
-        )
+        self._errors = errors or PollErrorBudget()
+        self._errors.restore(own.get("errors"))
 
     @property
     def state(self) -> dict[str, Any]:

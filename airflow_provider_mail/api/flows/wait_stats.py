@@ -14,8 +14,6 @@ from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import (
-    MAX_POLL_ERRORS,
-    POLL_ERROR_TIMEOUT,
     PollDecision,
     PollErrorBudget,
     Streak,
@@ -62,28 +60,24 @@ class StatsStabilityTracker:
     ``record`` is the last record found, as plain JSON with the document's fields in snake_case.
 
     :param mail_name: the campaign's exact name.
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param stable_checks: final after this many consecutive observations of the same counts; ``None``: by age only.
     :param min_interval: a poll that finds the same counts is an observation if it is at least this many seconds after
         the previous observation.
     :param max_age: final this many seconds after the send time, even if counts change; ``None``: never by age.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign or
         ``min_interval``.
-    :param polled_before: see :class:`~airflow_provider_mail.api.flows.polling.PollErrorBudget`.
-    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
-    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
     """
 
     def __init__(
         self,
         mail_name: str,
+        errors: PollErrorBudget | None = None,
         *,
         stable_checks: int | None = None,
         min_interval: float = 0.0,
         max_age: float | None = None,
         state: dict[str, Any] | None = None,
-        polled_before: bool = False,
-        poll_error_timeout: float = POLL_ERROR_TIMEOUT,
-        max_poll_errors: int = MAX_POLL_ERRORS,
     ) -> None:
         self.mail_name = mail_name
         self._stable_checks = stable_checks
@@ -94,12 +88,9 @@ class StatsStabilityTracker:
         self._same = int(own.get("same", 0))
         self._last = float(own.get("last", 0.0))
         self._missing = Streak(own.get("missed"))
-        self._errors = PollErrorBudget(
-            polled_before=polled_before or self.record is not None,
-            timeout=poll_error_timeout,
-            max_errors=max_poll_errors,
-            state=own.get("errors"),
-        )
+        self._errors = errors or PollErrorBudget()
+        self._errors.restore(own.get("errors"))
+        self._errors.polled_before |= self.record is not None
 
     @property
     def state(self) -> dict[str, Any]:
