@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Folder", "MailData", "MailLineage", "SqlTable"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The location of a dataset, by the naming conventions of OpenLineage and of asset URIs."""
 
     namespace: str
@@ -43,8 +41,7 @@ class Data(Protocol):
         """Return its location. It may query the database or Airflow, and is called only when lineage is reported."""
 
 
-@dataclass(frozen=True)
-class MailData:
+class MailData(NamedTuple):
     """A dataset of the service.
 
     :param mail_conn_id: the connection of the account.
@@ -59,8 +56,7 @@ class MailData:
         return Place(f"mail://{self.mail_conn_id}", tuple(self.resource.split("/")), "/")
 
 
-@dataclass(frozen=True)
-class SqlTable:
+class SqlTable(NamedTuple):
     """A table of a database.
 
     :param hook: the hook of the database.
@@ -80,8 +76,7 @@ class SqlTable:
         return _PLACES.get(kind, _other)(self.hook, names, kind)
 
 
-@dataclass(frozen=True)
-class Folder:
+class Folder(NamedTuple):
     """A folder of files.
 
     :param path: the folder.
@@ -97,8 +92,7 @@ class Folder:
         return Place(f"{self.path.protocol}://{bucket}", (self.path.key.strip("/"),), "/")
 
 
-@dataclass(frozen=True)
-class _Move:
+class _Move(NamedTuple):
     source: Data
     target: Data
     table: Table | None

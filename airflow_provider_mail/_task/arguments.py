@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from airflow.sdk import XComArg
-
-from airflow_provider_mail._task.redacted_field import unwrap
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,6 +32,9 @@ accepts a template. What is in a list or dictionary may be an XComArg too: ``Tem
 
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
+
+CONTENT_FILES = (".html", ".htm", ".txt")
+"""The endings of the names of files that hold content."""
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
@@ -131,9 +132,10 @@ class MailTaskMixin:
             try:
                 super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
             except Exception as error:
-                if advice := template_advice(name, error):
-                    from airflow_provider_mail.version_compat import AirflowFailException
+                from airflow_provider_mail._task.exceptions import template_advice
+                from airflow_provider_mail.version_compat import AirflowFailException
 
+                if advice := template_advice(name, error):
                     raise AirflowFailException(advice) from None
                 raise
 
@@ -160,28 +162,70 @@ class MailTaskMixin:
         return result
 
 
-def template_advice(field: str, error: Exception) -> str:
-    """Return how to write a tag of the service that Airflow tried to render; empty for any other error.
+def from_file(content: Any) -> Any:
+    """Turn the name of a file into a template that includes the file; return anything else unchanged.
 
-    :param field: the template field.
-    :param error: the error of rendering it.
+    Airflow's own ``template_ext`` applies to every template field: a campaign called ``spring.html`` and an attachment
+    called ``terms.txt`` would be opened as files. This is for one argument, and works in mapped tasks.
+
+    :param content: the value of the argument.
     """
-    import jinja2
+    if not isinstance(content, str) or "\n" in content or not content.lower().endswith(CONTENT_FILES):
+        return content
+    if any(mark in content for mark in "<>{}"):
+        return content
+    return f"{{% include {content!r} %}}"
 
-    if isinstance(error, jinja2.TemplateSyntaxError):
-        return (
-            f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
-            "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
-        )
-    if isinstance(error, jinja2.UndefinedError):
-        quoted, undefined, _ = str(error.message).partition(" is undefined")
-        name = quoted.strip("'")
-        if undefined and name.isidentifier():
-            return (
-                f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "
-                f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
-            )
-    return ""
+
+class RedactedValue:
+    """Wrapper that Airflow stores and shows as the number of values, not as the values.
+
+    :param value: the value.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        if isinstance(self.value, list | tuple):
+            return f"not shown ({len(self.value)})"
+        if callable(self.value):
+            return f"from {getattr(self.value, '__qualname__', type(self.value).__name__)}"
+        return "not shown"
+
+
+class RedactedField:
+    """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
+
+    Airflow stores rendered fields and shows them in its UI, where addresses do not belong. A function is wrapped from
+    the beginning: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
+    process (3.0).
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, operator: Any, owner: type) -> Any:
+        return self if operator is None else operator.__dict__[self._name]
+
+    def __set__(self, operator: Any, value: Any) -> None:
+        # The first value is set by the initialiser, the next one by the rendering.
+        rendered = self._name in operator.__dict__
+        hide = rendered or callable(value) or isinstance(value, Iterator)
+        operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
+
+
+def unwrap(operator: Any, value: Any, context: Any) -> Any:
+    """Return the value of a template field, redacted or not.
+
+    :param operator: the operator of the field.
+    :param value: the field as the operator has it.
+    :param context: of the task.
+    """
+    if isinstance(value, RedactedValue):
+        value = value.value
+    # Airflow 3.0 leaves a field unrendered whose rendering is empty.
+    return operator.render_template(value, context) if hasattr(value, "resolve") else value
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

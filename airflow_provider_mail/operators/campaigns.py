@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
-from airflow_provider_mail._task.cancel_on_kill import CancelOnKillMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.operators._campaign import BaseCampaignOperator
+from airflow_provider_mail.operators._campaign import BaseCampaignOperator, CancelOnKillMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException, conf
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, Templated
-from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, RedactedField, Templated, unwrap
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException

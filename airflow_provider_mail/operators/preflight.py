@@ -7,8 +7,7 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
-from airflow_provider_mail._task.redacted_field import unwrap
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_number, unwrap
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 

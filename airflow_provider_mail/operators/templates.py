@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_mail._task.arguments import Templated
-from airflow_provider_mail._task.content_file import from_file
+from airflow_provider_mail._task.arguments import Templated, from_file
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:

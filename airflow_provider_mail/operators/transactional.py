@@ -13,13 +13,14 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.arguments import (
     MailTaskMixin,
     OnEmpty,
+    RedactedField,
     Templated,
     check_choice,
     check_number,
+    from_file,
     task_instance_name,
+    unwrap,
 )
-from airflow_provider_mail._task.content_file import from_file
-from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice
-from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, RedactedField, Templated, check_choice, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:

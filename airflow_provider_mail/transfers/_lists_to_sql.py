@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_REMOVED_FRACTION = 0.5
 """A list that loses a larger part of its contacts between two loads is read a second time."""
 
+PUBLISHED_IN = "airflow_provider_mail.transfers.mail_to_sql"
+"""The module that users import from, which Airflow stores with the task."""
+
 Mode: TypeAlias = Literal["replace", "upsert"]
 """Whether rows of contacts that are no longer in the list are deleted."""
 
@@ -78,6 +81,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         stores rows, in the same transaction. Default: never.
     """
 
+    __module__ = PUBLISHED_IN
     list_name: str
     team_name: str | None
     mode: Mode
@@ -227,6 +231,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         stores rows, in the same transaction. Default: never.
     """
 
+    __module__ = PUBLISHED_IN
     resource = "campaigns"
     mail_name: str | None
     subject: str | None

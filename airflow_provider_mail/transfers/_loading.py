@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
+from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -242,3 +242,55 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         yield from self.rows(first, observed_at)
         for page in pages:
             yield from self.rows(page, observed_at)
+
+
+class BaseStatsToSqlOperator(BaseMailToSqlOperator):
+    """Load the statistics of a window: whole days of the service, which are days in UTC."""
+
+    start_day: str | None
+    end_day: str | None
+    lookback_days: int
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("lookback_days", self.lookback_days, whole=True)
+
+    @abstractmethod
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        """Read and load the statistics; return the result, and further values for XCom."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read and load the window."""
+        tables = self.checked_table_names()
+        start_day, end_day = self.window(context)
+        with self.mail_errors():
+            loaded, more = self._transfer(start_day, end_day)
+        self.record_lineage(loaded.rows)
+        counts = self.counts(loaded)
+        self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
+        return {
+            **tables,
+            "start_day": start_day.isoformat(),
+            "end_day": end_day.isoformat(),
+            "records": loaded.rows,
+            **counts,
+            **more,
+            **self.unstorable.keep(context, self.log),
+        }
+
+    def window(self, context: Context) -> tuple[date, date]:
+        """The first and last day of the window."""
+        from airflow_provider_mail._task.date_window import window
+
+        return window(context, self.start_day, self.end_day, self.lookback_days)
+
+    def _transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        from airflow_provider_mail.api.errors import MailRejectedError
+
+        try:
+            return self.transfer(start_day, end_day)
+        except MailRejectedError as error:
+            # The document has no limit for the window, and no other reason for a rejection.
+            days = (end_day - start_day).days + 1
+            error.args = (f"{error}; start_day {start_day}, end_day {end_day}: {days} days may be too many",)
+            raise

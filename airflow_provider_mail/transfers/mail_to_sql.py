@@ -1,10 +1,24 @@
 """Transfers from the service to a database."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.transfers._lists_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
-from airflow_provider_mail.transfers._stats_to_sql import (
-    MailCampaignStatsToSqlOperator,
-    MailTransactionalStatsToSqlOperator,
-)
+from airflow_provider_mail.transfers._loading import BaseStatsToSqlOperator, OnUnstorable
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.warehouse.coverage import Coverage
+    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
     "MailCampaignStatsToSqlOperator",
@@ -12,3 +26,247 @@ __all__ = [
     "MailContactsToSqlOperator",
     "MailTransactionalStatsToSqlOperator",
 ]
+
+
+class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
+    """Load the statistics of the campaigns sent in a window into a table: one row per campaign, its latest counts.
+
+    Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
+    without an interval (manual, by an asset, or by a cron schedule without intervals) loads its own day so far and the
+    day before. Loading the same window twice, out of order or in two runs at once leaves the same rows. Opens and
+    clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not written again: the
+    table ``mail_loads`` records when each day was last read.
+
+    The first and the last day of the window are not recorded, since the specification does not show in which time zone
+    the service's days begin, and neither is a window with ``mail_name`` or ``type``: these rows show themselves when
+    they were last seen. A campaign that the service no longer returns for a recorded day (deleted, renamed or moved) is
+    marked with ``gone_at`` until it is returned again. If no campaign is returned at all, none is marked.
+
+    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, if the database reports them, ``inserted``,
+    ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
+    snapshots also ``snapshots_table``, and with ``on_unstorable="reject"`` also ``rejected``.
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCampaignStatsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/statistics.md``).
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param table: the table, with its schema if needed; created if it does not exist. Default: ``mail_campaign_stats``.
+        (templated)
+    :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
+        day of the run's data interval. (templated)
+    :param end_day: the last day of the window, included. Default: its last day, or today with ``mail_name``.
+        (templated)
+    :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
+        Default: 7.
+    :param mail_name: load only campaigns that the service finds by this name. The window then ends today, since a
+        campaign may be sent long after the run began. Default: all campaigns. (templated)
+    :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
+    :param snapshots: also store one row per campaign and day of observation in a second table: how the counts grew,
+        which the service does not keep. It is loaded first, in its own transaction. Default: false.
+    :param snapshots_table: the name of that table; enables ``snapshots``. Default: the name of ``table`` with
+        ``_snapshots`` appended. (templated)
+    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
+        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
+        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
+        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
+    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
+        created if it does not exist. It may hold personal data. Default: none. (templated)
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
+    """
+
+    resource = "campaigns/stats"
+    mail_name: str | None
+    type: str | None
+    snapshots: bool
+    snapshots_table: str | None
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_campaign_stats",
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
+        lookback_days: int = 7,
+        mail_name: Templated[str] | None = None,
+        type: Templated[str] | None = None,
+        snapshots: bool = False,
+        snapshots_table: Templated[str] | None = None,
+        on_unstorable: OnUnstorable = "fail",
+        rejects_table: Templated[str] | None = None,
+        rejects_path: Templated[str] | None = None,
+        keep_days: float | None = None,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def window(self, context: Context) -> tuple[date, date]:
+        """The first and last day of the window."""
+        from airflow_provider_mail._task.date_window import today
+
+        start_day, end_day = super().window(context)
+        return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
+
+    def declared_table(self) -> Table:
+        """One row per connection and campaign."""
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
+
+        return CAMPAIGN_STATS
+
+    def table_names(self) -> dict[str, str]:
+        """The names of the loaded tables, by argument."""
+        from airflow_provider_mail.warehouse.tables.stats import snapshots_name
+
+        names = super().table_names()
+        if self.snapshots or self.snapshots_table:
+            names["snapshots_table"] = snapshots_name(self.table, self.snapshots_table)
+        return names
+
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        """Load the snapshots, then the latest counts."""
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api.campaigns import GetCampaignStats
+        from airflow_provider_mail.api.flows.statistics import campaign_stats
+        from airflow_provider_mail.warehouse.load import MarkGone
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
+
+        fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
+        request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
+        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        records = self.hook.run(campaign_stats(request, compact=True))
+        conn_id, team, observed_at = self.mail_conn_id, self.hook.team_name, observation.at
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for record in records:
+                yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=observed_at)
+
+        if snapshots_table := self.table_names().get("snapshots_table"):
+            # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
+            self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
+        covers = self._covers(start_day, end_day, observed_at)
+        mark_gone = MarkGone(observed_at, lambda: [covers.whole] if records else []) if covers else None
+        loaded = self.unstorable.load(
+            self.declared_table(), self.table, rows(), covers=covers, mark_gone=mark_gone, now=observation.now()
+        )
+        return loaded, {}
+
+    def _covers(self, start_day: date, end_day: date, observed_at: datetime) -> Coverage | None:
+        day = timedelta(days=1)
+        if self.mail_name or self.type or end_day - start_day <= day:
+            return None
+        from airflow_provider_mail.warehouse.coverage import Coverage
+
+        sent_at = self.declared_table()["mail_send_date"]
+        return Coverage.days(
+            sent_at, start_day + day, end_day - day, mail_conn_id=self.mail_conn_id, observed_at=observed_at
+        )
+
+
+class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
+    """Load the daily statistics of transactional mail into a table: one row per day.
+
+    Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
+    without an interval (manual, by an asset, or by a cron schedule without intervals) loads its own day so far and the
+    day before. Loading the same window twice, out of order or in two runs at once leaves the same rows. Opens and
+    clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not written again: the
+    table ``mail_loads`` records when each day was last read.
+
+    A day that the service's response leaves out gets no row, and an existing row is kept: missing is not zero.
+
+    Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out) and, if
+    the database reports them, ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the
+    table has newer ones); with ``on_unstorable="reject"`` also ``rejected``.
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailTransactionalStatsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/statistics.md``).
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param table: the table, with its schema if needed; created if it does not exist. Default:
+        ``mail_transactional_stats``. (templated)
+    :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
+        day of the run's data interval. (templated)
+    :param end_day: the last day of the window, included. Default: its last day. (templated)
+    :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
+        Default: 7.
+    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
+        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
+        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
+        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
+    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
+        created if it does not exist. It may hold personal data. Default: none. (templated)
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
+        stores rows, in the same transaction. Default: never.
+    """
+
+    resource = "transactional/stats"
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_transactional_stats",
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
+        lookback_days: int = 7,
+        on_unstorable: OnUnstorable = "fail",
+        rejects_table: Templated[str] | None = None,
+        rejects_path: Templated[str] | None = None,
+        keep_days: float | None = None,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def declared_table(self) -> Table:
+        """One row per connection and day."""
+        from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS
+
+        return TRANSACTIONAL_STATS
+
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        """Load the days that the service returns."""
+        from airflow_provider_mail._task.date_window import today
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
+        from airflow_provider_mail.api.transactional import GetTransactionalStats
+        from airflow_provider_mail.warehouse.load import Coverage
+        from airflow_provider_mail.warehouse.tables.stats import transactional_stats_row
+
+        request = GetTransactionalStats(start_date=start_day, end_date=end_day)
+        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        records = self.hook.run(transactional_stats(request))
+        observed_at = observation.at
+        missing = missing_days(request, records, today())
+        if missing:
+            some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
+            self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), some)
+        team = self.hook.team_name
+        rows = [
+            transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=observed_at)
+            for record in records
+        ]
+        table = self.declared_table()
+        covers = Coverage.days(
+            table["stats_date"],
+            start_day,
+            end_day,
+            mail_conn_id=self.mail_conn_id,
+            observed_at=observed_at,
+            only={record.stats_date for record in records},
+        )
+        loaded = self.unstorable.load(table, self.table, rows, covers=covers, now=observation.now())
+        return loaded, {"missing_days": len(missing)}

@@ -8,8 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import OnEmpty, Templated, check_keep_days
-from airflow_provider_mail._task.redacted_field import RedactedField, unwrap
+from airflow_provider_mail._task.arguments import OnEmpty, RedactedField, Templated, check_keep_days, unwrap
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator, OnAmbiguous, OnDuplicateRecipient
 from airflow_provider_mail.version_compat import AirflowFailException

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail._task.content_file import from_file
+from airflow_provider_mail._task.arguments import from_file
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
