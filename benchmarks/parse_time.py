@@ -85,7 +85,7 @@ def main() -> None:
         "all of ours": modules_below(*PARSED),
         **{f"  {package}": modules_below(package) for package in PARSED},
         "  triggers": modules_below("triggers"),
-        "  notifications": modules_below("notifications"),
+        "  notifier": [f"{PACKAGE}.notifications.mail"],
         "smtp operator": ["airflow.providers.smtp.operators.smtp"],
         "http operator": ["airflow.providers.http.operators.http"],
     }

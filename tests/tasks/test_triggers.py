@@ -218,13 +218,13 @@ def test_while_polls_fail_the_connection_is_read_again(
 def test_an_error_of_our_own_ends_one_wait_and_no_other(emulator: Emulator) -> None:
     emulator.add_campaign("spring")
     broken, other = trigger(MailCampaignTrigger), trigger(MailCampaignTrigger)
-    kind, part = broken.subscription()
+    kind, part = broken.subscription(polling.PollErrorBudget())
 
     def judge(look: Any, at: float, offset: float) -> Any:
         raise ZeroDivisionError
 
     part.decide = judge
-    broken.subscription = lambda: (kind, part)  # type: ignore[method-assign]
+    broken.subscription = lambda errors: (kind, part)  # type: ignore[method-assign]
 
     async def both() -> list[Any]:
         return await asyncio.gather(event(broken), event(other), return_exceptions=True)
