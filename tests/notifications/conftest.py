@@ -9,10 +9,21 @@ import pytest
 
 from airflow_provider_mail.emulator import Emulator
 from tests.support.browser import browser, chromium
-from tests.tasks.conftest import _mail_default, _one_api_server, connect, errors, new_dag, run
+from tests.tasks.conftest import _mail_default, _one_api_server, connect, errors, new_dag, run, run_in_airflow, run_with
 from tests.tasks.sending import SENDS
 
-__all__ = ["_mail_default", "_one_api_server", "browser", "chromium", "connect", "errors", "new_dag", "run"]
+__all__ = [
+    "_mail_default",
+    "_one_api_server",
+    "browser",
+    "chromium",
+    "connect",
+    "errors",
+    "new_dag",
+    "run",
+    "run_in_airflow",
+    "run_with",
+]
 
 AIRFLOW = "https://airflow.example.com"
 PEOPLE = ["ada@example.com", "bob@example.com"]

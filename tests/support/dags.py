@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(ABC):
     """How a run ended: its state, and its tasks by id and map index (-1 for a task that is not mapped)."""
 
     dag_id: str
@@ -43,16 +44,78 @@ class RunResult:
         """What the task pushed, or `None`."""
         return self.xcoms().get((task_id, map_index, key))
 
+    @abstractmethod
     def xcoms(self) -> dict[tuple[str, int, str], Any]:
         """Everything that the run left behind, by task id, map index and key."""
-        from airflow.models.xcom import XComModel
+
+    @abstractmethod
+    def rendered_fields(self) -> list[dict[str, Any]]:
+        """The rendered template fields of each task that has run."""
+
+    @abstractmethod
+    def state_store(self, task_id: str) -> dict[str, tuple[str, Any]]:
+        """What the task keeps in the task state store, by key: the stored text, and when it expires."""
+
+    @abstractmethod
+    def clear_and_run(self, task_id: str) -> TaskResult:
+        """Do what a user does who clears a task: one more try in the same run, with what the task remembers."""
+
+
+@dataclass(frozen=True)
+class AirflowResult(RunResult):
+    """A run by `run_dag`, as it lies in Airflow's database."""
+
+    dag: DAG = field(repr=False)
+
+    def _rows(self, model: Any, *what: Any) -> list[Any]:
         from airflow.utils.session import create_session
         from sqlalchemy import select
 
-        mine = (XComModel.dag_id == self.dag_id, XComModel.run_id == self.run_id)
         with create_session() as session:
-            rows = session.scalars(select(XComModel).where(*mine)).all()
-            return {(row.task_id, row.map_index, row.key): XComModel.deserialize_value(row) for row in rows}
+            mine = select(model).where(model.dag_id == self.dag_id, model.run_id == self.run_id, *what)
+            return list(session.scalars(mine))
+
+    def xcoms(self) -> dict[tuple[str, int, str], Any]:
+        from airflow.models.xcom import XComModel
+
+        rows = self._rows(XComModel)
+        return {(row.task_id, row.map_index, row.key): XComModel.deserialize_value(row) for row in rows}
+
+    def rendered_fields(self) -> list[dict[str, Any]]:
+        from airflow.models.renderedtifields import RenderedTaskInstanceFields
+
+        return [row.rendered_fields for row in self._rows(RenderedTaskInstanceFields)]
+
+    def state_store(self, task_id: str) -> dict[str, tuple[str, Any]]:
+        from airflow.models.task_state_store import TaskStateStoreModel as Model
+
+        return {row.key: (row.value, row.expires_at) for row in self._rows(Model, Model.task_id == task_id)}
+
+    def clear_and_run(self, task_id: str) -> TaskResult:
+        from airflow.models.taskinstance import TaskInstance, clear_task_instances
+        from airflow.sdk.definitions.dag import _run_task
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        query = select(TaskInstance).where(
+            TaskInstance.dag_id == self.dag_id, TaskInstance.run_id == self.run_id, TaskInstance.task_id == task_id
+        )
+        with create_session() as session:
+            clear_task_instances(list(session.scalars(query)), session)
+            session.flush()
+            ti = session.scalars(query).one()
+            ti.try_number += 1
+            ti.dag_run.start_date = datetime.datetime.now(datetime.UTC)  # As the scheduler does for a cleared run.
+            session.commit()
+            task = self.dag.get_task(task_id)
+            if AIRFLOW_VERSION < (3, 1):
+                ti.task = task
+                _run_task(ti=ti)
+            else:
+                _run_task(ti=ti, task=task)
+            session.expire_all()
+            ti = session.scalars(query).one()
+            return TaskResult(state=str(ti.state or "none"), try_number=ti.try_number)
 
 
 def migrate(database: Path, cache: Path) -> None:
@@ -105,7 +168,7 @@ def run_dag(
             (ti.task_id, ti.map_index): TaskResult(state=str(ti.state or "none"), try_number=ti.try_number)
             for ti in run.get_task_instances(session=session)
         }
-        return RunResult(dag_id=run.dag_id, run_id=run.run_id, state=str(run.state), tasks=tasks)
+        return AirflowResult(run.dag_id, run.run_id, str(run.state), tasks, dag)
 
 
 def _register(dag: DAG) -> None:

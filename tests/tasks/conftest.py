@@ -24,6 +24,7 @@ from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.support.postgres import PostgresServer
+from tests.support.task_runner import run_tasks
 
 TASK = "task"
 Connect = Callable[..., None]
@@ -81,18 +82,9 @@ class Done:
 
     def rendered(self) -> str:
         """What Airflow stored of the rendered fields of all tasks."""
-        from airflow.models.renderedtifields import RenderedTaskInstanceFields
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-
-        mine = (
-            RenderedTaskInstanceFields.dag_id == self.result.dag_id,
-            RenderedTaskInstanceFields.run_id == self.result.run_id,
-        )
-        with create_session() as session:
-            rows = session.scalars(select(RenderedTaskInstanceFields).where(*mine)).all()
-            assert rows
-            return json.dumps([row.rendered_fields for row in rows])
+        fields = self.result.rendered_fields()
+        assert fields
+        return json.dumps(fields)
 
 
 Run = Callable[..., Done]
@@ -133,26 +125,22 @@ def new_dag(request: pytest.FixtureRequest) -> Callable[..., DAG]:
 
 
 @pytest.fixture
-def run(
-    run_dag: Callable[..., RunResult],
+def run_with(
     new_dag: Callable[..., DAG],
     errors: list[BaseException],
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
-) -> Run:
-    """A function that runs a DAG, or what a function makes inside a new one, and gives back what came of it.
+) -> Callable[..., Done]:
+    """A function that runs a DAG with what runs DAGs, and adds the log to what came of it."""
 
-    A single task should be called `TASK`.
-    """
-
-    def run(what: DAG | Callable[[], Any], **options: Any) -> Done:
+    def run_with(runner: Callable[..., RunResult], what: DAG | Callable[[], Any], **options: Any) -> Done:
         dag = what
         if not isinstance(dag, DAG):
             with new_dag() as dag:
                 what()  # type: ignore[operator]
         for record in (capfd.readouterr, caplog.clear, errors.clear):
             record()
-        result = run_dag(dag, **options)
+        result = runner(dag, **options)
         printed = capfd.readouterr().out
         # Airflow 3.0 prints what `dag.test()` talks with itself, and logs as everybody does; later ones print all.
         logged = caplog.text if AIRFLOW_VERSION < (3, 1) else printed
@@ -160,7 +148,22 @@ def run(
         print(printed)  # for who reads of a failed test
         return Done(result, "\n".join([logged, *ends]))
 
-    return run
+    return run_with
+
+
+@pytest.fixture
+def run(run_with: Callable[..., Done]) -> Run:
+    """A function that runs a DAG, or what a function makes inside a new one, and gives back what came of it.
+
+    The tasks are run by Airflow's task runner, without Airflow's database. A single task should be called `TASK`.
+    """
+    return functools.partial(run_with, run_tasks)
+
+
+@pytest.fixture
+def run_in_airflow(run_with: Callable[..., Done], run_dag: Callable[..., RunResult]) -> Run:
+    """`run` by `dag.test()`, for what the scheduler, the database or the API of Airflow does: a second each."""
+    return functools.partial(run_with, run_dag)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,11 +12,8 @@ from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
-from tests.support.dags import AIRFLOW_VERSION, RunResult, TaskResult
+from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK
-
-if TYPE_CHECKING:
-    from airflow.sdk import DAG
 
 SENDS = "transactional/mail/sends_customised"
 AT_ONCE = {"retries": 2, "retry_delay": datetime.timedelta(0)}
@@ -90,41 +86,6 @@ def change_retries(monkeypatch: pytest.MonkeyPatch, **rule: Any) -> None:
     monkeypatch.setattr("airflow_provider_mail.hooks.mail.client_config", impatient)
 
 
-def records(result: RunResult, task_id: str = TASK) -> Sequence[Any]:
-    """What a task has written down of its sends, as it lies in Airflow's database."""
-    from airflow.models.task_state_store import TaskStateStoreModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    model = TaskStateStoreModel
-    mine = (model.dag_id == result.dag_id, model.run_id == result.run_id, model.task_id == task_id)
-    with create_session() as session:
-        return session.execute(select(model.value, model.expires_at).where(*mine, model.key == TASK_STATE_KEY)).all()
-
-
-def clear_and_run(dag: DAG, result: RunResult, task_id: str = TASK) -> TaskResult:
-    """Do what a user does who clears a task: one more try in the same run, with what the task remembers."""
-    from airflow.models.taskinstance import TaskInstance, clear_task_instances
-    from airflow.sdk.definitions.dag import _run_task
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    query = select(TaskInstance).where(
-        TaskInstance.dag_id == result.dag_id, TaskInstance.run_id == result.run_id, TaskInstance.task_id == task_id
-    )
-    with create_session() as session:
-        clear_task_instances(list(session.scalars(query)), session)
-        session.flush()
-        ti = session.scalars(query).one()
-        ti.try_number += 1
-        ti.dag_run.start_date = datetime.datetime.now(datetime.UTC)  # As the scheduler does for a cleared run.
-        session.commit()
-        task = dag.get_task(task_id)
-        if AIRFLOW_VERSION < (3, 1):
-            ti.task = task
-            _run_task(ti=ti)
-        else:
-            _run_task(ti=ti, task=task)
-        session.expire_all()
-        ti = session.scalars(query).one()
-        return TaskResult(state=str(ti.state or "none"), try_number=ti.try_number)
+def records(result: RunResult, task_id: str = TASK) -> list[tuple[str, Any]]:
+    """What a task has written down of its sends, and when that expires."""
+    return [stored for key, stored in result.state_store(task_id).items() if key == TASK_STATE_KEY]

@@ -24,7 +24,7 @@ asks = pytest.mark.skipif(
 
 @pytest.fixture
 def newsletter(
-    run: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], Done]:
     """A function that runs the example."""
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
@@ -34,7 +34,7 @@ def newsletter(
     emulator.add_campaign("newsletter 2025-12-01", sent=10, send_date="2025-12-01T00:00:00Z")
     dag = example("mail_approval")
     dag.get_task("wait").poke_interval = 0.3  # type: ignore[attr-defined]
-    return lambda: run(dag)
+    return lambda: run_in_airflow(dag)
 
 
 @contextmanager

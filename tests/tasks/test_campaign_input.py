@@ -152,9 +152,13 @@ def test_a_tag_that_airflow_does_not_know_fails_the_task_and_is_not_lost(
 
 
 @pytest.mark.usefixtures("_newsletter")
-def test_such_a_tag_in_a_mapped_task_is_named_too(run: Run, emulator: Emulator, errors: list[BaseException]) -> None:
+def test_such_a_tag_in_a_mapped_task_is_named_too(
+    run_in_airflow: Run, emulator: Emulator, errors: list[BaseException]
+) -> None:
     good = {"sender_mail": "news@example.com", "send_list_names": ["newsletter"], "subject": "Hello {{name}}"}
-    done = run(lambda: MailCreateCampaignOperator.partial(task_id="mapped", **good).expand(content=["<p>Hi</p>"]))
+    done = run_in_airflow(
+        lambda: MailCreateCampaignOperator.partial(task_id="mapped", **good).expand(content=["<p>Hi</p>"])
+    )
 
     assert done.result.state == "failed"
     assert "subject: {{name}} is undefined" in str(errors[-1])

@@ -85,11 +85,11 @@ def waits(emulator: Emulator) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("state", ["failed", "success", "skipped"])
-def test_who_ends_the_task_cancels_its_campaign(run: Run, emulator: Emulator, state: str) -> None:
+def test_who_ends_the_task_cancels_its_campaign(run_in_airflow: Run, emulator: Emulator, state: str) -> None:
     began = time.monotonic()
 
     with as_soon_as(waits(emulator), lambda: kill(state)):
-        done = run(lambda: create(poke_interval=60, timeout=600))
+        done = run_in_airflow(lambda: create(poke_interval=60, timeout=600))
 
     (campaign,) = emulator.campaigns()
     assert campaign["cancelled"]
@@ -100,7 +100,7 @@ def test_who_ends_the_task_cancels_its_campaign(run: Run, emulator: Emulator, st
 
 @pytest.mark.parametrize("state", ["running", "restarting", "up_for_retry", None])
 def test_when_only_the_process_ends_somebody_else_goes_on_with_it(
-    run: Run, emulator: Emulator, state: str | None
+    run_in_airflow: Run, emulator: Emulator, state: str | None
 ) -> None:
     """A worker is drained, a task is cleared: another process looks after the same campaign."""
 
@@ -110,7 +110,7 @@ def test_when_only_the_process_ends_somebody_else_goes_on_with_it(
         emulator.set_campaign_state("spring", "done")
 
     with as_soon_as(waits(emulator), change):
-        done = run(create)
+        done = run_in_airflow(create)
 
     assert emulator.journal.count(CANCELS) == 0
     assert "This process is to end, but not the task: campaign 'spring' is not cancelled" in done.log
@@ -118,23 +118,23 @@ def test_when_only_the_process_ends_somebody_else_goes_on_with_it(
         assert done.state == "success"
 
 
-def test_by_default_nothing_is_cancelled(run: Run, emulator: Emulator) -> None:
+def test_by_default_nothing_is_cancelled(run_in_airflow: Run, emulator: Emulator) -> None:
     def change() -> None:
         kill("failed")
         time.sleep(1)
         emulator.set_campaign_state("spring", "done")
 
     with as_soon_as(waits(emulator), change):
-        run(lambda: create(cancel_on_kill=False))
+        run_in_airflow(lambda: create(cancel_on_kill=False))
 
     assert emulator.journal.count(CANCELS) == 0
 
 
-def test_what_has_gone_out_cannot_be_cancelled_and_that_is_said(run: Run, emulator: Emulator) -> None:
+def test_what_has_gone_out_cannot_be_cancelled_and_that_is_said(run_in_airflow: Run, emulator: Emulator) -> None:
     emulator.settings.sending_seconds = 1000
 
     with as_soon_as(waits(emulator), lambda: kill("failed")):
-        done = run(lambda: create(send_date=None))
+        done = run_in_airflow(lambda: create(send_date=None))
 
     (campaign,) = emulator.campaigns()
     assert (campaign["state"], campaign["cancelled"]) == ("sending", False)
@@ -142,29 +142,29 @@ def test_what_has_gone_out_cannot_be_cancelled_and_that_is_said(run: Run, emulat
     assert "it shows mailStatus 1" in done.log
 
 
-def test_killed_before_it_creates_anything(run: Run, emulator: Emulator) -> None:
+def test_killed_before_it_creates_anything(run_in_airflow: Run, emulator: Emulator) -> None:
     emulator.faults.add("delay", GETS, seconds=1)
 
     with as_soon_as(lambda: emulator.journal.count(GETS), lambda: kill("failed")):
-        done = run(create)
+        done = run_in_airflow(create)
 
     assert emulator.journal.count(SENDS) == 0
     assert emulator.campaigns() == []
     assert "there is no campaign of that name" in done.log
 
 
-def test_killed_while_it_creates(run: Run, emulator: Emulator) -> None:
+def test_killed_while_it_creates(run_in_airflow: Run, emulator: Emulator) -> None:
     """The answer is waited for: else the campaign could come to be after it was cancelled in vain."""
     emulator.faults.add("delay", SENDS, seconds=1)
 
     with as_soon_as(lambda: emulator.journal.count(SENDS), lambda: kill("failed")):
-        run(create)
+        run_in_airflow(create)
 
     (campaign,) = emulator.campaigns()
     assert campaign["cancelled"]
 
 
-def test_of_a_mapped_task_the_one_that_was_ended(run: Run, emulator: Emulator) -> None:
+def test_of_a_mapped_task_the_one_that_was_ended(run_in_airflow: Run, emulator: Emulator) -> None:
     """Which of the two runs first is Airflow's choice; the other one's hour comes."""
 
     def both_are_there() -> bool:
@@ -174,7 +174,7 @@ def test_of_a_mapped_task_the_one_that_was_ended(run: Run, emulator: Emulator) -
         as_soon_as(waits(emulator), lambda: kill("failed")),
         as_soon_as(both_are_there, lambda: emulator.clock.advance(7200)),
     ):
-        run(
+        run_in_airflow(
             lambda: MailCreateCampaignOperator.partial(
                 task_id=TASK,
                 sender_mail="news@example.com",
@@ -192,18 +192,18 @@ def test_of_a_mapped_task_the_one_that_was_ended(run: Run, emulator: Emulator) -
     assert second["mailStatus"] == 2
 
 
-def test_ended_before_it_defers(run: Run, emulator: Emulator) -> None:
+def test_ended_before_it_defers(run_in_airflow: Run, emulator: Emulator) -> None:
     """No signal comes in time for a task that is about to leave its process."""
 
-    done = run(lambda: create(deferrable=True, pre_execute=lambda context: mark("failed")))
+    done = run_in_airflow(lambda: create(deferrable=True, pre_execute=lambda context: mark("failed")))
 
     assert emulator.campaigns()[0]["cancelled"]
     assert "the task was ended while it ran" in done.log
 
 
-def test_where_a_deferred_task_cannot_know_it_is_said(run: Run, emulator: Emulator) -> None:
+def test_where_a_deferred_task_cannot_know_it_is_said(run_in_airflow: Run, emulator: Emulator) -> None:
     with as_soon_as(waits(emulator), lambda: emulator.set_campaign_state("spring", "done")):
-        done = run(lambda: create(deferrable=True, send_date=None))
+        done = run_in_airflow(lambda: create(deferrable=True, send_date=None))
 
     assert done.state == "success"
     said = "this Airflow (below 3.3) does not tell a deferred task that it was ended" in done.log

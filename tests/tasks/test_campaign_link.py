@@ -54,13 +54,13 @@ def link(dag: DAG, done: Done, map_index: int = -1) -> str:
 
 
 @pytest.fixture
-def linked(run: Run, new_dag: Callable[..., DAG]) -> Callable[..., tuple[str, Done]]:
+def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Callable[..., tuple[str, Done]]:
     """A function that runs a task and gives back its link."""
 
     def linked(make: Callable[..., object] = create, **arguments: Any) -> tuple[str, Done]:
         with new_dag() as dag:
             make(**arguments)
-        done = run(dag)
+        done = run_in_airflow(dag)
         return link(dag, done), done
 
     return linked
@@ -182,13 +182,13 @@ def test_a_campaign_that_was_found_to_have_failed_is_linked_to(
     assert (url, done.state) == (f"{PAGE}/bad", "failed")
 
 
-def test_each_mapped_task_has_its_own(run: Run, new_dag: Callable[..., DAG], connect: Connect) -> None:
+def test_each_mapped_task_has_its_own(run_in_airflow: Run, new_dag: Callable[..., DAG], connect: Connect) -> None:
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     with new_dag() as dag:
         MailCreateCampaignOperator.partial(
             task_id=TASK, sender_mail="news@example.com", send_list_names=["newsletter"]
         ).expand(mail_name=["one", "two"])
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert [link(dag, done, index) for index in (0, 1)] == [f"{PAGE}/one", f"{PAGE}/two"]
 
@@ -235,13 +235,13 @@ def test_airflow_knows_the_link() -> None:
     ],
 )
 def test_what_is_no_template_is_refused_before_anything_is_sent(
-    run: Run, connect: Connect, emulator: Emulator, template: str
+    run_in_airflow: Run, connect: Connect, emulator: Emulator, template: str
 ) -> None:
     with pytest.raises(MailConfigError, match="campaign_url: must be a URL such as"):
         placeholders_of(template)
     if template == f"{PAGE}/{{name}}":
         connect(campaign_url=template)
-        done = run(lambda: create(retries=2))
+        done = run_in_airflow(lambda: create(retries=2))
         assert (done.state, done.tries) == ("failed", 1)
         assert "connection 'mail_default': campaign_url: must be a URL such as" in done.log
         assert "secret" not in done.log

@@ -82,11 +82,11 @@ def test_what_was_created_is_known_before_the_wait(run: Run, emulator: Emulator,
 
 
 @both_ways
-def test_of_a_mapped_task_each_has_its_own(run: Run, emulator: Emulator, deferrable: bool) -> None:
+def test_of_a_mapped_task_each_has_its_own(run_in_airflow: Run, emulator: Emulator, deferrable: bool) -> None:
     emulator.settings.sending_seconds = 0.5
     emulator.add_list("vip", count=7)
 
-    done = run(
+    done = run_in_airflow(
         lambda: MailCreateCampaignOperator.partial(
             task_id=TASK,
             sender_mail="news@example.com",

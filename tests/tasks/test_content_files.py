@@ -104,14 +104,14 @@ def test_of_a_batch_from_a_query_in_a_file(run: Run, dag: DAG, emulator: Emulato
     assert contents(emulator) == [TEXT]
 
 
-def test_of_mapped_tasks(run: Run, dag: DAG, emulator: Emulator) -> None:
+def test_of_mapped_tasks(run_in_airflow: Run, dag: DAG, emulator: Emulator) -> None:
     with dag:
         campaign(
             lambda **given: MailCreateCampaignOperator.partial(**given).expand(
                 content=["newsletter.html", "newsletter.txt"]
             )
         )
-    assert run(dag).result.state == "success"
+    assert run_in_airflow(dag).result.state == "success"
     assert contents(emulator) == [TEXT, TEXT]
 
 

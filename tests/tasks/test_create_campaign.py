@@ -15,7 +15,6 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators._campaign import default_mail_name, run_began
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import clear_and_run
 
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
@@ -171,8 +170,8 @@ def test_the_default_name_is_the_task_instance_s(run: Run, emulator: Emulator) -
     assert emulator.campaigns()[0]["mailName"] == done.returned["mail_name"]
 
 
-def test_each_mapped_task_has_a_name_of_its_own(run: Run, emulator: Emulator) -> None:
-    done = run(
+def test_each_mapped_task_has_a_name_of_its_own(run_in_airflow: Run, emulator: Emulator) -> None:
+    done = run_in_airflow(
         lambda: MailCreateCampaignOperator.partial(task_id=TASK, sender_mail="news@example.com").expand(
             send_list_names=[["newsletter"], ["vip"]]
         )
@@ -273,7 +272,7 @@ def test_a_cleared_task_adopts_what_it_has_sent(
         create(mail_name="once")
     done = run(dag)
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
     assert done.result.xcom(TASK)["adopted"] is True
     assert len(sends(emulator)) == 1
 

@@ -17,7 +17,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import change_retries, clear_and_run, remembers
+from tests.tasks.sending import change_retries, remembers
 
 SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
 IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
@@ -195,12 +195,12 @@ def test_clearing_does_not_adopt_an_incomplete_campaign(
     done = run(dag)
     assert emulator.campaigns()[0]["cancelled"]
 
-    assert clear_and_run(dag, done.result).state == "failed"
+    assert done.result.clear_and_run(TASK).state == "failed"
     assert len(emulator.campaigns()) == emulator.journal.count(SENDS) == 1
 
     emulator.set_campaign_state("spring", "removed")
     for adopted in (False, True):
-        assert clear_and_run(dag, done.result).state == "success"
+        assert done.result.clear_and_run(TASK).state == "success"
         assert done.result.xcom(TASK)["adopted"] is adopted
         assert done.result.xcom(TASK)["incomplete"] is False
     assert emulator.journal.count(SENDS) == 2

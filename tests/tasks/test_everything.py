@@ -6,7 +6,7 @@ The bodies are written down from the tables of the document, not from the reques
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -243,13 +243,15 @@ class Ran:
         return {task_id: task.state for (task_id, _), task in self.result.tasks.items()}
 
 
-def run_everything(dag_id: str, folder: Path, emulator: Emulator, **extra: Any) -> Ran:
+def run_everything(
+    dag_id: str, folder: Path, emulator: Emulator, runner: Callable[..., RunResult] = run_dag, **extra: Any
+) -> Ran:
     begun: list[tuple[str, int]] = []
     with pytest.MonkeyPatch.context() as patch:
         for name, value in connections(emulator, folder, **extra).items():
             patch.setenv(name, value)
         dag = everything(dag_id, folder, lambda task_id: begun.append((task_id, len(emulator.journal.entries()))))
-        result = run_dag(dag)
+        result = runner(dag)
     sent = [(entry["operation"], entry["body"]) for entry in emulator.journal.entries()]
     ends = [start for _, start in begun[1:]] + [len(sent)]
     return Ran(result, {name: sent[start:end] for (name, start), end in zip(begun, ends, strict=True)})

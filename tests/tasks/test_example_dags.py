@@ -48,7 +48,7 @@ def test_each_howto_has_a_beginning_and_an_end(path: Path) -> None:
 
 
 def test_the_campaign(
-    run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+    run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     emulator.settings.sending_seconds = 1.0
@@ -58,7 +58,7 @@ def test_the_campaign(
     dag = example("mail_campaign")
     dag.get_task("wait_until_sent").poke_interval = 0.3  # type: ignore[attr-defined]
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.result.state == "success"
     assert emulator.contact_count("newsletter") == 200
@@ -73,7 +73,7 @@ def test_the_campaign(
     assert sent["content"] == "<p>Hello {{name}}, this is new: ...</p>"
 
 
-def test_the_daily_statistics(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+def test_the_daily_statistics(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
     day = datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC)
     emulator.clock.set(day)
     emulator.clock.freeze()
@@ -88,28 +88,28 @@ def test_the_daily_statistics(run: Run, emulator: Emulator, warehouse: SqlDataba
         shown = [(campaign["mailName"], campaign["mailStats"]) for campaign in emulator.campaigns()]
         return [(name, stats["sentCount"], stats["openCount"]) for name, stats in shown]
 
-    assert run(dag, logical_date=day).state == "success"
+    assert run_in_airflow(dag, logical_date=day).state == "success"
 
     # The day before and seven days before that: the first day's two campaigns are out of the window.
     assert loaded() == counted()[2:]
     assert warehouse.query("SELECT sent_count FROM mail_transactional_stats WHERE stats_date = '2026-01-09'") == [(40,)]
 
-    assert run(dag, logical_date=day).state == "success"
+    assert run_in_airflow(dag, logical_date=day).state == "success"
     assert loaded() == counted()[2:]
 
     yesterday = loaded()
     emulator.clock.advance(days=1)
-    assert run(dag, logical_date=day + datetime.timedelta(days=1)).state == "success"
+    assert run_in_airflow(dag, logical_date=day + datetime.timedelta(days=1)).state == "success"
     assert loaded() == yesterday[:2] + counted()[4:]
     assert loaded() != yesterday
 
 
-def test_the_resources(run: Run, emulator: Emulator) -> None:
+def test_the_resources(run_in_airflow: Run, emulator: Emulator) -> None:
     emulator.set_dns("mail.example.com", selector="mail")
     before = {row["name"] for row in emulator.lists()}
 
     for _ in range(2):
-        done = run(example("mail_resources"))
+        done = run_in_airflow(example("mail_resources"))
         assert {name: task.state for (name, _), task in done.result.tasks.items()} == dict.fromkeys(
             ("create_list", "contact", "template", "sender", "verify", "webhook", "erase", "delete_list"), "success"
         )
@@ -124,14 +124,14 @@ def test_the_resources(run: Run, emulator: Emulator) -> None:
     assert emulator.journal.count("webhook/save") == 1
 
 
-def test_the_cleanup(run: Run, emulator: Emulator) -> None:
+def test_the_cleanup(run_in_airflow: Run, emulator: Emulator) -> None:
     emulator.add_list("newsletter", count=3)
     emulator.add_campaign("spring", send_date="2999-01-01T09:00:00+00:00", state="scheduled")
     emulator.add_template("welcome", subject="Welcome", content="<p>Hello</p>")
     emulator.add_sender("old.example.com")
 
     for _ in range(2):
-        done = run(example("mail_cleanup"))
+        done = run_in_airflow(example("mail_cleanup"))
         assert {task.state for task in done.result.tasks.values()} == {"success"}
 
     (campaign,) = emulator.campaigns()
@@ -141,8 +141,8 @@ def test_the_cleanup(run: Run, emulator: Emulator) -> None:
     assert emulator.journal.count("campaign/mail/cancel") == 1
 
 
-def test_transactional_mail(run: Run, emulator: Emulator) -> None:
-    assert run(example("mail_transactional")).state == "success"
+def test_transactional_mail(run_in_airflow: Run, emulator: Emulator) -> None:
+    assert run_in_airflow(example("mail_transactional")).state == "success"
 
     sent = {(each["form"], each["subject"], each["content"]) for each in emulator.messages()}
     assert sent == {
@@ -152,12 +152,12 @@ def test_transactional_mail(run: Run, emulator: Emulator) -> None:
     }
 
 
-def test_the_contacts_and_campaigns(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+def test_the_contacts_and_campaigns(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
     emulator.add_list("newsletter", count=30)
     emulator.add_campaign("spring", send_date="2026-03-01T09:00:00+00:00", sent=30)
 
     for _ in range(2):
-        assert run(example("mail_contacts_to_warehouse")).state == "success"
+        assert run_in_airflow(example("mail_contacts_to_warehouse")).state == "success"
 
     addresses = {email for (email,) in warehouse.query("SELECT email FROM mail_contacts")}
     assert addresses == {contact["email"] for contact in emulator.contacts("newsletter")}

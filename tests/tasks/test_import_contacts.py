@@ -84,7 +84,9 @@ def test_rows_from_another_task(run: Run, new_dag: Callable[..., DAG], emulator:
     }
 
 
-def test_mapped_over_the_output_of_another_task(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
+def test_mapped_over_the_output_of_another_task(
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator
+) -> None:
     with new_dag() as dag:
 
         @task
@@ -93,7 +95,7 @@ def test_mapped_over_the_output_of_another_task(run: Run, new_dag: Callable[...,
 
         MailImportContactsOperator.partial(task_id=TASK, list_name="all").expand(contacts=parts())
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.state == "success", done.log
     assert names(emulator) == {"ada@example.com": "Ada", "bob@example.com": "{{ not.jinja }}"}

@@ -195,7 +195,9 @@ def test_an_unknown_key_is_named(crm: SqlDatabase) -> None:
         key_ranges(sql_conn_id="crm", sql=QUERY, key="nowhere", ranges=2)
 
 
-def test_a_mapped_import(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, any_crm: SqlDatabase) -> None:
+def test_a_mapped_import(
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator, any_crm: SqlDatabase
+) -> None:
     any_crm.execute("CREATE TABLE people (id INTEGER, since TIMESTAMP, email TEXT)")
     start = datetime.datetime(2026, 1, 1)
     any_crm.execute(
@@ -208,7 +210,7 @@ def test_a_mapped_import(run: Run, new_dag: Callable[..., DAG], emulator: Emulat
             task_id=TASK, sql_conn_id="crm", list_name="all", columns={"email": "email"}, chunk_size=20
         ).expand_kwargs(cut)
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.result.state == "success", done.log
     accepted = [done.result.xcom(TASK, map_index=index)["accepted"] for index in range(5)]

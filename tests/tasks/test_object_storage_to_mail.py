@@ -29,7 +29,7 @@ from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorage
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read_files import FileForm, file_rows, form_of
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import AT_ONCE, clear_and_run, remembers
+from tests.tasks.sending import AT_ONCE, remembers
 
 IMPORTS = "contacts/imports"
 Memory = MemoryFileSystem
@@ -378,14 +378,16 @@ def test_a_retried_import_goes_on_behind_what_was_accepted(
     assert done.state == "failed"
     sent = emulator.journal.count(IMPORTS)
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     assert emulator.contact_count("all") == 100
     assert emulator.journal.count(IMPORTS) == 10 + 1
     assert done.result.xcom(TASK)["accepted_earlier"] == 10 * (sent - 1)
 
 
-def test_mapped_over_files(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, memory: Memory) -> None:
+def test_mapped_over_files(
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator, memory: Memory
+) -> None:
     for part in range(3):
         rows = [(f"user{part}.{number}@example.com",) for number in range(10)]
         memory.pipe_file(f"/in/part-{part}.jsonl", jsonl_file(rows, ["email"]))
@@ -394,7 +396,7 @@ def test_mapped_over_files(run: Run, new_dag: Callable[..., DAG], emulator: Emul
             path=[f"memory://in/part-{part}.jsonl" for part in range(3)]
         )
 
-    assert run(dag).state == "success"
+    assert run_in_airflow(dag).state == "success"
     assert emulator.contact_count("all") == 30
 
 

@@ -243,7 +243,7 @@ def test_a_choice_that_cannot_be_breaks_the_dag_file(arguments: dict[str, Any], 
 
 
 def test_arguments_may_come_from_other_tasks_and_from_the_dag(
-    run: Run, new_dag: Callable[..., DAG], emulator: Emulator
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator
 ) -> None:
     with new_dag(default_args={"sender_mail": "news@example.com", "max_recipients": 3}) as dag:
 
@@ -258,7 +258,7 @@ def test_arguments_may_come_from_other_tasks_and_from_the_dag(
         campaign = {name: CAMPAIGN[name] for name in ("subject", "content")}
         MailPreflightOperator.partial(task_id=TASK, known_tags=tags(), **campaign).expand(send_list_names=lists())
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.result.state == "success", done.log
     assert [done.result.xcom(TASK, map_index=index)["recipients"] for index in range(3)] == [2, 1, 3]

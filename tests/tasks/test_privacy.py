@@ -297,7 +297,9 @@ def test_a_query_that_fails_at_a_row(run: Run, make_database: Callable[[str, str
     assert_nothing_planted(done)
 
 
-def test_rows_from_another_task_are_not_shown(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
+def test_rows_from_another_task_are_not_shown(
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator
+) -> None:
     with new_dag() as dag:
 
         @task
@@ -312,7 +314,7 @@ def test_rows_from_another_task_are_not_shown(run: Run, new_dag: Callable[..., D
         MailImportContactsOperator(task_id="literal", contacts=[{"email": GOOD}])
         MailImportContactsOperator.partial(task_id="mapped").expand(contacts=parts())
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.result.state == "success", done.log
     assert [contact["email"] for contact in emulator.contacts()] == [GOOD]

@@ -17,7 +17,7 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.sending import AT_ONCE, change_retries, clear_and_run, remembers
+from tests.tasks.sending import AT_ONCE, change_retries, remembers
 
 IMPORTS = "contacts/imports"
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
@@ -71,16 +71,9 @@ def everybody(called: str = "One", count: int = 100) -> dict[str, str]:
 
 
 def record(result: RunResult) -> Any:
-    """What the task has written down, as it lies in Airflow's database."""
-    from airflow.models.task_state_store import TaskStateStoreModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    model = TaskStateStoreModel
-    mine = (model.dag_id == result.dag_id, model.run_id == result.run_id, model.task_id == TASK)
-    with create_session() as session:
-        text = session.scalar(select(model.value).where(*mine, model.key == KEY))
-        return None if text is None else json.loads(text)
+    """What the task has written down."""
+    text, _ = result.state_store(TASK).get(KEY, (None, None))
+    return None if text is None else json.loads(text)
 
 
 def test_a_retry_goes_on_behind_what_was_accepted(
@@ -142,7 +135,7 @@ def test_a_cleared_task_that_had_failed_goes_on(
     assert len(json.dumps(told)) < 300
     assert "example" not in json.dumps(told)
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     assert taken(emulator) == 6 + 4
     assert names(emulator) == everybody()
@@ -162,7 +155,7 @@ def test_a_cleared_task_that_had_succeeded_imports_everything_again(
     emulator.add_contact(address(7), name="Other")
     before = taken(emulator)
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     assert taken(emulator) == before + 10
     assert names(emulator) == everybody()
@@ -277,7 +270,7 @@ def test_the_share_that_is_allowed_counts_the_rows_of_all_tries(
     # Who mends the rows and clears the task imports what was mended.
     crm.execute("UPDATE people SET email = 'p' || id || '@example.com' WHERE id IN (3, 4)")
     before = taken(emulator)
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
     assert names(emulator) == everybody()
     assert taken(emulator) == before + 10
 
@@ -347,7 +340,7 @@ def test_rows_of_a_function_that_gives_others_each_time_all_arrive(
 
 @remembers
 def test_mapped_tasks_remember_each_for_itself(
-    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, imported: Imported, crm: SqlDatabase
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator, imported: Imported, crm: SqlDatabase
 ) -> None:
     people(crm)
     halves = ["SELECT email, name FROM people WHERE id <= 50", "SELECT email, name FROM people WHERE id > 50"]
@@ -355,7 +348,7 @@ def test_mapped_tasks_remember_each_for_itself(
     emulator.faults.add("close_before", IMPORTS, skip=7, count=2)
     with new_dag() as dag:
         SqlToMailContactsOperator.partial(task_id=TASK, sql_conn_id="crm", **SMALL, **AT_ONCE).expand(sql=halves)
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.result.state == "success"
     assert names(emulator) == everybody()

@@ -228,7 +228,7 @@ def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, cr
 
 
 def test_mapped_over_key_ranges(
-    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, any_crm: SqlDatabase
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator, any_crm: SqlDatabase
 ) -> None:
     any_crm.execute("CREATE TABLE people (id INTEGER, email TEXT)")
     any_crm.execute("INSERT INTO people", [(number, f"{number}@example.com") for number in range(30)])
@@ -237,7 +237,7 @@ def test_mapped_over_key_ranges(
             task_id=TASK, sql_conn_id="crm", list_name="all", columns={"email": "email"}, chunk_size=4
         ).expand(sql=[f"SELECT * FROM people WHERE id % 3 = {rest}" for rest in range(3)])
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.state == "success"
     assert [done.result.xcom(TASK, map_index=index)["accepted"] for index in range(3)] == [10, 10, 10]

@@ -29,7 +29,6 @@ from tests.tasks.sending import (
     SENDS,
     address,
     bodies,
-    clear_and_run,
     everybody,
     mailed,
     remembers,
@@ -240,16 +239,16 @@ def test_a_cleared_task_reads_again_and_mails_the_others(
     run: Run, emulator: Emulator, any_crm: SqlDatabase, new_dag: Callable[..., DAG]
 ) -> None:
     people(any_crm, 45)
-    dag, done = refused(emulator, run, new_dag)
+    _, done = refused(emulator, run, new_dag)
     # What was not sent yet may have changed meanwhile.
     any_crm.execute("DELETE FROM people WHERE id = 30")
     any_crm.execute("INSERT INTO people", [(50, address(50), "N50")])
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     assert mailed(emulator) == everybody(range(30), range(31, 45), range(50, 51))
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
     assert emulator.journal.count(SENDS) == 3 + 3
 
 
@@ -271,11 +270,11 @@ def test_rows_that_changed_behind_the_mark_are_not_guessed_at(
     run: Run, emulator: Emulator, crm: SqlDatabase, new_dag: Callable[..., DAG], change: str, choice: str, errors: Any
 ) -> None:
     people(crm, 45)
-    dag, done = refused(emulator, run, new_dag, on_ambiguous=choice, on_empty="skip")
+    _, done = refused(emulator, run, new_dag, on_ambiguous=choice, on_empty="skip")
     crm.execute(CHANGES[change])
     errors.clear()
 
-    assert clear_and_run(dag, done.result).state == "failed"
+    assert done.result.clear_and_run(TASK).state == "failed"
 
     assert "sql: these differ from what an earlier try began to send (20 recipients in 2 requests" in str(errors[0])
     assert mailed(emulator) == everybody(range(20))

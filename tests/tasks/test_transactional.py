@@ -353,7 +353,7 @@ def test_messages_come_from_a_function_that_runs_in_the_task(run: Run, emulator:
     assert mailed(emulator) == everybody(range(25))
 
 
-def test_mapped_tasks_send_each_their_own(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
+def test_mapped_tasks_send_each_their_own(run_in_airflow: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
     with new_dag() as dag:
 
         @task
@@ -362,7 +362,7 @@ def test_mapped_tasks_send_each_their_own(run: Run, emulator: Emulator, new_dag:
 
         MailSendBatchOperator.partial(task_id=TASK, versions_per_request=10, **HELLO).expand(messages=find())
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.state == "success"
     assert mailed(emulator) == everybody(range(30))

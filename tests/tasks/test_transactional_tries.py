@@ -25,7 +25,6 @@ from tests.tasks.sending import (
     batch,
     bodies,
     change_retries,
-    clear_and_run,
     everybody,
     letters,
     mailed,
@@ -68,7 +67,7 @@ def test_what_was_refused_in_the_middle_goes_on_there(
     assert mailed(emulator) == everybody(range(20))
 
     emulator.settings.email_credits = None
-    cleared = clear_and_run(dag, done.result)
+    cleared = done.result.clear_and_run(TASK)
 
     assert (cleared.state, cleared.try_number) == ("success", 2)
     assert mailed(emulator) == everybody(range(55))
@@ -88,7 +87,7 @@ def test_a_finished_mailing_is_not_sent_again(run: Run, emulator: Emulator, new_
     assert emulator.journal.count(SENDS) == 3
 
     for task_id in (TASK, "single"):
-        assert clear_and_run(dag, done.result, task_id).state == "success"
+        assert done.result.clear_and_run(task_id).state == "success"
 
     assert emulator.journal.count(SENDS) == 3
     assert done.result.xcom(TASK) == told(2, 15)
@@ -130,12 +129,12 @@ def test_after_an_unknown_outcome_the_user_decides(
         batch(messages=letters(35), on_ambiguous="{{ var.value.on_ambiguous }}")
     done = run(dag)
     assert done.state == "failed"
-    again = clear_and_run(dag, done.result)
+    again = done.result.clear_and_run(TASK)
     assert again.state == "failed"
     assert emulator.journal.count(SENDS) == 2
 
     monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", choice)
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     sent = kind == "close_after"
     if choice == "resend":
@@ -160,7 +159,7 @@ def test_what_is_in_doubt_stays_so_when_sending_it_again_is_refused(
     assert "no credits" in done.log
 
     monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", "skip")
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     assert mailed(emulator) == everybody(range(35))
     assert done.result.xcom(TASK) == told(3, 25, 1, 10)
@@ -338,6 +337,6 @@ def test_what_was_not_sent_yet_may_be_mended(run: Run, emulator: Emulator, new_d
     done = run(dag)
     assert done.state == "failed"
 
-    assert clear_and_run(dag, done.result).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
 
     assert mailed(emulator) == everybody(range(20), range(21, 35), range(50, 52))

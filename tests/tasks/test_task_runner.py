@@ -1,0 +1,236 @@
+"""The task runner of the tests ends as a run in Airflow does: states, tries, XComs, rendered fields, state store."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.lists import MailCreateListOperator
+from airflow_provider_mail.operators.transactional import MailSendBatchOperator
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
+from tests.support.dags import AIRFLOW_VERSION, RunResult, run_dag
+from tests.support.task_runner import run_tasks
+from tests.tasks.conftest import Run
+from tests.tasks.everything import arrange
+from tests.tasks.sending import AT_ONCE, HELLO, letters
+from tests.tasks.test_everything import run_everything
+
+DAY = datetime.datetime(2026, 3, 10, 9, tzinfo=datetime.UTC)
+HAS_STORE = AIRFLOW_VERSION >= (3, 3)
+
+
+def passes_values_on() -> None:
+    @task(multiple_outputs=True)
+    def first(ti: Any = None) -> dict[str, Any]:
+        ti.xcom_push("pushed", {"day": DAY, "pair": (1, 2)})
+        return {"number": 7, "texts": ["a", "b"]}
+
+    @task
+    def second(number: int, texts: list[str], ti: Any = None) -> list[Any]:
+        return [number, texts, str(ti.xcom_pull(task_ids="first", key="pushed")), ti.xcom_pull(task_ids="nobody")]
+
+    values = first()
+    second(values["number"], values["texts"])
+
+
+def retries_until_it_succeeds() -> None:
+    @task(**AT_ONCE)
+    def third_time(ti: Any = None, dag_run: Any = None, task_reschedule_count: Any = None) -> list[Any]:
+        ti.xcom_push(f"try {ti.try_number}", ti.try_number)  # cleared before the next try
+        if ti.try_number < 3:
+            raise ValueError("not yet")
+        return [ti.try_number, ti.max_tries, ti.xcom_pull(key="try 1"), dag_run.run_type, task_reschedule_count]
+
+    third_time()
+
+
+def fails_and_skips() -> None:
+    @task(**AT_ONCE)
+    def fails() -> None:
+        raise ValueError("always")
+
+    @task(**AT_ONCE)
+    def fails_at_once() -> None:
+        raise AirflowFailException("no use")
+
+    @task
+    def skips() -> None:
+        raise AirflowSkipException("nothing to do")
+
+    @task
+    def after() -> int:
+        return 1
+
+    @task(trigger_rule="all_done")
+    def whatever() -> int:
+        return 2
+
+    failed, at_once, skipped = fails(), fails_at_once(), skips()
+    failed >> after.override(task_id="after_a_failure")() >> whatever()
+    at_once >> whatever.override(task_id="whatever_at_once")()
+    skipped >> after.override(task_id="after_a_skip")() >> whatever.override(task_id="whatever_was_skipped")()
+
+
+def calls_back() -> None:
+    def note(name: str) -> Callable[[Any], None]:
+        return lambda context: context["ti"].xcom_push(f"{name} {context['ti'].try_number}", name)
+
+    kinds = {f"on_{kind}_callback": note(kind) for kind in ("execute", "success", "failure", "retry", "skipped")}
+
+    @task(retries=1, retry_delay=datetime.timedelta(0), **kinds)
+    def may_fail(end: str) -> None:
+        if end != "succeeds":
+            raise {"fails": LookupError, "skips": AirflowSkipException}[end]("for the callbacks")
+
+    for end in ("succeeds", "fails", "skips"):
+        may_fail.override(task_id=end)(end)
+
+
+def renders() -> None:
+    @task
+    def words() -> dict[str, str]:
+        return {"name": "spring", "password": "planted"}
+
+    @task(templates_dict={"all": "{{ ds }} {{ data_interval_start }} {{ data_interval_end }} {{ dag_run.conf }}"})
+    def rendered(templates_dict: Any = None, params: Any = None) -> list[Any]:
+        return [templates_dict, dict(params)]
+
+    MailCreateListOperator(
+        task_id="create",
+        list_name="{{ ds_nodash }} {{ params.where }} {{ dag_run.conf['what'] }} {{ var.value.color }}",
+        list_description=words()["name"],
+    )
+    MailSendBatchOperator(
+        task_id="send", messages="{{ ti.xcom_pull(task_ids='words') and [] }}", on_empty="skip", **HELLO
+    )
+    rendered()
+
+
+def waits_deferred() -> None:
+    MailCampaignSensor(task_id="done", mail_name="{{ 'done' }}", deferrable=True, poke_interval=0.05)
+    MailCampaignSensor(task_id="failed", mail_name="failed", deferrable=True, poke_interval=0.05, **AT_ONCE)
+    MailCampaignSensor(task_id="nobody", mail_name="nobody", deferrable=True, poke_interval=0.05, timeout=0.1)
+    MailCreateCampaignOperator(
+        task_id="create",
+        mail_name="spring",
+        sender_mail="news@example.com",
+        subject="Spring",
+        content="<p>Hi</p>",
+        send_list_names=["newsletter"],
+        wait_for_completion=True,
+        deferrable=True,
+        poke_interval=0.05,
+    )
+
+
+def reschedules() -> None:
+    looks: list[Any] = []
+
+    @task.sensor(poke_interval=0.05, timeout=30, mode="reschedule")
+    def third_look() -> bool:
+        looks.append(1)
+        return len(looks) > 2
+
+    @task.sensor(poke_interval=0.05, timeout=0.1, mode="reschedule", **AT_ONCE)
+    def never() -> bool:
+        return False
+
+    @task.sensor(poke_interval=0.05, timeout=0.1, mode="reschedule", soft_fail=True)
+    def never_mind() -> bool:
+        return False
+
+    third_look(), never(), never_mind()
+
+
+def keeps_state() -> None:
+    @task(**AT_ONCE)
+    def counts(task_state_store: Any = None, ti: Any = None) -> list[Any]:
+        seen = task_state_store.get("seen", default=[])
+        task_state_store.set("seen", [*seen, {"try": ti.try_number}])
+        task_state_store.set("gone", 1, retention=datetime.timedelta(days=1))
+        task_state_store.delete("gone")
+        if len(seen) < 2:
+            raise ValueError("once more")
+        return list(seen)
+
+    counts()
+    MailSendBatchOperator(task_id="send", messages=letters(12), versions_per_request=5, **HELLO)
+
+
+CASES: list[Any] = [
+    passes_values_on,
+    retries_until_it_succeeds,
+    fails_and_skips,
+    calls_back,
+    renders,
+    waits_deferred,
+    pytest.param(reschedules, marks=pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="`dag.test()` ends there")),
+    pytest.param(keeps_state, marks=pytest.mark.skipif(not HAS_STORE, reason="needs the store of Airflow 3.3")),
+]
+
+
+def outcome(result: RunResult) -> dict[str, Any]:
+    """All that both are to agree on, without what differs between any two runs."""
+    kept = {
+        "state": result.state,
+        "tasks": {task_id: (found.state, found.try_number) for (task_id, _), found in result.tasks.items()},
+        "xcoms": {f"{task_id} {key}": value for (task_id, _, key), value in result.xcoms().items()},
+        "rendered": sorted(result.rendered_fields(), key=str),
+        "store": {
+            f"{task_id} {key}": [re.sub(r"[0-9a-f]{32}|\d{10}\.\d+", "VARIES", text), expires is not None]
+            for task_id, _ in result.tasks
+            for key, (text, expires) in (result.state_store(task_id) if HAS_STORE else {}).items()
+        },
+    }
+    return dict(json.loads(json.dumps(kept, sort_keys=True, default=str).replace(result.run_id, "RUN")))
+
+
+def compare(ours: dict[str, Any], airflows: dict[str, Any]) -> None:
+    for part in airflows:
+        assert ours[part] == airflows[part]
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_both_end_alike(
+    run: Run, run_in_airflow: Run, monkeypatch: pytest.MonkeyPatch, make: Callable[[], None]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_COLOR", "blue")
+    outcomes = []
+    for runner in (run, run_in_airflow):
+        with (
+            Emulator() as service,
+            DAG("alike", schedule="@daily", params={"where": Param("shop", type="string")}) as dag,
+        ):
+            service.add_sender("news@example.com")
+            service.add_list("newsletter", ["ada@example.com"])
+            service.add_campaign("done", send_date="2026-03-01T09:00:00+00:00", sent=1)
+            service.add_campaign("failed", send_date="2026-03-01T09:00:00+00:00", state="failed")
+            mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
+            monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(mail))
+            make()
+            outcomes.append(outcome(runner(dag, logical_date=DAY, conf={"what": "all"}).result))
+    compare(*outcomes)
+
+
+def test_every_operator_ends_alike(airflow_home: Path, tmp_path: Path) -> None:
+    outcomes, requests = [], []
+    for runner in (run_tasks, run_dag):
+        folder = tmp_path / runner.__name__
+        folder.mkdir()
+        with Emulator() as service:
+            arrange(service)
+            ran = run_everything("alike", folder, service, runner)
+        outcomes.append(json.loads(json.dumps(outcome(ran.result)).replace(str(folder), "FOLDER")))
+        requests.append(ran.requests)
+    compare(*outcomes)
+    assert requests[0].keys() == requests[1].keys()
