@@ -147,7 +147,7 @@ def test_fields_are_rendered(run: Run, emulator: Emulator) -> None:
     assert message["sender_name"] == "load"
 
 
-def test_tasks_that_share_a_notifier_each_get_their_own(run: Run, emulator: Emulator) -> None:
+def test_tasks_that_share_a_notifier_each_get_their_own(run_in_airflow: Run, emulator: Emulator) -> None:
     shared = MailNotifier(to="ada@example.com", subject="{{ ti.task_id }}[{{ ti.map_index }}]")
 
     def build() -> None:
@@ -158,12 +158,12 @@ def test_tasks_that_share_a_notifier_each_get_their_own(run: Run, emulator: Emul
         load.expand(part=[1, 2])
         load.override(task_id="other")(3)
 
-    run(build)
+    run_in_airflow(build)
 
     assert sorted(message["subject"] for message in emulator.messages()) == ["load[0]", "load[1]", "other[-1]"]
 
 
-def test_a_mapped_task_is_named_with_its_index(run: Run, emulator: Emulator) -> None:
+def test_a_mapped_task_is_named_with_its_index(run_in_airflow: Run, emulator: Emulator) -> None:
     def build() -> None:
         @task(on_failure_callback=MailNotifier(to="ada@example.com"))
         def load(part: int) -> None:
@@ -171,14 +171,14 @@ def test_a_mapped_task_is_named_with_its_index(run: Run, emulator: Emulator) -> 
 
         load.expand(part=[1])
 
-    done = run(build)
+    done = run_in_airflow(build)
 
     (message,) = emulator.messages()
     assert message["subject"] == f"Failed: {done.result.dag_id}.load[0]"
     assert "/tasks/load/mapped/0?try_number=1" in message["content"]
 
 
-def test_runs(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
+def test_runs(run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
     notifier = MailNotifier(to="ada@example.com")
     for fails in (True, False):
         with new_dag(on_failure_callback=notifier, on_success_callback=notifier) as dag:
@@ -189,7 +189,7 @@ def test_runs(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None
                     raise ValueError("no")
 
             load(fails)
-        run(dag)
+        run_in_airflow(dag)
 
     failed, succeeded = emulator.messages()
     assert failed["subject"].startswith("Run failed: ")

@@ -221,12 +221,12 @@ def test_a_mapped_import(
     assert max(Counter(row[0] for rows in sent for row in rows).values()) == 1
 
 
-def test_the_example(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
+def test_the_example(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase) -> None:
     crm.execute("CREATE TABLE customers (id INTEGER, email TEXT, full_name TEXT, subscribed INTEGER)")
     rows = [(7 * n, f"{n}@example.com", f"N{n}", n % 2) for n in range(200)]
     crm.execute("INSERT INTO customers", rows)
 
-    done = run(example_dag("mail_mapped_import"))
+    done = run_in_airflow(example_dag("mail_mapped_import"))
 
     assert done.result.state == "success", done.log
     assert sum([done.result.xcom("import_contacts", map_index=index)["accepted"] for index in range(8)]) == 100

@@ -476,14 +476,14 @@ def test_a_path_may_be_an_object_or_a_template(
     assert files(tmp_path) == [f"{folder}/mail_send_day=2026-03-02/mail_default.jsonl" for folder in "ab"]
 
 
-def test_the_example(run: Run, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example(run_in_airflow: Run, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_MAIL_LAKE", f"file://{tmp_path}")
     emulator.clock.set(datetime(2026, 1, 10, tzinfo=UTC))
     emulator.clock.freeze()
     emulator.add_campaigns(18, first_day="2026-01-01", per_day=2)
     emulator.set_transactional_day("2026-01-09", sentCount=40)
 
-    done = run(example("mail_statistics_files"), logical_date=emulator.clock.now())
+    done = run_in_airflow(example("mail_statistics_files"), logical_date=emulator.clock.now())
 
     assert done.state == "success"
     assert [path.parent.name for path in sorted((tmp_path / "campaigns").glob("*/*.parquet"))] == [

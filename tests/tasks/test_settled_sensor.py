@@ -230,7 +230,7 @@ def test_a_new_try_goes_on_where_the_last_one_was(run: Run, emulator: Emulator) 
     assert emulator.journal.count(STATS) == 2 + 4 + 1
 
 
-def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+def test_the_example(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
     emulator.add_campaign("spring sale", send_date=datetime.now(UTC) - timedelta(days=3))
     emulator.set_campaign_stats("spring sale", sentCount=100, openCount=7)
     dag = example("mail_final_statistics")
@@ -238,7 +238,7 @@ def test_the_example(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> No
     final.poke_interval, final.min_interval = 0.2, 0.05  # type: ignore[attr-defined]
     activate_assets(dag)
 
-    done = run(dag)
+    done = run_in_airflow(dag)
 
     assert done.state == "success"
     assert done.result.xcom("final")["open_count"] == 7
