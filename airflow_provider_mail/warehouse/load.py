@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialects.base import Dialect
-from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
-from airflow_provider_mail.warehouse.dialects.mysql import MySql
-from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING, Portable
-from airflow_provider_mail.warehouse.dialects.postgres import Postgres
-from airflow_provider_mail.warehouse.dialects.sqlite import Sqlite
+from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
+from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 __all__ = [
-    "DIALECTS",
     "Between",
     "Coverage",
     "FallLimit",
@@ -43,16 +38,6 @@ _log = logging.getLogger(__name__)
 
 FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 """How far a time of observation may lie in the future: the clocks of a service's machines differ."""
-
-DIALECTS: Mapping[str, type[Dialect]] = {
-    "sqlite": Sqlite,
-    "postgresql": Postgres,
-    "postgres": Postgres,
-    "duckdb": DuckDb,
-    "mysql": MySql,
-    "mariadb": MySql,
-}
-"""Databases with a dialect of their own; the others are loaded by `Portable`."""
 
 
 def load(
@@ -110,7 +95,7 @@ def load(
     kind = database(hook)
     if kind not in DIALECTS:
         _log.info("Database %s has no own dialect: loading %s by deleting and inserting rows", kind, request.name)
-    dialect = DIALECTS.get(kind, Portable)(hook, request)
+    dialect = dialect_of(kind)(hook, request)
     dialect.check_conditions()
     try:
         with _infrequent_gc(), connected(hook) as connection:
@@ -147,11 +132,11 @@ def database_time(hook: DbApiHook) -> datetime.datetime | None:
     :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
-    dialect = DIALECTS.get(database(hook))
-    if dialect is None or dialect.unix_time is None:
+    unix_time = dialect_of(database(hook)).unix_time
+    if unix_time is None:
         return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(f"SELECT {dialect.unix_time}")
+        cursor.execute(f"SELECT {unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.warehouse.connection import connected, database
-from airflow_provider_mail.warehouse.dialects.mysql import plain_cursors, with_utf8
-from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 
 if TYPE_CHECKING:
@@ -48,8 +47,9 @@ def stream_rows(
         # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
+    dialect = dialect_of(database(hook))
     with connected(hook) as connection:
-        cursor = run(lambda: _cursor(hook, connection))
+        cursor = run(lambda: dialect.open_reader(hook, connection))
         try:
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
             # psycopg2 describes the columns of a server-side cursor only after the first fetch.
@@ -67,44 +67,5 @@ def stream_rows(
             yield tuple(str(column[0]) for column in cursor.description), batches()
         finally:
             with suppress(Exception):
-                if database(hook) in ("mysql", "mariadb"):
-                    connection.close()  # closing the cursor would read all remaining rows
                 # SQLite holds its locks as long as a cursor is open, even on a closed connection.
-                cursor.close()
-
-
-def _cursor(hook: DbApiHook, connection: Any) -> Any:
-    kind = database(hook)
-    if kind == "sqlite":
-        connection.execute("PRAGMA query_only = ON")
-    elif kind in ("postgresql", "postgres"):
-        return _server_cursor(hook, connection)
-    elif kind == "duckdb":
-        cursor = connection.cursor()
-        cursor.execute("BEGIN TRANSACTION READ ONLY")
-        return cursor
-    elif kind in ("mysql", "mariadb"):
-        return _mysql_cursor(connection)
-    return connection.cursor()
-
-
-def _mysql_cursor(connection: Any) -> Any:
-    plain_cursors(connection)
-    with_utf8(connection)
-    with closing(connection.cursor()) as cursor:
-        cursor.execute("SET SESSION TRANSACTION READ ONLY")
-    if hasattr(connection, "cursorclass"):
-        from MySQLdb.cursors import SSCursor
-
-        connection.cursorclass = SSCursor
-    return connection.cursor()
-
-
-def _server_cursor(hook: DbApiHook, connection: Any) -> Any:
-    hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
-    rows_as_tuples(connection)
-    with connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION READ ONLY")
-        # All rows will be read: plan for the last row, not for the first one.
-        cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
-    return connection.cursor(name="airflow_provider_mail")
+                dialect.close_reader(connection, cursor)

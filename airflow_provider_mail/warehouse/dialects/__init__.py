@@ -1,1 +1,30 @@
-"""How each database loads rows."""
+"""How each database is loaded and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_provider_mail.warehouse.dialects.base import Dialect
+from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
+from airflow_provider_mail.warehouse.dialects.mysql import MySql
+from airflow_provider_mail.warehouse.dialects.portable import Portable
+from airflow_provider_mail.warehouse.dialects.postgres import Postgres
+from airflow_provider_mail.warehouse.dialects.sqlite import Sqlite
+
+DIALECTS: Mapping[str, type[Dialect]] = {
+    "sqlite": Sqlite,
+    "postgresql": Postgres,
+    "postgres": Postgres,
+    "duckdb": DuckDb,
+    "mysql": MySql,
+    "mariadb": MySql,
+}
+"""Databases with a dialect of their own; the others are loaded and read by `Portable`."""
+
+
+def dialect_of(kind: str) -> type[Dialect]:
+    """Return the dialect for a kind of database.
+
+    :param kind: its name, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
+    """
+    return DIALECTS.get(kind, Portable)

@@ -60,6 +60,24 @@ class Dialect(ABC):
         self.table = request.table
         self.target = self._qualified(request.name)
 
+    @classmethod
+    def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        """Open a cursor for one statement that reads. Where the database can, the statement cannot write.
+
+        :param hook: the hook of the database.
+        :param connection: an open connection that reads nothing else.
+        """
+        return connection.cursor()
+
+    @classmethod
+    def close_reader(cls, connection: Any, cursor: Any) -> None:
+        """Close a cursor, of which not all rows may have been read.
+
+        :param connection: its connection.
+        :param cursor: the cursor.
+        """
+        cursor.close()
+
     @abstractmethod
     def load(self, connection: Any) -> LoadResult:
         """Load the rows in one transaction, which is committed on success.

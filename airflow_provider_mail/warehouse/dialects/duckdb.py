@@ -7,12 +7,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.table import Column, literal
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _CONFLICT = re.compile(
     r"\A(?:TransactionContext Error: .*(?:conflict|Failed to commit)|Constraint Error: .*duplicate key)", re.IGNORECASE
@@ -54,6 +57,12 @@ class DuckDb(Staged):
         "timestamp": ("TIMESTAMP",),
         "json": ("JSON",),
     }
+
+    @classmethod
+    def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        cursor = connection.cursor()
+        cursor.execute("BEGIN TRANSACTION READ ONLY")
+        return cursor
 
     def _conflicts(self, error: BaseException) -> bool:
         # Also when another transaction has inserted the same key, which this one cannot see.

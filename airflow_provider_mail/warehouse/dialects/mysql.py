@@ -10,12 +10,16 @@ import datetime
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import MYSQL_CONFLICTS, mysql_number
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _LOCK_WAIT_S = 3600
@@ -79,13 +83,30 @@ class MySql(Staged):
     def _addition(self, column: Column) -> str:
         return f"{super()._addition(column)} COMMENT {literal(column.comment)}"
 
+    @classmethod
+    def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        _plain_cursors(connection)
+        _with_utf8(connection)
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("SET SESSION TRANSACTION READ ONLY")
+        if hasattr(connection, "cursorclass"):
+            from MySQLdb.cursors import SSCursor
+
+            connection.cursorclass = SSCursor
+        return connection.cursor()
+
+    @classmethod
+    def close_reader(cls, connection: Any, cursor: Any) -> None:
+        connection.close()  # closing the cursor would read all remaining rows
+        cursor.close()
+
     def _conflicts(self, error: BaseException) -> bool:
         return mysql_number(error) in MYSQL_CONFLICTS
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
-        plain_cursors(connection)
-        with_utf8(connection)
+        _plain_cursors(connection)
+        _with_utf8(connection)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
         # With the collation of text, which decides which names are equal.
@@ -207,22 +228,16 @@ class MySql(Staged):
         return f"{spelled} COLLATE {self._collation}" if self.table[name].type.name == "text" else spelled
 
 
-def plain_cursors(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
-
-    :param connection: an open connection of either driver.
-    """
+def _plain_cursors(connection: Any) -> None:
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
     if hasattr(connection, "cursorclass"):
         from MySQLdb.cursors import Cursor
 
         connection.cursorclass = Cursor
 
 
-def with_utf8(connection: Any) -> None:
-    """Use the whole of UTF-8, whatever character set the Airflow connection has.
-
-    :param connection: an open connection of either driver.
-    """
+def _with_utf8(connection: Any) -> None:
+    """Use the whole of UTF-8, whatever character set the Airflow connection has."""
     if hasattr(connection, "set_charset_collation"):
         connection.set_charset_collation("utf8mb4")
     else:

@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, each, json_text
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
@@ -73,12 +76,22 @@ class Postgres(Staged):
         "json": ("jsonb",),
     }
 
+    @classmethod
+    def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
+        _rows_as_tuples(connection)
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            # All rows will be read: plan for the last row, not for the first one.
+            cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
+        return connection.cursor(name="airflow_provider_mail")
+
     def _qualified(self, name: TableName) -> str:
         return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
-        rows_as_tuples(connection)
+        _rows_as_tuples(connection)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
@@ -154,11 +167,8 @@ class Postgres(Staged):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
 
-def rows_as_tuples(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
-
-    :param connection: an open connection of either driver.
-    """
+def _rows_as_tuples(connection: Any) -> None:
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
     if hasattr(connection, "row_factory"):
         from psycopg.rows import tuple_row
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
 from airflow_provider_mail.warehouse.table import Column
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _LOCK_WAIT_MS = 60_000
 _STAGE_CACHE_KIB = 12_000
@@ -56,6 +59,11 @@ class Sqlite(Staged):
         "date": ("text", "numeric", "blob"),
         "timestamp": ("text", "numeric", "blob"),
     }
+
+    @classmethod
+    def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        connection.execute("PRAGMA query_only = ON")
+        return connection.cursor()
 
     def _definition(self, column: Column) -> str:
         # SQLite has no comments, but stores the statement and shows it as `.schema`.
