@@ -180,3 +180,10 @@ def test_an_answer_that_is_too_large(wire: Wire) -> None:
     wire.answer = http(answer([record(str(number)) for number in range(50)]))
     with MailClient(config) as client, pytest.raises(MailAnswerError, match="larger than 2000 bytes"):
         compact(client)
+
+
+def test_a_campaign_without_a_send_date_is_compact_too(client: MailClient, wire: Wire) -> None:
+    records = [record("never", mailSendDate=None), record("zero", mailSendDate=0), record("sent")]
+    wire.answer = http(answer(records, totalRecords=3))
+    assert [found.mail_send_date for found in compact(client)] == [None, None, datetime(2026, 1, 2, 12, tzinfo=UTC)]
+    assert in_full(compact(client)) == in_full(client.run(campaign_stats(REQUEST)))
