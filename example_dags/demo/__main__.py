@@ -54,7 +54,12 @@ def end_in_order() -> None:
 
 
 def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
-    """Run the main job and print its results; with ``keep``, leave Airflow running afterwards."""
+    """Run the main job and print its results; with ``keep``, leave Airflow running afterwards.
+
+    :param stack: closes what is started.
+    :param contacts: number of customers in the database.
+    :param keep: whether Airflow stays up until Ctrl-C.
+    """
     home = stack.enter_context(Home())
     make_customers(home.path / "crm.db", contacts)
     make_carts(home.path / "shop.db")
@@ -109,7 +114,12 @@ Press Ctrl-C to end it."""
 
 
 def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
-    """Create the connections, variables and the pool of the example DAGs."""
+    """Create the connections, variables and the pool of the example DAGs.
+
+    :param airflow: the running Airflow.
+    :param home: folder with the databases.
+    :param emulator: the email service.
+    """
     airflow.add(
         "connections",
         connection_id="mail_default",
@@ -130,7 +140,11 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
 
 
 def show(path: Path, query: str) -> None:
-    """Print one row as lines, several as a table."""
+    """Print the result of a query: one row as lines, several as a table.
+
+    :param path: SQLite file.
+    :param query: the query.
+    """
     with closing(sqlite3.connect(path)) as database:
         cursor = database.execute(query)
         names = [column[0] for column in cursor.description]

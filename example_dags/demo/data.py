@@ -17,7 +17,11 @@ UNSENDABLE = 25
 
 
 def make_customers(path: Path, count: int) -> None:
-    """Create a customer database with a few invalid addresses."""
+    """Create a customer database with a few invalid addresses.
+
+    :param path: SQLite file.
+    :param count: number of customers.
+    """
     every = max(count // UNSENDABLE, 1)
 
     def rows() -> Iterator[tuple[str, str, str | None]]:
@@ -34,7 +38,10 @@ def make_customers(path: Path, count: int) -> None:
 
 
 def make_carts(path: Path) -> None:
-    """Create a shop's database with abandoned carts of yesterday, today and tomorrow."""
+    """Create a shop's database with abandoned carts of yesterday, today and tomorrow.
+
+    :param path: SQLite file.
+    """
     today = datetime.now(UTC).date()
     rows = [
         (f"customer{number}@example.com", f"Customer {number}", item, str(today + timedelta(days=day)))
@@ -47,7 +54,10 @@ def make_carts(path: Path) -> None:
 
 
 def make_lake(folder: Path) -> None:
-    """Create a folder that stands for a bucket, with an export of customers."""
+    """Create a folder that stands for a bucket, with an export of customers.
+
+    :param folder: the folder.
+    """
     folder.mkdir()
     with gzip.open(folder / "customers.csv.gz", "wt", newline="") as file:
         writer = csv.writer(file)
@@ -56,7 +66,11 @@ def make_lake(folder: Path) -> None:
 
 
 def fill(emulator: EmulatorClient, contacts: int) -> None:
-    """Add senders, a template, past campaigns and a scheduled one."""
+    """Add senders, a template, past campaigns and a scheduled one.
+
+    :param emulator: the email service.
+    :param contacts: number of customers in the database.
+    """
     for sender in (SENDER, "shop@example.com", "old.example.com"):
         emulator.add_sender(sender)
     emulator.set_dns("mail.example.com", selector="mail")

@@ -48,7 +48,12 @@ class Home:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-        """Start a process in a new session."""
+        """Start a process in a new session.
+
+        :param command: the command.
+        :param environment: its environment.
+        :param log: file for the output.
+        """
         report = self._report
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -65,7 +70,12 @@ class Home:
         return process
 
     def run(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        """Run a process and wait for it; raise an error with its output when it fails."""
+        """Run a process and wait for it; raise an error with its output when it fails.
+
+        :param command: the command.
+        :param environment: its environment.
+        :param log: file for the output.
+        """
         process = self.start(command, environment, log)
         if process.wait():
             raise SystemExit(tail(log))
@@ -91,7 +101,10 @@ class Home:
 
 
 class Airflow:
-    """API server, scheduler, dag-processor and triggerer on SQLite, with a client of the REST API."""
+    """API server, scheduler, dag-processor and triggerer on SQLite, with a client of the REST API.
+
+    :param url: address of its API server.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -102,6 +115,7 @@ class Airflow:
     def running(cls, home: Home, **more: str) -> Iterator[Airflow]:
         """Start the components; all of their processes end afterwards.
 
+        :param home: folder for the files of Airflow.
         :param more: further environment of the components.
         """
         port = free_port()
@@ -121,7 +135,11 @@ class Airflow:
             home.close()
 
     def add(self, collection: str, **item: Any) -> None:
-        """Create a connection, a variable or a pool in Airflow's database."""
+        """Create a connection, a variable or a pool in Airflow's database.
+
+        :param collection: ``connections``, ``variables`` or ``pools``.
+        :param item: its fields.
+        """
         self._call("POST", f"/api/v2/{collection}", item)
 
     def unpause_all(self) -> None:
@@ -129,7 +147,10 @@ class Airflow:
         self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})
 
     def run(self, dag_id: str) -> None:
-        """Trigger a DAG and print the states of its tasks until it has succeeded."""
+        """Trigger a DAG and print the states of its tasks until it has succeeded.
+
+        :param dag_id: the DAG.
+        """
         until(lambda: self._http.get(f"/api/v2/dags/{dag_id}").status_code == 200, f"the DAG {dag_id}")
         self._call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
         run_id = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
@@ -188,7 +209,11 @@ class Airflow:
 
 
 def settings(home: Path, port: int) -> dict[str, str]:
-    """Return the environment of the components, independent of the user's Airflow."""
+    """Return the environment of the components, independent of the user's Airflow.
+
+    :param home: folder for the files of Airflow.
+    :param port: port of the API server.
+    """
     url = f"http://127.0.0.1:{port}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW_"))}
     return inherited | {
@@ -213,10 +238,16 @@ def settings(home: Path, port: int) -> dict[str, str]:
     }
 
 
-def until(look: Callable[[], T], what: str, seconds: float = 180) -> T:
-    """Poll twice a second until the result is true."""
+def until(poll: Callable[[], T], what: str, seconds: float = 180) -> T:
+    """Poll twice a second until the result is true, and return it.
+
+    :param poll: returns the result.
+    :param what: what is waited for, for the message.
+    :param seconds: how long to wait.
+    :raises SystemExit: it took longer.
+    """
     end_time = time.monotonic() + seconds
-    while not (found := look()):
+    while not (found := poll()):
         if time.monotonic() > end_time:
             raise SystemExit(f"{what} did not come up in {seconds:.0f} s.")
         time.sleep(0.5)
@@ -224,6 +255,10 @@ def until(look: Callable[[], T], what: str, seconds: float = 180) -> T:
 
 
 def tail(log: Path) -> str:
+    """Return the last lines of a log.
+
+    :param log: the file.
+    """
     return "\n".join(log.read_text(errors="replace").splitlines()[-40:])
 
 
@@ -235,4 +270,8 @@ def free_port() -> int:
 
 
 def say(words: str) -> None:
+    """Print text at once.
+
+    :param words: the text.
+    """
     print(words, flush=True)
