@@ -44,7 +44,7 @@ LABELS = {
     "limit": "  encoded beforehand, raw sockets",
 }
 AIMS = {0: (">= 2", ""), 50: (">= 14", "<= 1.2")}
-"""Goals by latency: ratio to the HttpHook loop, and to the lower bound."""
+"""Goals by latency: ratio to the HttpHook loop, with 16 requests in flight, and to the lower bound."""
 SMALL_PART = 10
 """Share of the rows for a second measurement of memory."""
 

@@ -34,11 +34,7 @@ API_KEY = Arg(("--api-key",), help="API key to accept")
 SETTING = Arg(("--setting",), help="NAME=VALUE, see --list-settings; may be repeated", action="append", default=[])
 LIST_SETTINGS = Arg(("--list-settings",), help="list all settings with their defaults", action="store_true")
 DEMO_DATA = Arg(("--demo-data",), help="start with senders, lists, templates and campaigns", action="store_true")
-PASTE = Arg(
-    ("--paste",),
-    help="do not listen for the redirect; paste its address",
-    action="store_true",
-)
+PASTE = Arg(("--paste",), help="do not listen for the redirect; paste its address", action="store_true")
 WAIT = Arg(("--wait",), help="seconds to wait for the redirect (300)", type=float, default=300.0)
 MISSING_STATE = Arg(
     ("--allow-missing-state",),
@@ -51,59 +47,24 @@ TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file inste
 
 def get_cli_commands() -> list[CLICommand]:
     """Return the commands (``cli`` of the provider information, used by Airflow 3.2 and later)."""
-    return [
-        GroupCommand(
-            name="mail",
-            help="Email service of a connection",
-            subcommands=(
-                ActionCommand(
-                    name="check",
-                    help="Check whether a connection works",
-                    func=lazy_load_command(f"{COMMANDS}.check"),
-                    args=(CONN_ID,),
-                ),
-                ActionCommand(
-                    name="doctor",
-                    help="Check connection, databases, triggerer, senders and lists, and print how to fix them",
-                    func=lazy_load_command(f"{DOCTOR}.doctor"),
-                    args=(CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
-                ),
-                ActionCommand(
-                    name="campaigns",
-                    help="List campaigns",
-                    func=lazy_load_command(f"{COMMANDS}.campaigns"),
-                    args=(CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
-                ),
-                ActionCommand(
-                    name="campaign",
-                    help="Show one campaign, or watch it until it is sent",
-                    func=lazy_load_command(f"{COMMANDS}.campaign"),
-                    args=(NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
-                ),
-                GroupCommand(
-                    name="oauth",
-                    help="OAuth 2.0: obtain an access token, show its lifetime",
-                    subcommands=(
-                        ActionCommand(
-                            name="login",
-                            help="Obtain an access token and store it in the connection",
-                            func=lazy_load_command(f"{OAUTH}.login"),
-                            args=(CONN_ID, PASTE, WAIT, TOKEN_FILE, MISSING_STATE),
-                        ),
-                        ActionCommand(
-                            name="status",
-                            help="Show type, age and remaining lifetime of the token",
-                            func=lazy_load_command(f"{OAUTH}.status"),
-                            args=(CONN_ID, ARG_OUTPUT),
-                        ),
-                    ),
-                ),
-                ActionCommand(
-                    name="emulator",
-                    help="Serve the emulator of the service",
-                    func=lazy_load_command(f"{COMMANDS}.emulator"),
-                    args=(HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, DEMO_DATA),
-                ),
-            ),
-        )
-    ]
+    doctor = "Check connection, databases, triggerer, senders and lists, and print how to fix them"
+    oauth = (
+        _command("login", "Obtain an access token and store it in the connection", OAUTH,
+                 CONN_ID, PASTE, WAIT, TOKEN_FILE, MISSING_STATE),
+        _command("status", "Show type, age and remaining lifetime of the token", OAUTH, CONN_ID, ARG_OUTPUT),
+    )  # fmt: skip
+    commands = (
+        _command("check", "Check whether a connection works", COMMANDS, CONN_ID),
+        _command("doctor", doctor, DOCTOR, CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
+        _command("campaigns", "List campaigns", COMMANDS, CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
+        _command("campaign", "Show one campaign, or watch it until it is sent", COMMANDS,
+                 NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
+        GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
+        _command("emulator", "Serve the emulator of the service", COMMANDS,
+                 HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, DEMO_DATA),
+    )  # fmt: skip
+    return [GroupCommand(name="mail", help="Email service of a connection", subcommands=commands)]
+
+
+def _command(name: str, help: str, module: str, *args: Arg) -> ActionCommand:
+    return ActionCommand(name=name, help=help, func=lazy_load_command(f"{module}.{name}"), args=args)

@@ -33,6 +33,7 @@ from airflow_provider_mail.emulator.fields import (
     list_of,
     one_of,
     paging,
+    texts,
     up_to_bytes,
     window,
 )
@@ -262,10 +263,8 @@ OPERATIONS = (
         "/v5/campaign/mail/sends",
         (
             Field("mailName", up_to_bytes(200), required=True),
-            Field("senderMail", is_text, required=True),
-            Field("senderName", is_text),
-            Field("subject", is_text),
-            Field("content", is_text),
+            *texts("senderMail", required=True),
+            *texts("senderName", "subject", "content"),
             Field("sendDate", is_moment),
             Field("onlySave", is_boolean, default=False),
             Field("sendListNames", list_of(is_text)),
@@ -273,9 +272,7 @@ OPERATIONS = (
             Field("replyTo", is_text),
             ATTACHMENT,
             Field("languageCode", one_of(*LANGUAGES)),
-            Field("marketName", is_text),
-            Field("subscriptName", is_text),
-            Field("projectCode", is_text),
+            *texts("marketName", "subscriptName", "projectCode"),
             Field("editorType", one_of("CLASSIC", "DRAG"), default="DRAG"),
             SANDBOX,
         ),
@@ -286,9 +283,7 @@ OPERATIONS = (
     Operation(
         "/v5/campaign/mail/get",
         (
-            Field("mailName", is_text),
-            Field("subject", is_text),
-            Field("senderMail", is_text),
+            *texts("mailName", "subject", "senderMail"),
             _TYPE,
             Field("allTeam", is_boolean, default=False),
             Field("mailStatus", list_of(one_of(-1, 1, 2, 4))),

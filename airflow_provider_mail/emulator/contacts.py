@@ -20,6 +20,7 @@ from airflow_provider_mail.emulator.fields import (
     one_of,
     paging,
     record,
+    texts,
 )
 from airflow_provider_mail.emulator.operations import Context, Operation
 from airflow_provider_mail.emulator.responses import ServiceError
@@ -247,13 +248,7 @@ _EMAIL = Field("email", is_text, required=True)
 OPERATIONS = (
     Operation(
         "/v5/contacts/upsert",
-        (
-            Field("name", is_text),
-            Field("email", is_text),
-            Field("phoneNumber", is_text),
-            Field("listName", is_text),
-            SANDBOX,
-        ),
+        (*texts("name", "email", "phoneNumber", "listName"), SANDBOX),
         _upsert,
         sandbox=True,
     ),
@@ -269,8 +264,7 @@ OPERATIONS = (
                 required=True,
             ),
             Field("updateMode", one_of(CREATE_AND_UPDATE, CREATE_ONLY, UPDATE_ONLY), required=True),
-            Field("listName", is_text),
-            Field("listDescription", is_text),
+            *texts("listName", "listDescription"),
             SANDBOX,
         ),
         _imports,

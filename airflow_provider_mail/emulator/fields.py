@@ -72,6 +72,7 @@ def _is_a(kind: type, name: str) -> Check:
     return _is(lambda value: isinstance(value, kind), f"must be {name}")
 
 
+is_anything = _is(lambda value: True, "")
 is_text = _is_a(str, "a string")
 is_boolean = _is_a(bool, "a boolean")
 is_array = _is_a(list, "an array")
@@ -186,6 +187,15 @@ LANGUAGES = ("zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br"
 ATTACHMENT = Field(
     "attachment", record(Field("fileName", is_text, required=True), Field("fileData", is_text, required=True))
 )
+
+
+def texts(*names: str, required: bool = False) -> tuple[Field, ...]:
+    """Return fields that hold text.
+
+    :param names: their names.
+    :param required: whether they are required.
+    """
+    return tuple(Field(name, is_text, required) for name in names)
 
 
 def paging(default_size: int) -> tuple[Field, Field]:

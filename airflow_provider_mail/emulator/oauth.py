@@ -23,7 +23,7 @@ def authorize(context: Context, query: Mapping[str, str]) -> Response:
     :param context: state, settings and time.
     :param query: the query of the request.
     """
-    if problem := _problem(context, query):
+    if problem := _authorization_problem(context, query):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     hidden = "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in query.items()
@@ -44,7 +44,7 @@ def decide(context: Context, form: Mapping[str, str]) -> Response:
     :param context: state, settings and time.
     :param form: the submitted form.
     """
-    if problem := _problem(context, form):
+    if problem := _authorization_problem(context, form):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     back: dict[str, str] = {}
     if form.get("decision") == "approve":
@@ -62,19 +62,20 @@ def decide(context: Context, form: Mapping[str, str]) -> Response:
     return Response(status=302, text="", headers=[("Location", target)])
 
 
-def _problem(context: Context, query: Mapping[str, str]) -> str | None:
-    settings = context.settings
-    for name, expected in (
-        ("client_id", settings.oauth_client_id),
-        ("response_type", "code"),
-        ("redirect_uri", settings.oauth_redirect_uri),
-        ("scope", "All"),
-    ):
+def _problem(query: Mapping[str, str], expected: Mapping[str, str | None]) -> str | None:
+    """Return the first problem of the parameters; the value of one that is expected to be None is not compared."""
+    for name, value in expected.items():
         if not query.get(name):
             return f"missing parameter: {name}"
-        if query[name] != expected:
+        if value is not None and not secrets.compare_digest(query[name].encode(), value.encode()):
             return f"invalid parameter: {name}"
     return None
+
+
+def _authorization_problem(context: Context, query: Mapping[str, str]) -> str | None:
+    settings = context.settings
+    application = {"client_id": settings.oauth_client_id, "response_type": "code"}
+    return _problem(query, {**application, "redirect_uri": settings.oauth_redirect_uri, "scope": "All"})
 
 
 def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
@@ -87,16 +88,9 @@ def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
     :raises ServiceError: a parameter is missing or invalid.
     """
     settings = context.settings
-    for name, expected in (
-        ("grant_type", "authorization_code"),
-        ("client_id", settings.oauth_client_id),
-        ("client_secret", settings.oauth_client_secret),
-        ("code", None),
-    ):
-        if not query.get(name):
-            raise ServiceError(settings.oauth_error_code, f"missing parameter: {name}")
-        if expected is not None and not secrets.compare_digest(query[name].encode(), expected.encode()):
-            raise ServiceError(settings.oauth_error_code, f"invalid parameter: {name}")
+    application = {"client_id": settings.oauth_client_id, "client_secret": settings.oauth_client_secret}
+    if problem := _problem(query, {"grant_type": "authorization_code", **application, "code": None}):
+        raise ServiceError(settings.oauth_error_code, problem)
     code = context.store.row("SELECT * FROM codes WHERE code = ?", [query["code"]])
     if code is None or code["used"] or context.now - code["issued"] > CODE_MS:
         raise ServiceError(settings.oauth_error_code, "invalid parameter: code is unknown, used or expired")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_mail.emulator.fields import EMAIL, SANDBOX, Body, Field, is_text, one_of
+from airflow_provider_mail.emulator.fields import EMAIL, SANDBOX, Body, Field, is_text, one_of, texts
 from airflow_provider_mail.emulator.operations import Context, Operation
 from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
@@ -127,12 +127,12 @@ OPERATIONS = (
     ),
     Operation(
         "/v5/verified_senders/verify",
-        (Field("fromDomain", is_text, required=True), Field("selector", is_text, required=True)),
+        texts("fromDomain", "selector", required=True),
         _verify,
     ),
     Operation(
         "/v5/verified_senders/delete",
-        (Field("senderEmail", is_text, required=True), SANDBOX),
+        (*texts("senderEmail", required=True), SANDBOX),
         _delete,
         sandbox=True,
     ),

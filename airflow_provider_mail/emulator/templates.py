@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_mail.emulator.clock import from_ms
-from airflow_provider_mail.emulator.fields import Body, Field, is_text, one_of, paging
+from airflow_provider_mail.emulator.fields import Body, Field, is_text, one_of, paging, texts
 from airflow_provider_mail.emulator.operations import Context, Operation
 from airflow_provider_mail.emulator.responses import ServiceError
 from airflow_provider_mail.emulator.settings import EmulatorSettings
@@ -81,8 +81,7 @@ OPERATIONS = (
         "/v5/campaign/mail/template/add",
         (
             Field("templateName", _is_name, required=True),
-            Field("templateContent", is_text, required=True),
-            Field("templateSubject", is_text, required=True),
+            *texts("templateContent", "templateSubject", required=True),
             Field("editorType", one_of("DRAG", "CLASSIC"), default="DRAG"),
         ),
         add,

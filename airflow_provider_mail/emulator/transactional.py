@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any
 
 from airflow_provider_mail.emulator import senders, templates
 from airflow_provider_mail.emulator.campaign_life import apply_reactions
@@ -16,12 +15,14 @@ from airflow_provider_mail.emulator.fields import (
     SANDBOX,
     Body,
     Field,
+    is_anything,
     is_email,
     is_moment,
     is_object,
     is_text,
     list_of,
     record,
+    texts,
     up_to_bytes,
 )
 from airflow_provider_mail.emulator.markup import fill
@@ -120,14 +121,8 @@ def _form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
     return (*BATCH, Field("messageVersions", list_of(version, limit=100), required=True))
 
 
-def _is_anything(value: Any, settings: EmulatorSettings) -> str | None:
-    return None
-
-
 _OVERRIDES = (
-    Field("subject", is_text),
-    Field("content", is_text),
-    Field("templateName", is_text),
+    *texts("subject", "content", "templateName"),
     Field("params", is_object),
 )
 _SHARED = (
@@ -136,23 +131,18 @@ _SHARED = (
     Field("sendDate", is_moment),
     Field("category", up_to_bytes(100, labels=True)),
     Field("campaign", up_to_bytes(100, labels=True)),
-    Field("trackOpen", _is_anything),
-    Field("trackClick", _is_anything),
+    Field("trackOpen", is_anything),
+    Field("trackClick", is_anything),
     Field("uniqueMsgID", up_to_bytes(50)),
     ATTACHMENT,
     SANDBOX,
 )
 SINGLE = (
-    Field("subject", is_text, required=True),
-    Field("content", is_text),
-    Field("senderName", is_text),
+    *texts("subject", required=True),
+    *texts("content", "senderName"),
     Field("to", record(Field("email", is_email, required=True), Field("name", up_to_bytes(100))), required=True),
     *_SHARED,
 )
-BATCH = (
-    *_OVERRIDES,
-    Field("senderName", up_to_bytes(200)),
-    *_SHARED,
-)
+BATCH = (*_OVERRIDES, Field("senderName", up_to_bytes(200)), *_SHARED)
 
 OPERATIONS = (Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised, sandbox=True),)

@@ -149,8 +149,7 @@ def preflight(
     report.findings.append((yield from sender_finding(request.sender_mail)))
     yield from _lists(request, report)
     yield from _growth(request, rules, report)
-    for finding in _content(request, rules):
-        report.findings.append(finding)
+    report.findings.extend(_content(request, rules))
     clock = ServiceClock() if clock is None else clock
     existing: Campaign | None = yield from find_campaign(request.mail_name)
     if existing is None:
@@ -205,12 +204,10 @@ def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
         else:
             report.note("lists", "error", f"{name!r} is empty")
     for name in request.repel_list_names or []:
-        exists = (yield from find_list(name)) is not None
-        report.note(
-            "excluded lists",
-            "ok" if exists else "error",
-            f"{name!r} exists" if exists else f"there is no list {name!r}: no contact would be excluded",
-        )
+        if (yield from find_list(name)) is None:
+            report.note("excluded lists", "error", f"there is no list {name!r}: no contact would be excluded")
+        else:
+            report.note("excluded lists", "ok", f"{name!r} exists")
 
 
 def _growth(request: CreateCampaign, rules: PreflightRules, report: Report) -> Flow[None]:
@@ -229,11 +226,10 @@ def _growth(request: CreateCampaign, rules: PreflightRules, report: Report) -> F
 
 
 def _bound(report: Report, check: str, recipients: int | None, limit: int, rule: str) -> None:
-    if recipients is None:
-        report.note(check, "error", f"the number of contacts is unknown; {rule}")
-    else:
-        over = recipients > limit
-        report.note(check, "error" if over else "ok", f"{_contacts(recipients)} in the target lists; {rule}")
+    counted = (
+        "the number of contacts is unknown" if recipients is None else f"{_contacts(recipients)} in the target lists"
+    )
+    report.note(check, "error" if recipients is None or recipients > limit else "ok", f"{counted}; {rule}")
 
 
 def _contacts(count: int) -> str:
@@ -266,22 +262,16 @@ def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding
         return
     yield _size("content", len(content.encode()), rules.max_content_bytes)
     if rules.unsubscribe_pattern is not None:
-        found = re.search(rules.unsubscribe_pattern, content) is not None
-        yield Finding(
-            "unsubscribe",
-            "ok" if found else "error",
-            "the content has an unsubscribe link"
-            if found
-            else f"nothing in the content matches {rules.unsubscribe_pattern!r}",
-        )
+        if re.search(rules.unsubscribe_pattern, content):
+            yield Finding("unsubscribe", "ok", "the content has an unsubscribe link")
+        else:
+            yield Finding("unsubscribe", "error", f"nothing in the content matches {rules.unsubscribe_pattern!r}")
     if rules.known_tags is not None:
         tags = tags_of(request.subject, content)
-        unknown = [tag for tag in tags if tag not in rules.known_tags]
-        yield Finding(
-            "tags",
-            "error" if unknown else "ok",
-            f"unknown tags: {', '.join(unknown)}" if unknown else f"{len(tags)} tags, all known",
-        )
+        if unknown := [tag for tag in tags if tag not in rules.known_tags]:
+            yield Finding("tags", "error", f"unknown tags: {', '.join(unknown)}")
+        else:
+            yield Finding("tags", "ok", f"{len(tags)} tags, all known")
 
 
 def _size(what: str, size: int, limit: int) -> Finding:

@@ -33,30 +33,11 @@ if TYPE_CHECKING:
 # Old versions of SQLite accept 999, SQL Server 2,100; Oracle accepts 1,000 members of a list.
 _MAX_PARAMETERS = 900
 
-NOT_ENFORCING = frozenset(
-    (
-        "athena",
-        "bigquery",
-        "clickhouse",
-        "databricks",
-        "drill",
-        "druid",
-        "gcpbigquery",
-        "hive",
-        "hive_cli",
-        "hiveserver2",
-        "impala",
-        "kylin",
-        "pinot",
-        "presto",
-        "redshift",
-        "snowflake",
-        "spark",
-        "spark_sql",
-        "trino",
-        "vertica",
-    )
+_NOT_ENFORCING = (
+    "athena bigquery clickhouse databricks drill druid gcpbigquery hive hive_cli hiveserver2 impala kylin pinot presto "
+    "redshift snowflake spark spark_sql trino vertica"
 )
+NOT_ENFORCING = frozenset(_NOT_ENFORCING.split())
 """Databases without enforced primary keys or without transactions, by SQLAlchemy's name or connection type."""
 
 _PROBE: Mapping[str, Any] = {
