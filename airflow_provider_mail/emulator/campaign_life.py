@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from airflow_provider_mail.emulator import codec, lists
 from airflow_provider_mail.emulator.markup import tracks_clicks
@@ -180,41 +179,46 @@ def apply_reactions(context: Context) -> None:
 
     :param context: state, settings and time.
     """
-    store, settings, now = context.store, context.settings, context.now
+    store, now = context.store, context.now
     last = int(store.get_meta("reactions") or 0)
     if last <= now < last + 60_000:
         return
     store.set_meta("reactions", str(now))
     if now < last:
         return
-    suppress = "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ?"
-    for row in store.rows("SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", [DONE, last - end_ms(settings)]):
-        within: tuple[Any, ...] = (row["id"],)
-        ranks = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
-        if last < row["ended_at"] <= now:
-            within = (row["id"], 0, row["hard"])
-            store.run(f"{suppress} {ranks}", ["hard bounce", row["ended_at"], *within])
-            store.run(
-                "UPDATE contacts SET properties = json_set(properties, '$.email_bounced_flag', '1', "
-                f"'$.email_bounced_time', ?) WHERE id IN (SELECT contact_id {ranks})",
-                [str(row["ended_at"]), *within],
-            )
-        for event, column in REACTIONS:
-            begin, end = (first_rank(row, column) + at for at in reacting(row, column, last, now, settings))
-            if begin == end:
-                continue
-            if event in ("Unsubscribed", "SpamReport"):
-                store.run(f"{suppress} {ranks}", [event, now, row["id"], begin, end])
-            elif event == "Opened":
-                store.run(
-                    "UPDATE contacts SET properties = json_set(properties, '$.email_open_count', CAST(1 + CAST("
-                    "coalesce(json_extract(properties, '$.email_open_count'), 0) AS INTEGER) AS TEXT)) "
-                    f"WHERE id IN (SELECT contact_id {ranks})",
-                    [row["id"], begin, end],
-                )
+    begin = last - end_ms(context.settings)
+    for row in store.rows("SELECT * FROM campaigns WHERE state = ? AND ended_at > ?", [DONE, begin]):
+        _apply_campaign_reactions(context, row, last)
     for event, moment in (("Unsubscribed", "unsubscribed_at"), ("SpamReport", "spam_at")):
-        store.run(f"{suppress} FROM deliveries WHERE {moment} > ? AND {moment} <= ?", [event, now, last, now])
-    store.run(
-        f"{suppress} FROM deliveries WHERE bounce = 'hard' AND send_at > ? AND send_at <= ?",
-        ["hard bounce", now, last, now]
-    )  # fmt: skip
+        store.run(f"{_SUPPRESS} FROM deliveries WHERE {moment} > ? AND {moment} <= ?", [event, now, last, now])
+    bounced = "FROM deliveries WHERE bounce = 'hard' AND send_at > ? AND send_at <= ?"
+    store.run(f"{_SUPPRESS} {bounced}", ["hard bounce", now, last, now])
+
+
+_SUPPRESS = "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ?"
+
+
+def _apply_campaign_reactions(context: Context, row: Row, last: int) -> None:
+    store, now, ended = context.store, context.now, row["ended_at"]
+    ranks = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
+    if last < ended <= now:
+        bounced = [row["id"], 0, row["hard"]]
+        store.run(f"{_SUPPRESS} {ranks}", ["hard bounce", ended, *bounced])
+        store.run(
+            "UPDATE contacts SET properties = json_set(properties, '$.email_bounced_flag', '1', "
+            f"'$.email_bounced_time', ?) WHERE id IN (SELECT contact_id {ranks})",
+            [str(ended), *bounced],
+        )
+    for event, column in REACTIONS:
+        begin, end = (first_rank(row, column) + at for at in reacting(row, column, last, now, context.settings))
+        if begin == end:
+            continue
+        if event in ("Unsubscribed", "SpamReport"):
+            store.run(f"{_SUPPRESS} {ranks}", [event, now, row["id"], begin, end])
+        elif event == "Opened":
+            store.run(
+                "UPDATE contacts SET properties = json_set(properties, '$.email_open_count', CAST(1 + CAST("
+                "coalesce(json_extract(properties, '$.email_open_count'), 0) AS INTEGER) AS TEXT)) "
+                f"WHERE id IN (SELECT contact_id {ranks})",
+                [row["id"], begin, end],
+            )

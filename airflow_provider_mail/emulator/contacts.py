@@ -155,11 +155,10 @@ def save(
     """
     store, now = context.store, context.now
     newest = store.value("SELECT max(id) FROM contacts") or 0
-    source = "VALUES (?, ?, ?, ?, ?"
-    closing = ")"
+    values = f"?, ?, ?, ?, {now}, {now}, {context.settings.user_id}"
+    source = f"VALUES (?, {values})"
     if mode == UPDATE_ONLY:
-        source = "SELECT * FROM (SELECT ? AS key, ?, ?, ?, ?"
-        closing = ") AS given WHERE key IN (SELECT key FROM contacts)"
+        source = f"SELECT * FROM (SELECT ? AS key, {values}) AS given WHERE key IN (SELECT key FROM contacts)"
     properties = "json_patch(properties, excluded.properties)" if with_properties else "properties"
     conflict = (
         "NOTHING"
@@ -169,7 +168,7 @@ def save(
     )
     store.run_many(
         "INSERT INTO contacts (key, email, phone, name, properties, created, modified, creator) "
-        f"{source}, {now}, {now}, {context.settings.user_id}{closing} ON CONFLICT (key) DO {conflict}",
+        f"{source} ON CONFLICT (key) DO {conflict}",
         contacts,
     )
     quota = context.settings.contact_quota

@@ -153,9 +153,15 @@ class _ConnectionUse:
 
     used = False
 
+    def __init__(self, stream: Any, trust: Trust) -> None:
+        self._stream = stream
+        self._trust = trust
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
     def _begin_write(self) -> None:
-        transmission = _current.get()
-        if transmission is not None:
+        if (transmission := _current.get()) is not None:
             transmission.begin_write(self)
 
     @contextmanager
@@ -163,23 +169,17 @@ class _ConnectionUse:
         try:
             yield
         except httpcore.WriteError:
-            transmission = _current.get()
-            if transmission is not None:
+            if (transmission := _current.get()) is not None:
                 transmission.write_failed()
             raise
 
     def _record_read(self, data: bytes) -> bytes:
-        transmission = _current.get()
-        if transmission is not None:
+        if (transmission := _current.get()) is not None:
             transmission.data_read(data)
         return data
 
 
 class _Stream(_ConnectionUse, httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream, trust: Trust) -> None:
-        self._stream = stream
-        self._trust = trust
-
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with self._interruptible(httpcore.ReadError):
             return self._record_read(self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))
@@ -200,9 +200,6 @@ class _Stream(_ConnectionUse, httpcore.NetworkStream):
 
     def close(self) -> None:
         self._stream.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
 
     @contextmanager
     def _interruptible(self, kind: type[httpcore.NetworkError]) -> Iterator[None]:
@@ -249,10 +246,6 @@ class Backend(httpcore.SyncBackend):
 
 
 class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
-    def __init__(self, stream: httpcore.AsyncNetworkStream, trust: Trust) -> None:
-        self._stream = stream
-        self._trust = trust
-
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return self._record_read(await self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))
 
@@ -272,9 +265,6 @@ class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
 
 
 class AsyncBackend(httpcore.AnyIOBackend):
