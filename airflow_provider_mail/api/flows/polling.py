@@ -207,9 +207,16 @@ class Wait(Protocol):
     """Decides after each poll whether a wait is over."""
 
     @property
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]:
+        """What another process needs to continue the wait, as plain JSON."""
 
-    def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision: ...
+    def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
+        """Decide what a poll means, given those before it.
+
+        :param result: what the poll found, ``None`` when that is nothing, or its error.
+        :param at: Unix time of the poll.
+        :param offset: seconds by which the service's clock is ahead of the local one.
+        """
 
 
 def follow(
