@@ -67,16 +67,28 @@ class Public:
 
 
 @cache
+def package() -> griffe.Object:
+    """Return the package, read from its source."""
+    return original(griffe.load(PACKAGE, search_paths=[ROOT], resolve_aliases=True, resolve_external=False))
+
+
+@cache
 def public_names() -> list[Public]:
     """Return everything that the table of ``public.md`` lists."""
-    package = griffe.load(PACKAGE, search_paths=[ROOT], resolve_aliases=True, resolve_external=False)
     table = (ROOT / "docs" / "public.md").read_text().partition("<!-- names -->")[2].partition("<!-- end -->")[0]
-    found = []
-    for module, names in re.findall(rf"^\| `{PACKAGE}\.([\w.]+)` \| (.*) \|$", table, re.MULTILINE):
-        for name in re.findall(r"`(\w+)`", names):
-            source = package[f"{module}.{name}"]
-            found.append(Public(module, name, source.final_target if source.is_alias else source))
-    return found
+    return [
+        Public(module, name, original(package()[f"{module}.{name}"]))
+        for module, names in re.findall(rf"^\| `{PACKAGE}\.([\w.]+)` \| (.*) \|$", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    ]
+
+
+def original(source: griffe.Object | griffe.Alias) -> griffe.Object:
+    """Return what an imported or inherited name stands for.
+
+    :param source: an object, or its name in another place.
+    """
+    return source.final_target if isinstance(source, griffe.Alias) else source
 
 
 def guides() -> dict[str, list[tuple[str, str]]]:
@@ -154,8 +166,43 @@ def described(kind: str, name: str, source: griffe.Object, methods: bool = False
     if source.docstring:
         yield from textwrap.indent(source.docstring.value, "   ").splitlines()
         yield ""
-    for line in members(source, methods):
+    for line in (*operation(source), *members(source, methods)):
         yield textwrap.indent(line, "   ")
+
+
+def operation(source: griffe.Object) -> Iterator[str]:
+    """Yield what a request class declares: path, effect, and the fields of the response.
+
+    :param source: any object.
+    """
+    if not isinstance(source, griffe.Class) or "effect" not in source.all_members:
+        return
+    method, path, effect = (original(source.all_members[name]) for name in ("method", "path", "effect"))
+    if effect.value is None:  # the base of all requests
+        return
+    meaning = package()[f"api._core.requests.{effect.value}"].docstring.value
+    yield from (
+        f"``{constant(method)} {constant(path)}``, effect ``{str(effect.value).rpartition('.')[2]}``. {meaning}",
+        "",
+    )
+    bases = " ".join(str(base) for each in (source, *source.mro()) for base in each.bases)
+    name = next(iter(re.findall(r"\[(\w*(?:Response|Page))\]", bases)), "MailResponse")
+    response = original(package()[source.resolve(name).removeprefix(f"{PACKAGE}.")])
+    if own := [each for each in fields(response) if each.name not in ("code", "message")]:
+        yield from (f"The response, a ``{name}``, has", "")
+        yield from (f"- ``{field(each)}``" for each in own)
+        yield ""
+
+
+def constant(member: griffe.Object) -> str:
+    """Return the text that an attribute has: its own, or that of the constant that it names.
+
+    :param member: the attribute.
+    """
+    value = str(getattr(member, "value", ""))
+    if value.isidentifier() and member.parent is not None:
+        return constant(original(package()[member.parent.resolve(value).removeprefix(f"{PACKAGE}.")]))
+    return value.strip("'\"")
 
 
 def members(source: griffe.Object, methods: bool) -> Iterator[str]:
@@ -172,7 +219,7 @@ def members(source: griffe.Object, methods: bool) -> Iterator[str]:
                 yield from (f".. py:attribute:: {name}", f"   :value: {member.value}", "")
         return
     for name, member in source.all_members.items() if methods and not is_model(source) and not is_error(source) else ():
-        member = member.final_target if member.is_alias else member
+        member = original(member)
         if name.startswith("_") or not member.docstring or not member.path.startswith(PACKAGE):
             continue
         if isinstance(member, griffe.Function):
@@ -214,20 +261,28 @@ def signature(source: griffe.Object) -> str:
         if is_enum(source):
             return ""
         if is_model(source):
-            fields = {
-                name: member
-                for each in (*reversed(source.mro()), source)
-                for name, member in each.members.items()
-                if "instance-attribute" in member.labels and member.annotation and not name.startswith("_")
-            }
-            return f"({', '.join(['*', *map(field, fields.values())])})" if fields else "()"
+            return f"({', '.join(['*', *map(field, own)])})" if (own := fields(source)) else "()"
         init = (source.members if is_error(source) else source.all_members).get("__init__")
         if init is None:
             return "" if is_error(source) else "()"
-        return arguments(init.final_target if init.is_alias else init)
+        return arguments(original(init))
     if isinstance(source, griffe.Function):
         return arguments(source) + (f" -> {source.returns}" if source.returns is not None else "")
     return ""
+
+
+def fields(model: griffe.Class) -> list[griffe.Attribute]:
+    """Return the fields of a model, with those of its bases.
+
+    :param model: the class.
+    """
+    found = {
+        name: member
+        for each in (*reversed(model.mro()), model)
+        for name, member in each.members.items()
+        if "instance-attribute" in member.labels and member.annotation and not name.startswith("_")
+    }
+    return list(found.values())
 
 
 def field(member: griffe.Attribute) -> str:

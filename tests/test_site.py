@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.browser import browser, chromium
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+__all__ = ["browser", "chromium"]
 
 pytestmark = [
     pytest.mark.browser,
