@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,14 +16,18 @@ from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
+from airflow_provider_mail.api.flows import statistics
 from airflow_provider_mail.api.flows.statistics import campaign_stats
 from tests.api.driving import QUICK
 from tests.api.wire import Wire, http
+from tests.document.fact_resources import RESOURCES
 from tests.support.sampling import examples
 
 DAY = date(2026, 1, 2)
 NOON = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()) * 1000
-COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
+COUNTS = tuple(
+    fact.wire for fact in RESOURCES["Campaign statistics record"] if fact.wire not in ("mailName", "mailSendDate")
+)
 REQUEST = GetCampaignStats(start_date=DAY, end_date=DAY)
 
 
@@ -126,6 +131,19 @@ def test_records_of_the_documented_form_are_compact(client: MailClient, wire: Wi
     assert [record.mail_name for record in records] == names
     assert {record.mail_send_date for record in records} == {datetime(2026, 1, 2, 12, tzinfo=UTC)}
     assert not any(isinstance(record, CampaignStats) for record in records)
+
+
+def test_a_count_that_only_newer_responses_have_is_compact_too() -> None:
+    class More(CampaignStats):
+        complaint_count: int | None = None
+
+    *required, (name, kind, default) = statistics._compact_counts(More)
+    struct = msgspec.defstruct("More", [(name, kind, default)], rename="camel")
+    assert (len(required), name) == (len(COUNTS), "complaint_count")
+    assert [msgspec.json.decode(body, type=struct).complaint_count for body in ("{}", '{"complaintCount": 3}')] == [
+        None,
+        3,
+    ]
 
 
 def test_values_that_only_the_model_reads(client: MailClient, wire: Wire) -> None:

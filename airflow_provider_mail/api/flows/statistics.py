@@ -155,12 +155,20 @@ def _compact_send_date(record: Any) -> datetime | None:
 _Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _EPOCH, _DAY_MILLIS = date(1970, 1, 1).toordinal(), 86_400_000
+
+
+def _compact_counts(record: type[CampaignStats]) -> list[tuple[Any, ...]]:
+    """Declare the counts; a count that the model does not require may be absent."""
+    counts = {name: field for name, field in record.model_fields.items() if name not in ("mail_name", "mail_send_date")}
+    return [(name, _Count) if field.is_required() else (name, _Count | None, None) for name, field in counts.items()]
+
+
 _CompactStats: Any = msgspec.defstruct(
     "CompactStats",
     [
         ("mail_name", str),
         ("mail_send_millis", _Millis | None, msgspec.field(name="mailSendDate")),
-        *((name, _Count) for name in CampaignStats.model_fields if name not in ("mail_name", "mail_send_date")),
+        *_compact_counts(CampaignStats),
     ],
     rename="camel",
     gc=False,
