@@ -115,7 +115,7 @@ def test_the_page_has_every_public_name() -> None:
     assert PAGE.read_text() == written, "run: WRITE_PAGES=1 pytest tests/test_public_names.py"
 
 
-@pytest.mark.parametrize("module", public_modules())
+@pytest.mark.parametrize("module", list(public_modules()))
 def test_a_public_module_lists_its_names(module: str) -> None:
     """What a module defines and does not list is underscored or for the package alone; what it lists exists."""
     if module == "retry_policy" and AIRFLOW_VERSION < (3, 3):

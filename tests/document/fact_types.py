@@ -20,7 +20,8 @@ class Fact:
     """One field as the document gives it.
 
     ``type`` is the JSON type on the wire; ``inferred`` marks a type that the document gives elsewhere (in the resource
-    or for the same field of another operation) and not beside this field. ``format`` is one of ``utc``
+    or for the same field of another operation) and not beside this field. ``limited_elsewhere`` marks the name of an
+    existing thing, whose longest form the document gives where the thing is made. ``format`` is one of ``utc``
     (YYYY-MM-DDThh:mm:ssZ), ``date`` (YYYY-MM-DD), ``epoch_ms``, ``iso8601``, ``email``, ``not_empty``, ``base64``,
     ``http_url``, ``http_url_or_empty``, ``alphanumeric``, ``not_a_top_level_domain``.
     """
@@ -42,6 +43,7 @@ class Fact:
     resource: str = ""
     nullable: bool = False
     inferred: bool = False
+    limited_elsewhere: bool = False
     note: str = ""
 
 

@@ -262,7 +262,7 @@ TEMPLATES = (
         "/v5/campaign/mail/template/delete",
         "Templates",
         DELETE_OR_CANCEL,
-        request=(Fact("templateName", "string", YES, inferred=True),),
+        request=(Fact("templateName", "string", YES, inferred=True, limited_elsewhere=True),),
         minimal={"templateName": "welcome"},
     ),
 )
@@ -302,7 +302,7 @@ CAMPAIGNS = (
         "/v5/campaign/mail/cancel",
         "Campaign send tasks",
         DELETE_OR_CANCEL,
-        request=(Fact("mailName", "string", YES, inferred=True), SANDBOX),
+        request=(Fact("mailName", "string", YES, inferred=True, limited_elsewhere=True), SANDBOX),
         minimal={"mailName": "spring"},
     ),
     Operation(
@@ -329,7 +329,7 @@ CAMPAIGNS = (
         "/v5/campaign/mail/delete",
         "Campaign send tasks",
         DELETE_OR_CANCEL,
-        request=(Fact("mailName", "string", YES, inferred=True), SANDBOX),
+        request=(Fact("mailName", "string", YES, inferred=True, limited_elsewhere=True), SANDBOX),
         minimal={"mailName": "spring"},
     ),
     Operation(

@@ -58,15 +58,6 @@ def test_half_a_character_is_refused_and_not_a_crash(operation: Operation, steps
     assert_refused(operation, steps, "\ud83d")
 
 
-LIMITED_ELSEWHERE = {
-    # The names of existing things: nothing longer can exist.
-    ("campaigns.cancel", ("mailName",)),
-    ("campaigns.delete", ("mailName",)),
-    ("templates.delete", ("templateName",)),
-}
-"""Where a model knows a limit that the document gives for the same thing in another place."""
-
-
 @fields(
     lambda fact: (
         fact.type == "string"
@@ -77,7 +68,7 @@ LIMITED_ELSEWHERE = {
 def test_no_limit_is_invented(operation: Operation, steps: Steps, fact: Fact):
     long = {"phoneNumber": "1" * 5_000}.get(fact.wire, "é" * 5_000)
     long = smallest(fact) if "@" in smallest(fact) else long
-    if (operation.key, steps) in LIMITED_ELSEWHERE:
+    if fact.limited_elsewhere:
         assert_refused(operation, steps, long)
     else:
         assert_accepted(operation, steps, long)
