@@ -60,6 +60,11 @@ class DuckDb(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        """Open a cursor in a read-only transaction.
+
+        :param hook: the hook of the database.
+        :param connection: an open connection of the driver.
+        """
         cursor = connection.cursor()
         cursor.execute("BEGIN TRANSACTION READ ONLY")
         return cursor

@@ -85,6 +85,11 @@ class MySql(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        """Open a cursor that leaves the rows on the server, in a read-only session.
+
+        :param hook: the hook of the database.
+        :param connection: an open connection of the driver.
+        """
         _plain_cursors(connection)
         _with_utf8(connection)
         with closing(connection.cursor()) as cursor:
@@ -97,7 +102,12 @@ class MySql(Staged):
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        connection.close()  # closing the cursor would read all remaining rows
+        """Close the connection first: closing the cursor would read all remaining rows.
+
+        :param connection: the connection of the cursor.
+        :param cursor: the cursor.
+        """
+        connection.close()
         cursor.close()
 
     def _conflicts(self, error: BaseException) -> bool:

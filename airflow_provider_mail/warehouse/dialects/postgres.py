@@ -78,6 +78,11 @@ class Postgres(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
+        """Open a server-side cursor in a read-only transaction.
+
+        :param hook: the hook of the database.
+        :param connection: an open connection of the driver.
+        """
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
         _rows_as_tuples(connection)
         with connection.cursor() as cursor:
