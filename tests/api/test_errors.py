@@ -80,6 +80,7 @@ def fail() -> None:
     raise MailIncompleteError("two are missing", got=1, expected=3, operation="/v5/lists/get")
 
 
+@pytest.mark.not_unit
 def test_an_error_leaves_a_worker_process() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(MailIncompleteError) as raised:
         pool.submit(fail).result()

@@ -17,6 +17,8 @@ import pytest
 import airflow_provider_mail
 from airflow_provider_mail.emulator import Emulator, EmulatorProcess, EmulatorSettings
 
+pytestmark = pytest.mark.not_unit
+
 COMMAND = [sys.executable, "-m", "airflow_provider_mail.emulator"]
 HOME = Path(airflow_provider_mail.__file__).parents[1]
 

@@ -1,4 +1,4 @@
-"""It holds a million contacts."""
+"""It holds a million contacts (with MAIL_ALL_CASES=1)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pytest
 
 from airflow_provider_mail.emulator import EmulatorProcess
 from tests.emulator.conftest import IMPORT_MAPPING
+from tests.support.sampling import EVERYTHING
+
+pytestmark = pytest.mark.not_unit
 
 ROWS = 5000
 
 
-@pytest.mark.parametrize("total", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("total", [50_000, *([1_000_000] if EVERYTHING else [])])
 def test_imports_pages_and_a_campaign(total: int) -> None:
     with EmulatorProcess() as emulator:
         emulator.add_sender("news@example.com")

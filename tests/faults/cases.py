@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -138,25 +139,31 @@ def deaths(paths: Sequence[str]) -> Iterator[Case]:
             yield Case((), position, effect_of(path), kill=(position, when))
 
 
-SHARE, SLOW_SHARE, BEHIND_SHARE = 0.35, 0.15, 0.5
-"""What is kept of all pairs of a fault and a position; of this, of faults that take real time; and of second faults."""
+SLOW_SHARE, BEHIND_SHARE = 0.3, 0.4
+"""What is kept of the faults that take real time, and of second faults."""
 
 
 def some(cases: Sequence[Case], seed: str, share: float = 1.0) -> list[Case]:
-    """All cases, if that is wanted; else those that the seed draws: of each fault at each position at most one.
+    """All cases, if that is wanted; else each fault once, at the position and as often as the others were least.
 
-    :param share: of what would be drawn.
+    :param share: of what would be chosen.
     """
     if EVERYTHING:
         return list(cases)
     dice = random.Random(f"{SEED} {seed}")
-    groups: dict[tuple[bool, int, str], list[Case]] = {}
-    for case in cases:
-        groups.setdefault((case.follows_loss, case.position, str(case.variant)), []).append(case)
+    groups: dict[tuple[bool, str], list[Case]] = {}
+    for case in dice.sample(cases, len(cases)):
+        groups.setdefault((case.follows_loss, case.variant.kind.name), []).append(case)
+    met: Counter[tuple[str, int | None]] = Counter()
+
+    def known(case: Case) -> int:
+        return met["position", case.position] + met["count", case.strikes[-1].count]
+
     chosen = []
-    for group in groups.values():
-        takes_time = group[0].variant.takes_time
-        behind = BEHIND_SHARE if group[0].follows_loss else 1.0
-        if dice.random() < SHARE * share * behind * (SLOW_SHARE if takes_time else 1.0):
-            chosen.append(dice.choice(group))
+    for (follows_loss, _), group in groups.items():
+        kept = share * (BEHIND_SHARE if follows_loss else 1.0)
+        if dice.random() < kept * (SLOW_SHARE if group[0].variant.takes_time else 1.0):
+            case = min(group, key=known)
+            met.update([("position", case.position), ("count", case.strikes[-1].count)])
+            chosen.append(case)
     return chosen

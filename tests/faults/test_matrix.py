@@ -1,10 +1,13 @@
 """The fault matrix: every operation x every fault x every position x one or several in a row.
 
-Cases are generated: see :mod:`tests.faults.cases`. A part of them is run, drawn by MAIL_FAULT_SEED; all with
-MAIL_ALL_FAULTS=1.
+Cases are generated: see :mod:`tests.faults.cases`. Every workload meets every fault once, at a request and with
+parameters that MAIL_FAULT_SEED draws; with MAIL_ALL_FAULTS=1 all cases are run.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -41,12 +44,17 @@ def run_matrix(trial: Trial, workload: Workload, *, with_deaths: bool = False) -
     assert not trial.problems, f"{len(trial.problems)} problems:\n" + "\n".join(trial.problems[:40])
 
 
-@pytest.mark.parametrize("workload", FLOWS, ids=str)
+def sampled(workloads: Sequence[Workload]) -> list[Any]:
+    """The first for the unit tier, and the others."""
+    return [workloads[0], *(pytest.param(each, marks=pytest.mark.not_unit) for each in workloads[1:])]
+
+
+@pytest.mark.parametrize("workload", [*sampled(CHANGES), *sampled(IMPORTS), *sampled(READS)], ids=str)
 def test_flows(workload: Workload, flow_trial: Trial) -> None:
     run_matrix(flow_trial, workload)
 
 
-@pytest.mark.parametrize("workload", TASKS, ids=str)
+@pytest.mark.parametrize("workload", [*sampled(SENDS), *sampled((*ROW_SENDS, *PREFLIGHTS, *WAITS, *DATA))], ids=str)
 def test_tasks(workload: Workload, task_trial: Trial) -> None:
     run_matrix(task_trial, workload, with_deaths=True)
 

@@ -1,6 +1,6 @@
 """A soak: workloads, settings of the service and several faults at once, all drawn at random from a seed.
 
-Ten seconds unless MAIL_SOAK_SECONDS says otherwise. MAIL_SOAK_SEED is the seed; a run that failed names its number,
+Three seconds unless MAIL_SOAK_SECONDS says otherwise. MAIL_SOAK_SEED is the seed; a run that failed names its number,
 and with MAIL_SOAK_FIRST it is the first.
 """
 
@@ -23,7 +23,7 @@ from tests.faults.test_matrix import FLOWS, TASKS
 from tests.faults.variants import VARIANTS, Variant
 from tests.faults.workload import Trial
 
-SECONDS = float(os.environ.get("MAIL_SOAK_SECONDS", "10"))
+SECONDS = float(os.environ.get("MAIL_SOAK_SECONDS", "3"))
 START = int(os.environ.get("MAIL_SOAK_FIRST", "1"))
 
 # What the document does not show, and what may change nothing of what is promised.

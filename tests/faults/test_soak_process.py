@@ -18,7 +18,7 @@ import pytest
 
 from airflow_provider_mail.emulator.client import EmulatorProcess
 
-SECONDS = float(os.environ.get("MAIL_SOAK_PROCESS_SECONDS", "8"))
+SECONDS = float(os.environ.get("MAIL_SOAK_PROCESS_SECONDS", "5"))
 WARM_UP_SECONDS = 60
 MOST_GROWTH = 10.0
 """MiB, after the first minute."""

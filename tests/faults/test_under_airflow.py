@@ -22,7 +22,7 @@ from tests.faults.flow_changes import CUSTOMERS
 from tests.faults.passing_time import PassingTime
 from tests.faults.task_sends import SENDS, CreateCampaign, Send
 from tests.faults.tasks import TRIES
-from tests.faults.tries import HAS_STORE, Task
+from tests.faults.tries import Task
 from tests.faults.workload import Tally, Trial, Wrong
 from tests.tasks.conftest import (  # noqa: F401 - fixtures
     Run,
@@ -34,7 +34,7 @@ from tests.tasks.conftest import (  # noqa: F401 - fixtures
     run,
 )
 
-EACH = 40 if EVERYTHING else 8 if HAS_STORE else 3
+EACH = 40 if EVERYTHING else 3
 
 CHOSEN = [workload for workload in SENDS if workload.name.endswith(("and go on", "batch, fail", "skip", "resend"))]
 

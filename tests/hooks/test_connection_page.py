@@ -154,6 +154,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     assert MailHook().team_name == "Marketing"
 
 
+@pytest.mark.not_unit
 def test_the_command(monkeypatch: pytest.MonkeyPatch, airflow_home: Path) -> None:
     from airflow.cli.cli_parser import get_parser
     from airflow.models import Connection

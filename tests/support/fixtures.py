@@ -16,7 +16,7 @@ from tests.support.postgres import Database, PostgresServer
 UNIT_FOLDERS = ("api", "document", "emulator", "faults", "hooks", "warehouse")
 SERVERS = {"airflow_home", "mariadb_server", "postgres_server"}
 """Fixtures that start a server or make a database of Airflow's."""
-NO_UNIT = ("browser", "e2e", "server", "slow")
+OTHER_TIERS = ("browser", "e2e", "not_unit", "slow")
 """Markers of tests that do so without these fixtures in their signature, or that take long."""
 
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = {ROOT / "tests" / name for name in UNIT_FOLDERS}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        other_tier = any(item.get_closest_marker(name) for name in NO_UNIT)
+        other_tier = any(item.get_closest_marker(name) for name in OTHER_TIERS)
         if item.path.parent in folders and SERVERS.isdisjoint(fixtures) and not other_tier:
             item.add_marker("unit")
 
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _no_unit(config: pytest.Config) -> None:
     """Fail the test that got into `make test-unit` and asks for a server while it runs."""
     if config.getoption("markexpr") == "unit":
-        pytest.fail("a test that starts a server without naming its fixture has to be marked with `server`")
+        pytest.fail("a test that starts a server without naming its fixture has to be marked `not_unit`")
 
 
 @pytest.fixture(scope="session")

@@ -66,9 +66,19 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
 }
 # Python's own adapter, for what the portable path rightly hands to a driver that it does not know.
 _ADAPTER = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
+NOT_UNIT = {"duckdb", "mysql", "portable_postgres", "psycopg2", "psycopg3"}
+"""Databases with a server, and one that takes its time."""
 NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
 PORTABLE = (pytest.param("portable_sqlite", marks=_ADAPTER), "portable_postgres")
 ALL = (*NATIVE, *PORTABLE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out of the unit tier what runs on such a database."""
+    for item in items:
+        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if item.path.parent == Path(__file__).parent and not NOT_UNIT.isdisjoint(map(str, params)):
+            item.add_marker("not_unit")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from tests.support.postgres import Database
 from tests.warehouse.conftest import PORTABLE, Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
+pytestmark = pytest.mark.not_unit
+
 FORK = multiprocessing.get_context("fork")
 WORKERS, ROUNDS, KEYS = 3, 6, 400
 

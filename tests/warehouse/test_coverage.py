@@ -64,6 +64,7 @@ def test_only_what_changed_gets_the_time_of_the_observation(native: Warehouse) -
     assert noted(native) == [("2026-03-01", LATER)]
 
 
+@pytest.mark.not_unit
 def test_unchanged_rows_are_not_written(make_warehouse: Any) -> None:
     postgres = make_warehouse("psycopg3")
     postgres.load(THINGS, [thing(THINGS, n, name="old", day=DAY) for n in range(3)], covers=day_of(DAY, at=NOON))
@@ -139,6 +140,7 @@ def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
         warehouse.load(THINGS, [], covers=day_of(DAY, at=NOON))
 
 
+@pytest.mark.not_unit
 def test_a_role_that_may_not_make_it(make_warehouse: Any) -> None:
     postgres = make_warehouse("psycopg3")
     postgres.load(THINGS, [])

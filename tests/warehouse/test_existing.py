@@ -23,6 +23,7 @@ def never_asked_for() -> Iterator[tuple[Any, ...]]:
     yield
 
 
+@pytest.mark.not_unit
 def test_created_with_types_key_and_comments_on_postgres(make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse("psycopg3")
     warehouse.load(THINGS, [])
@@ -170,6 +171,7 @@ def test_a_schema_that_is_not_there(warehouse: Warehouse) -> None:
         warehouse.load(THINGS, [thing(THINGS, 1)], "nowhere.things")
 
 
+@pytest.mark.not_unit
 def test_no_permission(make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse("psycopg3")
     warehouse.load(THINGS, [])
@@ -218,6 +220,7 @@ def test_sqlite_schemas(make_warehouse: Callable[..., Warehouse]) -> None:
 # Connections
 
 
+@pytest.mark.not_unit
 def test_the_hook_of_the_provider_as_it_is(make_warehouse: Callable[..., Warehouse]) -> None:
     # The cursor that the connection names is meant for the user's own statements.
     make_warehouse("psycopg3", cursor="dictcursor")
@@ -227,6 +230,7 @@ def test_the_hook_of_the_provider_as_it_is(make_warehouse: Callable[..., Warehou
     assert [dict(row) for row in hook.get_records("SELECT number FROM things")] == [{"number": 1}]
 
 
+@pytest.mark.not_unit
 def test_a_stricter_isolation_level_of_the_database(make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse("psycopg2")
     warehouse.hook.options = "-c default_transaction_isolation=serializable"
@@ -235,6 +239,7 @@ def test_a_stricter_isolation_level_of_the_database(make_warehouse: Callable[...
     assert len(warehouse.rows(THINGS)) == 1
 
 
+@pytest.mark.not_unit
 def test_a_database_that_does_not_answer(
     make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:

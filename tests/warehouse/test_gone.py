@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.warehouse.load import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.table import TIMESTAMP, Column, Table
+from tests.support.sampling import examples
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 
@@ -146,7 +147,7 @@ LOOK = st.tuples(st.integers(0, 20), st.frozensets(st.integers(0, 5)))
 @pytest.mark.parametrize(
     "kind", [kind for kind in ALL if kind in ("sqlite", "psycopg3", "duckdb", "portable_postgres")]
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     looks=st.lists(LOOK, min_size=1, max_size=5, unique_by=lambda look: look[0]).flatmap(
         lambda looks: st.tuples(st.just(looks), st.permutations(looks))

@@ -78,6 +78,7 @@ def test_an_older_observation_never_replaces_a_newer_one(native: Warehouse) -> N
     assert native.rows(THINGS) == [thing(THINGS, 1, name="new", at=LATER), thing(THINGS, 2, name="old", at=NOON)]
 
 
+@pytest.mark.not_unit
 def test_an_unchanged_row_without_time_of_observation_is_not_written(make_warehouse: Callable[..., Warehouse]) -> None:
     postgres = make_warehouse("psycopg3")
     postgres.load(PLAIN, [thing(PLAIN, 1, name="same"), thing(PLAIN, 2, name="old")])

@@ -15,7 +15,7 @@ from airflow_provider_mail.warehouse.read import stream_rows
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, numbers, thing
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [pytest.mark.not_unit, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 ROWS = 200_000
 WORDS = "x" * 300

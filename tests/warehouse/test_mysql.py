@@ -23,6 +23,8 @@ from tests.support.processes import wait_until
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
+pytestmark = pytest.mark.not_unit
+
 NAMES = Table((Column("name", text(50), ""), Column("size", BIGINT, "")), ("name",), "")
 
 

@@ -99,6 +99,7 @@ def test_a_value_that_the_database_refuses(
     assert [row[2] for row in warehouse.rows(THINGS)] == ["old"]
 
 
+@pytest.mark.not_unit
 def test_postgres_says_where_a_value_is_too_large(
     make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_constraints_of_the_user(
     assert any(name in message for name in said), message
 
 
+@pytest.mark.not_unit
 def test_a_trigger_that_talks(make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str]) -> None:
     for kind in ("psycopg3", "psycopg2", "portable_postgres"):
         warehouse = make_warehouse(kind)
@@ -148,6 +150,7 @@ def test_a_trigger_that_talks(make_warehouse: Callable[..., Warehouse], no_secre
         assert "P0001" in no_secret(caught)
 
 
+@pytest.mark.not_unit
 def test_the_error_of_the_rows_is_not_told_to_the_server(
     make_warehouse: Callable[..., Warehouse],
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.warehouse.load import Between, LoadResult
 from airflow_provider_mail.warehouse.table import Table
+from tests.support.sampling import examples
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import NOON, thing
 
@@ -26,12 +27,12 @@ class Lost(Exception):
 
 
 # Each load opens a DuckDB file, which takes its time.
-EXAMPLES = {"sqlite": 40, "portable_sqlite": 20, "duckdb": 5, "mysql": 15}
+EXAMPLES = {"sqlite": 15, "portable_sqlite": 8, "duckdb": 2}
 
 
 def test_any_sequence_of_loads(warehouse: Warehouse, table: Table) -> None:
     @given(loads=LOADS)
-    @settings(max_examples=EXAMPLES.get(warehouse.kind, 15), deadline=None)
+    @settings(max_examples=examples(EXAMPLES.get(warehouse.kind, 5)))
     def check(loads: list[Any]) -> None:
         leaves_what_a_dictionary_would(warehouse, table, loads)
 

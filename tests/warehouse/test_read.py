@@ -98,6 +98,7 @@ def test_reading_cannot_write(native: Warehouse, sql: str) -> None:
     assert native.query("SELECT email FROM people") == [("a",)]
 
 
+@pytest.mark.not_unit
 def test_writing_hidden_in_a_select(make_warehouse: Callable[..., Warehouse]) -> None:
     postgres = make_warehouse("psycopg3")
     postgres.execute(
@@ -117,6 +118,7 @@ def test_a_statement_without_a_result(make_warehouse: Callable[..., Warehouse]) 
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
 
+@pytest.mark.not_unit
 def test_everything_is_closed_however_it_ends(make_warehouse: Callable[..., Warehouse]) -> None:
     class Enough(Exception):
         pass
@@ -150,6 +152,7 @@ def test_sqlite_is_closed_when_not_all_was_read(make_warehouse: Callable[..., Wa
     warehouse.execute("DROP TABLE people")  # would be locked
 
 
+@pytest.mark.not_unit
 def test_the_cursor_of_the_connection_is_not_used(make_warehouse: Callable[..., Warehouse]) -> None:
     from airflow.providers.postgres.hooks.postgres import PostgresHook
 

@@ -22,8 +22,11 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Coverage
 from airflow_provider_mail.warehouse.table import BIGINT, TIMESTAMP, Column, Table, text
 from tests.support.mariadb import OTHERS
+from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.test_concurrency import FORK
+
+pytestmark = pytest.mark.not_unit
 
 FIRST = datetime.date(2026, 3, 1)
 DAYS = 4
@@ -189,7 +192,8 @@ STEPS = st.lists(
     min_size=2,
     max_size=12,
 )
-SEQUENCES = {"sqlite": 150, "portable_sqlite": 40, "psycopg3": 40, "psycopg2": 15, "mysql": 30, "duckdb": 8}
+SEQUENCES = {"sqlite": 30, "portable_sqlite": 8, "psycopg3": 10, "psycopg2": 3, "mysql": 6, "duckdb": 2}
+"""How many are tried; of databases that are loaded in the same way, most with the quicker one."""
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -198,7 +202,7 @@ def test_any_sequence_of_loads(kind: str, make_warehouse: Callable[..., Warehous
     warehouse.load(CAMPAIGN_TABLE, [], covers=Service().read(0, 0).covers)
 
     @given(steps=STEPS, late=st.randoms(use_true_random=False))
-    @settings(max_examples=SEQUENCES.get(kind, 20), deadline=None)
+    @settings(max_examples=examples(SEQUENCES.get(kind, 4)))
     def check(steps: list[Any], late: random.Random) -> None:
         warehouse.execute("DELETE FROM things", "DELETE FROM mail_loads")
         run(warehouse, steps, late)
@@ -251,7 +255,7 @@ def test_killed_processes(kind: str, make_warehouse: Callable[..., Warehouse]) -
     for campaign in range(CAMPAIGNS):
         service.grow(campaign)
     load(warehouse, service.read(0, DAYS - 1))
-    for _ in range(4):
+    for _ in range(4 if EVERYTHING else 2):
         lost = [service.read(0, DAYS - 1)]
         for campaign in range(CAMPAIGNS):
             service.grow(campaign)
