@@ -27,7 +27,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     made: list[Driver] = []
 
     def make(base_url: str, **settings: Any) -> Driver:
-        settings = {"api_key": "emulator-api-key", "retry": QUICK, "timeout": 10, **settings}
+        settings = {"api_key": "emulator-api-key", "retry": QUICK, "timeout": 60, **settings}
         made.append(driver(request.param, ClientConfig(base_url=base_url, **settings)))
         return made[-1]
 

@@ -250,7 +250,7 @@ def test_no_operation_is_held_up(
     """Each of them against a drip and a flood: an error that says what may have happened, soon."""
     wire.answer = dripping = Dripping(*drip)
     with pytest.raises(MailError) as raised:
-        connect(wire.base_url, retry=ONCE, timeout=0.05).send(request_)
+        connect(wire.base_url, retry=ONCE, timeout=0.1).send(request_)
     assert raised.value.may_have_taken_effect
     wire.join()
     assert dripping.seconds < 5
@@ -270,7 +270,7 @@ def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[...,
 
     wire.answer = flood
     with pytest.raises(MailAnswerLostError, match=r"not complete after"):
-        connect(wire.base_url, retry=ONCE, timeout=0.05).send(READ)
+        connect(wire.base_url, retry=ONCE, timeout=0.2).send(READ)
     assert ended.wait(5)
 
 

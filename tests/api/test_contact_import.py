@@ -49,7 +49,7 @@ class Import:
 
     def __init__(self, base_url: str, **settings: Any) -> None:
         self._config = ClientConfig(
-            **{"base_url": base_url, "api_key": "emulator-api-key", "retry": QUICK, "timeout": 10, **settings}
+            **{"base_url": base_url, "api_key": "emulator-api-key", "retry": QUICK, "timeout": 60, **settings}
         )
         self.progress = Progress()
         self.rejects: list[Reject] = []
@@ -106,7 +106,7 @@ def wait_for_answers(emulator: Emulator, count: int) -> None:
     def answered() -> bool:
         return sum(entry["answered"] for entry in emulator.journal.entries()) >= count
 
-    wait_until(answered, what=f"{count} answers", timeout=10, interval=0.01)
+    wait_until(answered, what=f"{count} answers", timeout=60, interval=0.01)
 
 
 # --- what arrives ---
@@ -228,6 +228,7 @@ def test_a_chunk_that_is_too_long_for_the_service_goes_in_pieces(job: Import, em
     assert emulator.contact_count() == 300
 
 
+@pytest.mark.not_unit
 def test_a_refusal_that_is_not_about_rows_ends_the_import_soon(job: Import, emulator: Emulator) -> None:
     emulator.change_settings(contact_properties=())
     with pytest.raises(MailRejectedError, match="unknown propertyName customer"):
@@ -241,6 +242,7 @@ def test_a_refusal_that_is_not_about_rows_ends_the_import_soon(job: Import, emul
     assert emulator.journal.count() <= 4 * (2 * 13 + 2 * MAX_REJECTED_ROWS)
 
 
+@pytest.mark.not_unit
 @pytest.mark.parametrize(
     ("quota", "chunk_size"),
     [(990, 1000), (990, 100), (0, 30), (1, 10), (500, 5000), (100 - MAX_REJECTED_ROWS, 100), (998, 10)],
@@ -483,7 +485,7 @@ class Gate:
             self.waiting -= 1
 
     def wait_for(self, count: int) -> None:
-        wait_until(lambda: self.waiting >= count, what=f"{count} requests", timeout=10, interval=0.01)
+        wait_until(lambda: self.waiting >= count, what=f"{count} requests", timeout=60, interval=0.01)
 
     def open(self) -> None:
         self._open.set()
@@ -512,7 +514,7 @@ def test_no_more_is_in_flight_than_plan_and_connection_allow(of_plan: int, of_co
     def watch() -> None:
         gate.wait_for(3)
         # The reader stops too: what waits is bounded, however fast the source is.
-        wait_until(lambda: read >= 3 + 3, what="reading", timeout=10, interval=0.01)
+        wait_until(lambda: read >= 3 + 3, what="reading", timeout=60, interval=0.01)
         looks.append((gate.waiting, read))
         gate.open()
 

@@ -593,8 +593,8 @@ def test_a_creation_that_is_carried_out_after_we_have_given_it_up(
     service: Emulator, connect: Callable[..., Driver]
 ) -> None:
     """The first request hangs in front of the service, the second is carried out, then the first arrives."""
-    service.faults.add("delay", SENDS, seconds=0.5)
-    creation = create(connect(service.base_url, timeout=0.15))
+    service.faults.add("delay", SENDS, seconds=1.5)
+    creation = create(connect(service.base_url, timeout=0.5))
     deadline = time.monotonic() + 5
     while any(entry["seconds"] is None for entry in service.journal.entries(SENDS)) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -34,7 +34,7 @@ LIST = "contacts/list/get"
 
 
 def config(base_url: str = "http://127.0.0.1:9", **settings: Any) -> ClientConfig:
-    return ClientConfig(base_url=base_url, api_key="emulator-api-key", retry=QUICK, timeout=10, **settings)
+    return ClientConfig(base_url=base_url, api_key="emulator-api-key", retry=QUICK, timeout=60, **settings)
 
 
 class Rehearsed(MailClient):

@@ -95,6 +95,7 @@ def test_every_line_has_a_test_of_our_client(heading: str):
         assert _TEST.findall(cells[-2]), cells[0]
 
 
+@pytest.mark.not_unit
 def test_every_test_named_exists():
     named = set(_TEST.findall(PAGE.read_text()))
     files = sorted({name.partition("::")[0] for name in named})

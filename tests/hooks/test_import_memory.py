@@ -214,6 +214,7 @@ def lives(draw: st.DrawFn) -> list[Try]:
     return tries
 
 
+@pytest.mark.not_unit
 @settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 @given(lives(), st.sets(st.integers(0, 29), max_size=4))
 def test_whatever_ends_the_tries_the_service_has_what_the_last_one_read(
@@ -413,6 +414,7 @@ def test_a_row_that_is_wanted_after_all(task: Task, emulator: Emulator) -> None:
     assert [reject.row_number for reject in task.rejects] == [4]
 
 
+@pytest.mark.not_unit
 def test_many_refused_rows_of_a_chunk_are_no_reason_to_stop(task: Task, emulator: Emulator) -> None:
     poison = range(1, 101)
     emulator.change_settings(refused_addresses=tuple(map(address, poison)))
