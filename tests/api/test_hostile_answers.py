@@ -182,7 +182,7 @@ def test_a_huge_body_ends_early_and_takes_little_memory(
     wire.answer = answer
     tracemalloc.start()
     try:
-        with pytest.raises(MailAnswerError, match="larger than 2000000 bytes"):
+        with pytest.raises(MailAnswerError, match=f"{READ.path}: the response is larger than 2000000 bytes"):
             client.send(READ)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
