@@ -202,7 +202,7 @@ def main() -> None:
             print(difference(name))
         killed = len(statuses) - len(left)
         print(f"{title}: {killed} of {len(statuses)} killed, {killed / len(statuses):.0%}\n", flush=True)
-        report[title] = {name: [status, difference(name)] for name, status in sorted(statuses.items())}
+        report[title] = statuses
         REPORT.write_text(json.dumps(report, indent=1))
 
 
