@@ -26,6 +26,7 @@ __all__ = ["browser", "chromium"]
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
+    pytest.mark.timeout(600),  # the first test builds the site, and may install what that needs
     pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="the site is the same for every Airflow"),
 ]
 
