@@ -189,8 +189,8 @@ def operation(source: griffe.Object) -> Iterator[str]:
     name = next(iter(re.findall(r"\[(\w*(?:Response|Page))\]", bases)), "MailResponse")
     response = original(package()[source.resolve(name).removeprefix(f"{PACKAGE}.")])
     if own := [each for each in fields(response) if each.name not in ("code", "message")]:
-        yield from (f"The response, a ``{name}``, has", "")
-        yield from (f"- ``{field(each)}``" for each in own)
+        yield from (f"The response, a ``{name}``, has these fields:", "")
+        yield from (f"- ``{each.name}: {each.annotation}``" for each in own)
         yield ""
 
 
