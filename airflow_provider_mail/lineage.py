@@ -131,7 +131,10 @@ class MailLineage:
         self._moves = (*self._moves, _Move(source, target, table, rows, size, files))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets."""
+        """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets.
+
+        :param task_instance: not used here.
+        """
         from airflow.providers.common.compat.openlineage.facet import InputDataset, OutputDataset
         from airflow.providers.openlineage.extractors import OperatorLineage
 

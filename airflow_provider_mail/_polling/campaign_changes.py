@@ -49,7 +49,10 @@ class FinalCampaign:
 
     @classmethod
     def of(cls, campaign: Campaign) -> FinalCampaign:
-        """Copy what is reported of a campaign, without large fields such as the HTML."""
+        """Copy what is reported of a campaign, without large fields such as the HTML.
+
+        :param campaign: in a final state.
+        """
         sent, stats = campaign.send_by_date_time, campaign.mail_stats
         return cls(
             mail_name=campaign.mail_name,
@@ -102,7 +105,7 @@ class CompletedSubscription(PollSubscription):
     """The result of each poll, and its Unix time by the service's clock."""
 
     def deliver(self, result: Snapshot | MailError, at: float, offset: float) -> None:
-        """Pass the result to the trigger, which has to store what it reported after every poll."""
+        # Pass the result to the trigger, which has to store what it reported after every poll.
         self.results.put_nowait((result, at + offset))
 
 
@@ -120,7 +123,6 @@ class CompletedCampaignPoller(SharedPoller[CompletedSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[CompletedSubscription]
     ) -> Mapping[CompletedSubscription, Snapshot | MailError]:
-        """Read the final campaigns for each subscription."""
         results: dict[CompletedSubscription, Snapshot | MailError] = {}
         for text in {each.text for each in due}:
             try:

@@ -46,7 +46,6 @@ class CampaignPoller(SharedPoller[CampaignSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[CampaignSubscription]
     ) -> Mapping[CampaignSubscription, PollResult]:
-        """Find each campaign."""
         names = {each.mail_name for each in due}
         found = await self._listed(client, names)
         missing = [name for name in names if name not in found]

@@ -34,7 +34,6 @@ class SenderPoller(SharedPoller[SenderSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[SenderSubscription]
     ) -> Mapping[SenderSubscription, Checks | MailError | None]:
-        """Get the checks of each sender."""
         found: dict[SenderSubscription, Checks | MailError | None] = {}
         for each in due:
             if each.selector is not None:

@@ -75,7 +75,6 @@ class WaitSubscription(PollSubscription):
     _log: StatusLog = field(default_factory=StatusLog)
 
     def deliver(self, result: Any, at: float, offset: float) -> None:
-        """Decide about the result; wake the trigger if necessary."""
         try:
             decision = self.decide(result, at, offset)
         except Exception as error:

@@ -36,7 +36,6 @@ class StatsPoller(SharedPoller[StatsSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[StatsSubscription]
     ) -> Mapping[StatsSubscription, StatsPollResult]:
-        """Get the record of each campaign."""
         found: dict[StatsSubscription, StatsPollResult] = {}
         for start_day, end_day in merge_windows(each.days for each in due):
             within = [each for each in due if start_day <= each.days[0] <= end_day]

@@ -40,6 +40,8 @@ def interval_days(context: Context) -> tuple[date, date]:
     """Return the first and last day of the run's data interval: ``[D, D+1)`` is day D.
 
     A run without an interval, or with an empty one, has its own day so far and the day before.
+
+    :param context: the task's context.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and end > start:

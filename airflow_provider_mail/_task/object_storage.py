@@ -45,6 +45,9 @@ def put(path: ObjectStoragePath, content: bytes) -> None:
     """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
 
     In a file system it is written in the same folder, under a name that begins with a dot, and then moved.
+
+    :param path: of the file.
+    :param content: its bytes.
     """
     fs = path.fs
     if path.protocol in OBJECT_STORES:
@@ -63,7 +66,10 @@ def put(path: ObjectStoragePath, content: bytes) -> None:
 
 
 def remove(path: ObjectStoragePath) -> bool:
-    """Remove a file; return whether it existed."""
+    """Remove a file; return whether it existed.
+
+    :param path: of the file.
+    """
     fs = path.fs
     with suppress(FileNotFoundError):
         if fs.exists(path.path):

@@ -45,7 +45,7 @@ def describe(progress: Progress, total: int | None) -> str:
     line = f"{done:,} rows done, "
     if progress.accepted_earlier:
         line += f"{progress.accepted_earlier:,} of them in earlier tries, "
-    line += f"{progress.rejected:,} of them set aside, {rate:,.0f} rows/s"
+    line += f"{progress.rejected:,} of them rejected, {rate:,.0f} rows/s"
     if total and rate:
         left = max(total - done, 0)
         line += f", {min(done / total, 1):.0%} of {total:,}, about {left / rate:,.0f} s left"

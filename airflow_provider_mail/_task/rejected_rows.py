@@ -37,7 +37,10 @@ class RejectSpool:
         self.count = 0
 
     def add(self, reject: Reject) -> None:
-        """Add a rejected row."""
+        """Add a rejected row.
+
+        :param reject: a rejected row, with its number, field and reason.
+        """
         record = [reject.row_number, reject.field, reject.reason, [_plain(value) for value in reject.row]]
         self._file.write(json.dumps(record) + "\n")
         # The service's message may quote a row, so only our reasons are logged.

@@ -78,7 +78,10 @@ class RowMessages:
             first += len(rows)
 
     def by_row(self, error_message: str) -> str:
-        """Rephrase an error about a message in numbers of rows and names of columns."""
+        """Rephrase an error about a message in numbers of rows and names of columns.
+
+        :param error_message: the message of an error, with messages by position, such as ``messages[0].to``.
+        """
 
         def place(found: re.Match[str]) -> str:
             part = "name" if found[3] == "name" else found[2]

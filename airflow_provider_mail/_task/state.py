@@ -57,7 +57,10 @@ class StoredTaskState:
         return self._store.get(self._key, None)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Replace the record; Airflow's database holds it when this returns."""
+        """Replace the record; Airflow's database holds it when this returns.
+
+        :param record: plain JSON.
+        """
         from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # exported lazily
 
         for pause in (*PAUSES, None):
@@ -83,7 +86,10 @@ class NullTaskState:
         return None
 
     def write(self, record: dict[str, Any]) -> None:
-        """Do nothing."""
+        """Do nothing.
+
+        :param record: not used here.
+        """
 
 
 def task_state(context: Context, key: str) -> TaskState:

@@ -40,14 +40,24 @@ class UnstorableRecords:
     _rejects: list[Reject] = field(default_factory=list)
 
     def load(self, table: Table, name: str, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
-        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`."""
+        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`.
+
+        :param table: the declared table.
+        :param name: the name of the table in the database.
+        :param rows: in the order of the table's columns.
+        :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
+        """
         from airflow_provider_mail.warehouse.load import load
 
         self._rejects = []
         return load(self.hook, table, name, rows, on_unstorable=self._add if self.reject else None, **options)
 
     def keep(self, context: Context, log: Any) -> dict[str, int]:
-        """Store what the last load rejected, replacing that of an earlier try; return the count for XCom."""
+        """Store what the last load rejected, replacing that of an earlier try; return the count for XCom.
+
+        :param context: the task's context.
+        :param log: of the task.
+        """
         if not self.reject:
             return {}
         from airflow_provider_mail._task.rejected_rows import RejectSpool, store_rejects

@@ -81,7 +81,11 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 
 async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
-    """Send a message from an event loop; see :func:`send`."""
+    """Send a message from an event loop; see :func:`send`.
+
+    :param hook: the hook of the connection.
+    :param message: the message.
+    """
     try:
         async with asyncio.timeout(hook.seconds), await hook.get_async_conn() as client:
             await client.send(message.request)
@@ -92,7 +96,10 @@ async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 @contextmanager
 def log_errors(mail_conn_id: str | None) -> Iterator[None]:
-    """Log any error of the block as one line instead of raising it."""
+    """Log any error of the block as one line instead of raising it.
+
+    :param mail_conn_id: the connection, named in the log.
+    """
     try:
         yield
     except MailAmbiguousSendError as error:
@@ -102,13 +109,19 @@ def log_errors(mail_conn_id: str | None) -> Iterator[None]:
 
 
 def log_skipped(message: OutgoingMessage) -> None:
-    """Log the recipients and files that were skipped."""
+    """Log the recipients and files that were skipped.
+
+    :param message: the message that is not sent.
+    """
     if message.skipped:
         log.warning("Mail: skipped: %s", "; ".join(message.skipped))
 
 
 def summarize(error: Exception) -> str:
-    """Return one line about an error, without recipients' addresses."""
+    """Return one line about an error, without recipients' addresses.
+
+    :param error: the error.
+    """
     if isinstance(error, MailServiceError | MailAmbiguousSendError):
         # Their messages contain nothing of the request but the sender.
         return " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]

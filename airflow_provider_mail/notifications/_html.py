@@ -34,7 +34,10 @@ _TEMPLATES = Environment(
 
 
 def render_subject(context: NotificationContext) -> str:
-    """Return the default subject: what happened, and the name of the task or run."""
+    """Return the default subject: what happened, and the name of the task or run.
+
+    :param context: of the notification.
+    """
     if context.question:
         return f"Decision needed: {context.question[0]}"
     headline, _ = _STYLES[context.kind]

@@ -1,16 +1,16 @@
-"""Base classes of the operators that take the arguments of a campaign, and that cancel it when they are killed."""
+"""Base classes of the operators that take the arguments of a campaign, and that wait for it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, from_file, task_instance_name, unwrap
-from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,15 +70,20 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         return None if self.adopt_older or self.mail_name is None else run_began(context)
 
 
-class CancelOnKillMixin:
-    """Mixin for operators that cancel their campaign when the task is marked failed or successful.
+class WaitForCampaignMixin(MailTaskMixin):
+    """Mixin for operators that wait for their campaign, and cancel it when the task is marked failed or successful.
 
     Airflow sends a signal, at any point of the work, and also when only the process ends: when a worker is drained or a
     task is cleared. So the signal is recorded, and handled between two requests or during a sleep.
     """
 
+    deferrable: bool
+    poke_interval: float
+    poll_error_timeout: float
+    timeout: float
     cancel_on_kill: bool
     log: Any
+    defer: Callable[..., NoReturn]
     _killed = False
 
     def on_kill(self) -> None:
@@ -142,6 +147,75 @@ class CancelOnKillMixin:
         if was_ended(context["ti"]):
             cancellation = yield from cancel_campaign(mail_name)
             raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
+
+    def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
+        """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
+
+        :param request: that has created the campaign.
+        :param context: of the task.
+        :raises AirflowFailException: when the campaign will not be sent.
+        :raises AirflowException: when the polls failed for too long, or the time is up.
+        """
+        from airflow_provider_mail.api.campaigns import Campaign, find_campaign
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.api.flows.polling import PollErrorBudget, WaitStatus, follow, status_line
+        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+        from airflow_provider_mail.triggers._base import result_of
+
+        mail_name, send_date = request.mail_name, request.send_date
+        # The send date is the service's time.
+        offset = self.hook.get_conn().service_clock.offset
+        send_time = send_date.timestamp() - offset if send_date else 0.0
+        end_time = max(time.time(), send_time) + self.timeout
+        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
+        for result, decision in follow(
+            CampaignWait(mail_name, errors, seen=True, scheduled=send_date is not None),
+            lambda: self.ask(find_campaign(mail_name)),
+            offset=lambda: self.clock_offset,
+            log=lambda decision: self.log.info("%s", status_line(decision, self.poke_interval, end_time)),
+        ):
+            if decision.status is not WaitStatus.WAITING:
+                break
+            now = time.time()
+            if self.deferrable:
+                if isinstance(result, Campaign):
+                    send_time = now + decision.pause
+                self._defer(mail_name, end_time, send_time if send_time > now else 0.0, context)
+            left = end_time - now
+            if left <= 0:
+                raise AirflowException(f"the wait timed out: {decision.message}")
+            # The task holds its worker slot anyway, so only failed polls are repeated more slowly.
+            pause = decision.pause if isinstance(result, MailError) else 0.0
+            self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
+            self.hook.run(self.check_kill(mail_name, context))
+        return result_of(decision.for_connection(self.mail_conn_id), timeout_error=AirflowException)
+
+    def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
+        from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+
+        if self.cancel_on_kill:
+            # Airflow tells a process late that its task was ended; the process may be gone by then.
+            self.hook.run(self.cancel_if_task_ended(mail_name, context))
+            if not AIRFLOW_V_3_3_PLUS:
+                self.log.warning(
+                    "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
+                    "campaign will not be cancelled then. With deferrable=False it will."
+                )
+        self.defer(
+            trigger=MailCampaignTrigger(
+                mail_conn_id=self.mail_conn_id,
+                mail_name=mail_name,
+                poke_interval=self.poke_interval,
+                end_time=end_time,
+                not_before=not_before,
+                seen=True,
+                cancel_on_kill=self.cancel_on_kill,
+                poll_error_timeout=self.poll_error_timeout,
+            ),
+            method_name="execute_complete",
+            # The trigger has its own deadline; this one applies when no triggerer runs.
+            timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
+        )
 
 
 def run_began(context: Context) -> datetime:

@@ -87,10 +87,17 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
-        """Open the rows."""
+        """Open the rows.
+
+        :param context: the task's context.
+        """
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store what was set aside where the user wants it, in place of what an earlier try stored."""
+        """Store the rejected rows where the user wants them, in place of what an earlier try stored.
+
+        :param spool: the rejected rows.
+        :param import_id: identifies the task instance, the same in every try.
+        """
         if self.rejects_path:
             spool.write(self.rejects_path)
 
@@ -99,7 +106,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Import all rows; returns the counts."""
+        """Import all rows; returns the counts.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.rejected_rows import RejectSpool
         from airflow_provider_mail.api.flows.import_plan import Progress
@@ -147,7 +157,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             )
         except BaseException:
             self.log.error(
-                "Import ended early: %s rows read, %s accepted, %s set aside. The next try %s.",
+                "Import ended early: %s rows read, %s accepted, %s rejected. The next try %s.",
                 *(progress.read, progress.accepted, progress.rejected),
                 "imports everything" if checkpoint is None else "continues after what was accepted",
             )
@@ -163,13 +173,13 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             self._interrupt.stop()
 
     def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store what an import that failed had set aside; its own error is the one that counts."""
+        """Store the rejected rows of an import that failed; its own error is the one that counts."""
         if not spool.count:
             return
         try:
             self.keep_rejects(spool, import_id)
         except Exception:
-            self.log.exception("%s rows had been set aside and could not be kept", spool.count)
+            self.log.exception("%s rejected rows could not be stored", spool.count)
 
     def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
         """Which positions of a row are sent, and as what."""
@@ -232,12 +242,12 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return self._result(Progress(), sandbox)
 
     def _judge(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
-        """Say what was done, and whether too much was set aside."""
+        """Say what was done, and whether too much was rejected."""
         if not progress.read:
             return
         earlier = f" ({progress.accepted_earlier} of them in earlier tries)" if progress.accepted_earlier else ""
         self.log.info(
-            "Import done: %s rows read, %s accepted%s, %s set aside, in %s requests and %.1f s%s.",
+            "Import done: %s rows read, %s accepted%s, %s rejected, in %s requests and %.1f s%s.",
             *(progress.read, progress.accepted, earlier, progress.rejected, progress.requests, progress.seconds),
             "; sandbox: nothing was changed" if sandbox else "",
         )
@@ -249,7 +259,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if not progress.rejected:
             return
         kept = ", ".join(self.reject_places().values())
-        told = f"{progress.rejected} of {progress.read} rows were set aside: {spool.summary()}. " + (
+        told = f"{progress.rejected} of {progress.read} rows were rejected: {spool.summary()}. " + (
             f"They are kept in {kept}" if kept else "Set rejects_path to keep them with all reasons"
         )
         if progress.rejected / progress.read > self.max_reject_fraction:
@@ -283,7 +293,7 @@ def _pick(
     def picked(row: Sequence[Any]) -> Sequence[Any]:
         if len(row) == width:
             return [row[place] for place in places]
-        # A width that the check sets aside, also when it happens to be that of what is picked.
+        # A width that the check rejects, also when it happens to be that of what is picked.
         return row if len(row) != len(places) else [*row, None]
 
     return ([picked(row) for row in batch] for batch in batches)

@@ -49,14 +49,23 @@ class BaseCreateOperator(BaseNamedOperator):
 
     @abstractmethod
     def creation(self, context: Context) -> Creatable:
-        """Build the request that creates it."""
+        """Build the request that creates it.
+
+        :param context: the task's context.
+        """
 
     def replacement(self, context: Context) -> Deletable | None:
-        """Build the request that deletes an existing, different one first; ``None`` where it is kept."""
+        """Build the request that deletes an existing, different one first; ``None`` where it is kept.
+
+        :param context: the task's context.
+        """
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look the name up; create the resource when there is none."""
+        """Look the name up; create the resource when there is none.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail.api.flows.ensure import create
 
         with self.mail_errors():
@@ -73,10 +82,16 @@ class BaseRemoveOperator(BaseNamedOperator):
 
     @abstractmethod
     def removal(self, context: Context) -> Flow[bool]:
-        """Remove it; return whether there was anything to remove."""
+        """Remove it; return whether there was anything to remove.
+
+        :param context: the task's context.
+        """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look the name up; remove the resource when it exists."""
+        """Look the name up; remove the resource when it exists.
+
+        :param context: the task's context.
+        """
         with self.mail_errors():
             return self._result(self.done, self.hook.run(self.removal(context)))
 
@@ -91,7 +106,10 @@ class BaseDeleteOperator(BaseRemoveOperator):
 
     @abstractmethod
     def deletion(self, context: Context) -> Deletable:
-        """Build the request that deletes it."""
+        """Build the request that deletes it.
+
+        :param context: the task's context.
+        """
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.flows.ensure import delete

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.operators._campaign import BaseCampaignOperator, CancelOnKillMixin
+from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -32,7 +31,7 @@ CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 """What a task pushes to XCom of the campaign that it has created or adopted."""
 
 
-class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
+class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     """Create a campaign to contact lists, exactly once however often the task is tried.
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first: a campaign of
@@ -100,10 +99,6 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
 
     on_incomplete: OnIncomplete
     wait_for_completion: bool
-    deferrable: bool
-    poke_interval: float
-    poll_error_timeout: float
-    timeout: float
 
     def __init__(
         self,
@@ -153,7 +148,10 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
             raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Adopt or create the campaign; then wait for completion if ``wait_for_completion``."""
+        """Adopt or create the campaign; then wait for completion if ``wait_for_completion``.
+
+        :param context: the task's context.
+        """
         with self.mail_errors():
             request = self.request(context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -176,10 +174,14 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
             return result
-        return {**result, "mail_stats": self._wait(request, context)}
+        return {**result, "mail_stats": self.wait_until_sent(request, context)}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event, and the created campaign from XCom."""
+        """Read the trigger's event, and the created campaign from XCom.
+
+        :param context: the task's context.
+        :param event: what the trigger yielded.
+        """
         from airflow_provider_mail.triggers._base import decision_of, result_of
 
         stats = result_of(decision_of(event), timeout_error=AirflowException)
@@ -224,69 +226,6 @@ class MailCreateCampaignOperator(CancelOnKillMixin, BaseCampaignOperator):
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4): it "
                 "does not go out. Delete it, or choose another mail_name"
             )
-
-    def _wait(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
-        """Poll until the wait is over, or once and then defer to the triggerer."""
-        from airflow_provider_mail.api.campaigns import Campaign, find_campaign
-        from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import PollErrorBudget, WaitStatus, follow, status_line
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
-        from airflow_provider_mail.triggers._base import result_of
-
-        mail_name, send_date = request.mail_name, request.send_date
-        # The send date is the service's time.
-        offset = self.hook.get_conn().service_clock.offset
-        send_time = send_date.timestamp() - offset if send_date else 0.0
-        end_time = max(time.time(), send_time) + self.timeout
-        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
-        for result, decision in follow(
-            CampaignWait(mail_name, errors, seen=True, scheduled=send_date is not None),
-            lambda: self.ask(find_campaign(mail_name)),
-            offset=lambda: self.clock_offset,
-            log=lambda decision: self.log.info("%s", status_line(decision, self.poke_interval, end_time)),
-        ):
-            if decision.status is not WaitStatus.WAITING:
-                break
-            now = time.time()
-            if self.deferrable:
-                if isinstance(result, Campaign):
-                    send_time = now + decision.pause
-                self._defer(mail_name, end_time, send_time if send_time > now else 0.0, context)
-            left = end_time - now
-            if left <= 0:
-                raise AirflowException(f"the wait timed out: {decision.message}")
-            # The task holds its worker slot anyway, so only failed polls are repeated more slowly.
-            pause = decision.pause if isinstance(result, MailError) else 0.0
-            self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
-            self.hook.run(self.check_kill(mail_name, context))
-        return result_of(decision.for_connection(self.mail_conn_id), timeout_error=AirflowException)
-
-    def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
-        from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
-
-        if self.cancel_on_kill:
-            # Airflow tells a process late that its task was ended; the process may be gone by then.
-            self.hook.run(self.cancel_if_task_ended(mail_name, context))
-            if not AIRFLOW_V_3_3_PLUS:
-                self.log.warning(
-                    "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
-                    "campaign will not be cancelled then. With deferrable=False it will."
-                )
-        self.defer(
-            trigger=MailCampaignTrigger(
-                mail_conn_id=self.mail_conn_id,
-                mail_name=mail_name,
-                poke_interval=self.poke_interval,
-                end_time=end_time,
-                not_before=not_before,
-                seen=True,
-                cancel_on_kill=self.cancel_on_kill,
-                poll_error_timeout=self.poll_error_timeout,
-            ),
-            method_name="execute_complete",
-            # The trigger has its own deadline; this one applies when no triggerer runs.
-            timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
-        )
 
 
 class MailCancelCampaignOperator(BaseRemoveOperator):

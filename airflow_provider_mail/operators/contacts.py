@@ -99,7 +99,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        """Open the rows and their names."""
         from airflow_provider_mail.api.flows.import_contacts import batches
 
         contacts = self._rows(context)
@@ -200,7 +199,10 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
             raise ValueError("contact_email or phone_number is required (email is Airflow's: where alerts are sent)")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Save the contact."""
+        """Save the contact.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail.api.contacts import UpsertContact
 
         with self.mail_errors():
@@ -257,7 +259,10 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         return self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Delete the contact, and verify that the service no longer knows it."""
+        """Delete the contact, and verify that the service no longer knows it.
+
+        :param context: the task's context.
+        """
         result = super().execute(context)
         with self.mail_errors():
             gone = not self.hook.run(self.deletion(context).exists())

@@ -132,7 +132,10 @@ class MailPreflightOperator(BaseCampaignOperator):
         check_number("max_attachment_bytes", max_attachment_bytes, least=1, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run all checks; fail the task according to ``fail_on``."""
+        """Run all checks; fail the task according to ``fail_on``.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail._task.exceptions import without_addresses
         from airflow_provider_mail.api.flows.preflight import preflight
 

@@ -97,7 +97,10 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, bool]:
-        """Request the checks."""
+        """Request the checks.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail.api.senders import VerifySender
 
         with self.mail_errors():

@@ -42,7 +42,7 @@ OnDuplicateRecipient: TypeAlias = Literal["fail", "skip", "allow"]
 
 TASK_STATE_KEY = "airflow_provider_mail.sent"
 
-NO_MEMORY = (
+NO_TASK_STATE = (
     "this Airflow has no task state store (3.3 has), so a try cannot know what earlier ones have sent. "
     "on_ambiguous='resend' lets every try send everything"
 )
@@ -87,7 +87,10 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send the requests that no earlier try has sent."""
+        """Send the requests that no earlier try has sent.
+
+        :param context: the task's context.
+        """
         try:
             check_choice("on_ambiguous", self.on_ambiguous, OnAmbiguous)
         except ValueError as error:
@@ -127,7 +130,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
             except Exception as error:
                 self.log.error("Ended early: %s.", mailing.state)
                 if stateless and isinstance(error, MailError) and error.temporary:
-                    raise AirflowFailException(f"{error}. {mailing.state}; {NO_MEMORY}") from error
+                    raise AirflowFailException(f"{error}. {mailing.state}; {NO_TASK_STATE}") from error
                 raise
 
     def on_nothing(self) -> None:
@@ -135,8 +138,8 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     def _check_first_try(self, try_number: int) -> None:
         if try_number > 1:
-            raise AirflowFailException(f"this is try {try_number}, and nothing was sent in it: {NO_MEMORY}")
-        self.log.warning("If this try ends early it is not repeated: %s.", NO_MEMORY)
+            raise AirflowFailException(f"this is try {try_number}, and nothing was sent in it: {NO_TASK_STATE}")
+        self.log.warning("If this try ends early it is not repeated: %s.", NO_TASK_STATE)
 
 
 class MailSendOperator(BaseSendOperator):
@@ -237,7 +240,10 @@ class BaseSendBatchOperator(BaseSendOperator):
 
     @abstractmethod
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
-        """Open the messages, in the form of ``MailSendBatchOperator``; they are iterated once."""
+        """Open the messages, in the form of ``MailSendBatchOperator``; they are iterated once.
+
+        :param context: the task's context.
+        """
 
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
@@ -263,7 +269,6 @@ class BaseSendBatchOperator(BaseSendOperator):
             yield spool
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send the requests that no earlier try has sent."""
         return {**super().execute(context), "duplicate_recipients": self._duplicates}
 
     def on_nothing(self) -> None:
@@ -350,7 +355,6 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         self.set_arguments(locals())
 
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
-        """Return the messages that are given, or what the function returns."""
         messages = unwrap(self, self.messages, context)
         if callable(messages):
             messages = messages()

@@ -70,7 +70,10 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
         check_choice("trans_callback_url_extra_update_mode", trans_callback_url_extra_update_mode, UpdateMode)
 
     def execute(self, context: Context) -> dict[str, list[str]]:
-        """Read the configuration, save what differs, and read it again."""
+        """Read the configuration, save what differs, and read it again.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
         from airflow_provider_mail.api.webhooks import SaveWebhook
 

@@ -97,7 +97,10 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         return self.reschedule and not self.deferrable
 
     def execute(self, context: Context) -> Any:
-        """Wait."""
+        """Wait.
+
+        :param context: the task's context.
+        """
         try:
             return super().execute(context)
         except AirflowSensorTimeout:
@@ -147,7 +150,11 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         return False
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event."""
+        """Read the trigger's event.
+
+        :param context: the task's context.
+        :param event: what the trigger yielded.
+        """
         from airflow_provider_mail.triggers._base import decision_of, result_of
 
         return result_of(decision_of(event), timeout_error=AirflowSensorTimeout)

@@ -139,7 +139,6 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of contacts."""
         from airflow_provider_mail.warehouse.tables.contacts import contact_row
 
         return [contact_row(contact, **self._list, observed_at=observed_at) for contact in records]
@@ -149,7 +148,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return self._list if self.mode == "replace" else None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """The list, unless rows may remain that the load has not seen."""
+        # The list, unless rows may remain that the load has not seen.
         if self.mode == "upsert" or self.on_change == "accept":
             return None
         from airflow_provider_mail.warehouse.coverage import Coverage
@@ -159,7 +158,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
-        """The limits of the arguments; stricter ones until the list has been read a second time."""
+        # The limits of the arguments; stricter ones until the list has been read a second time.
         from airflow_provider_mail.warehouse.load import FallLimit
 
         if confirmed:
@@ -180,7 +179,10 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
             raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the list."""
+        """Read and load the list.
+
+        :param context: the task's context.
+        """
         return {"list_name": self.list_name, **super().execute(context)}
 
 
@@ -287,7 +289,7 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         }
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team."""
+        # The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team.
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None
@@ -303,7 +305,6 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
         return MarkGone(observed_at, windows)
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of campaigns."""
         from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
 
         conn_id = self.mail_conn_id

@@ -79,7 +79,10 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         """The resource that is loaded, for lineage, such as ``campaigns/stats``."""
 
     def record_lineage(self, rows: int) -> None:
-        """Record the transfer for lineage."""
+        """Record the transfer for lineage.
+
+        :param rows: number of rows that were read.
+        """
         self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=rows)
 
     @abstractmethod
@@ -99,7 +102,10 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """The counts of a load that the database reports."""
+        """The counts of a load that the database reports.
+
+        :param loaded: the result of the load.
+        """
         if loaded.outdated:
             self.log.warning(
                 "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
@@ -148,18 +154,28 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
 
     @abstractmethod
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of a page."""
+        """Build the rows of a page.
+
+        :param records: a page of records.
+        :param observed_at: when the service was asked.
+        """
 
     def replace_where(self) -> Mapping[str, Any] | None:
         """The rows that are deleted unless the service still has them, as conditions."""
         return None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """The parts of the table for which the load is complete: their unchanged rows are not written again."""
+        """The parts of the table for which the load is complete: their unchanged rows are not written again.
+
+        :param observed_at: when the service was asked.
+        """
         return None
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """The windows for which the load is complete, whose other rows are gone; called before each reading."""
+        """The windows for which the load is complete, whose other rows are gone; called before each reading.
+
+        :param observed_at: when the service was asked.
+        """
         return None
 
     def check_empty(self) -> None:
@@ -173,7 +189,10 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and load it."""
+        """Read the list and load it.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail.api.errors import MailIncompleteError
         from airflow_provider_mail.warehouse.errors import FallError
 
@@ -257,10 +276,17 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Read and load the statistics; return the result, and further values for XCom."""
+        """Read and load the statistics; return the result, and further values for XCom.
+
+        :param start_day: first day of the window.
+        :param end_day: its last day, included.
+        """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the window."""
+        """Read and load the window.
+
+        :param context: the task's context.
+        """
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
@@ -279,7 +305,10 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """The first and last day of the window."""
+        """The first and last day of the window.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail._task.date_window import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)

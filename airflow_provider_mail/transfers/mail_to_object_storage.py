@@ -95,7 +95,10 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         check_number("lookback_days", self.lookback_days, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Write the window, day by day."""
+        """Write the window, day by day.
+
+        :param context: the task's context.
+        """
         from airflow_provider_mail._task.object_storage import put, remove, storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import FORMATS, check_format

@@ -109,7 +109,6 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         self.set_arguments(locals())
 
     def window(self, context: Context) -> tuple[date, date]:
-        """The first and last day of the window."""
         from airflow_provider_mail._task.date_window import today
 
         start_day, end_day = super().window(context)
@@ -131,7 +130,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         return names
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Load the snapshots, then the latest counts."""
+        # Load the snapshots, then the latest counts.
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.flows.statistics import campaign_stats
@@ -238,7 +237,6 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Load the days that the service returns."""
         from airflow_provider_mail._task.date_window import today
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats

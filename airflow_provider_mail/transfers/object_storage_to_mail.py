@@ -111,7 +111,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        """The file's rows."""
         from airflow_provider_mail._task.object_storage import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 

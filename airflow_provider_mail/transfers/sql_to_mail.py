@@ -125,7 +125,6 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        """The query's rows, by a server-side cursor where the database has one."""
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.read import stream_rows
         from airflow_provider_mail.warehouse.table import TableName
@@ -155,7 +154,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
             return None
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store what was set aside in the table, the file, or both, in place of what an earlier try stored."""
+        # Store the rejected rows in the table, the file, or both, in place of what an earlier try stored.
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
             from airflow_provider_mail._task.rejected_rows import store_rejects
@@ -270,7 +269,6 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
-        """A message for each row."""
         from airflow_provider_mail._task.row_messages import RowMessages
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows

@@ -323,7 +323,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         stage, sql="SELECT city FROM people", columns={"city": "name"}
     ),
     "there was no row to import...": lambda stage: contacts(contacts=[]),
-    "1 of 2 rows were set aside: email is not an email address (1)...": lambda stage: sql(
+    "1 of 2 rows were rejected: email is not an email address (1)...": lambda stage: sql(
         stage, sql="SELECT email FROM people"
     ),
     "update_mode: 'upsert' is none of create_and_update, create_only, update_only": lambda stage: contacts(

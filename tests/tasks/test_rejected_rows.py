@@ -1,4 +1,4 @@
-"""Rows that cannot be imported: set aside with row number, field and reason, and never lost."""
+"""Rows that cannot be imported: rejected with row number, field and reason, and never lost."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_to_both_when_the_task_fails(run: Run, emulator: Emulator, crm: SqlDatab
     assert done.state == "failed"
     assert done.tries == 1
     reasons = "email is not an email address (2), email is empty (1); rows 2, 3, 5"
-    assert f"3 of 5 rows were set aside: {reasons}." in done.log
+    assert f"3 of 5 rows were rejected: {reasons}." in done.log
     assert f"They are kept in {path}, rejects" in done.log
     assert "more than max_reject_fraction=0.0 allows; the other 2 rows were accepted" in done.log
     assert stored(crm) == BAD
@@ -116,7 +116,7 @@ def test_the_share_at_its_edge(run: Run, crm: SqlDatabase, rows: int, bad: int, 
     done = run(lambda: imported(max_reject_fraction=fraction))
 
     assert done.state == state
-    assert f"{bad} of {rows} rows were set aside" in done.log
+    assert f"{bad} of {rows} rows were rejected" in done.log
     assert "Set rejects_path to keep them" in done.log
 
 
@@ -179,7 +179,7 @@ def test_the_errors_do_not_hide_each_other(run: Run, emulator: Emulator, crm: Sq
     assert done.state == "failed"
     assert done.tries == 1
     assert "the service rejected the credentials" in done.log
-    assert "3 rows had been set aside and could not be kept" in done.log
+    assert "3 rejected rows could not be stored" in done.log
 
 
 def test_a_further_try_replaces_what_the_one_before_it_kept(

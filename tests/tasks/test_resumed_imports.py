@@ -100,8 +100,8 @@ def test_a_retry_goes_on_behind_what_was_accepted(
     if REMEMBERS:
         assert "The next try continues after what was accepted." in done.log
         assert "Resumed: 60 rows were accepted in earlier tries and are not sent; continuing with row 61." in done.log
-        assert "100 rows done, 60 of them in earlier tries, 0 of them set aside" in done.log
-        assert "100 rows read, 100 accepted (60 of them in earlier tries), 0 set aside, in 4 requests" in done.log
+        assert "100 rows done, 60 of them in earlier tries, 0 of them rejected" in done.log
+        assert "100 rows read, 100 accepted (60 of them in earlier tries), 0 rejected, in 4 requests" in done.log
         assert record(done.result) is None
     else:
         assert "The next try imports everything." in done.log
@@ -264,7 +264,7 @@ def test_the_share_that_is_allowed_counts_the_rows_of_all_tries(
     done = run(dag)
 
     assert (done.state, done.tries) == ("failed", 2)
-    assert "2 of 100 rows were set aside" in done.log
+    assert "2 of 100 rows were rejected" in done.log
     assert "the other 98 rows were accepted" in done.log
 
     # Who mends the rows and clears the task imports what was mended.

@@ -313,7 +313,7 @@ def test_progress_is_told(run: Run, emulator: Emulator, any_crm: SqlDatabase, mo
     uncounted = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250, count_first=False))
 
     lines = [line for line in done.log.splitlines() if "rows done" in line]
-    assert re.search(r"\d+ rows done, 0 of them set aside, [\d,]+ rows/s, \d+% of 1,000, about \d+ s left", lines[0])
+    assert re.search(r"\d+ rows done, 0 of them rejected, [\d,]+ rows/s, \d+% of 1,000, about \d+ s left", lines[0])
     assert "100% of 1,000, about 0 s left" in lines[-1]
     assert "1,000 rows done" in uncounted.log
     assert "left" not in uncounted.log
