@@ -52,7 +52,8 @@ class CampaignPoller(SharedPoller[CampaignSubscription]):
         results = await asyncio.gather(*(self._find(client, name) for name in missing))
         found |= dict(zip(missing, results, strict=True))
         self._drafts &= {each.mail_name for each in self._subscriptions} - names
-        self._drafts |= {name for name, result in found.items() if _is_draft(result)}
+        shown = {name for name, it in found.items() if isinstance(it, Campaign) and it.mail_status == MailStatus.DRAFT}
+        self._drafts |= shown
         return {each: found[each.mail_name] for each in due}
 
     async def _listed(self, client: AsyncMailClient, names: Collection[str]) -> dict[str, PollResult]:
@@ -79,7 +80,3 @@ class CampaignPoller(SharedPoller[CampaignSubscription]):
             return await client.run(find_campaign(name))
         except MailError as error:
             return error
-
-
-def _is_draft(result: PollResult) -> bool:
-    return isinstance(result, Campaign) and result.mail_status == MailStatus.DRAFT

@@ -164,8 +164,7 @@ class WaitForCampaignMixin(MailTaskMixin):
 
         mail_name, send_date = request.mail_name, request.send_date
         # The send date is the service's time.
-        offset = self.hook.get_conn().service_clock.offset
-        send_time = send_date.timestamp() - offset if send_date else 0.0
+        send_time = send_date.timestamp() - self.hook.get_conn().service_clock.offset if send_date else 0.0
         end_time = max(time.time(), send_time) + self.timeout
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
         for result, decision in follow(

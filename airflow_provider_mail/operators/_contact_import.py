@@ -53,14 +53,8 @@ class Source(NamedTuple):
 class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     """Import contacts; a subclass says where the rows come from.
 
-    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
-    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. An
-    import can be repeated: the service identifies contacts. Where Airflow has a task state store (3.3), a retried task
-    reads all rows again and sends only those that earlier tries did not get accepted.
-
-    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
-    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
+    An import can be repeated: the service identifies contacts. Where Airflow has a task state store (3.3), a retried
+    task reads all rows again and sends only those that earlier tries did not get accepted.
     """
 
     ui_color = "#e6f1f2"
@@ -131,7 +125,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if checkpoint is not None:
             # A successful task that is cleared is to import everything again.
             checkpoint.clear()
-        return self._result(progress, sandbox) if progress.read else self._nothing(sandbox)
+        if not progress.read:
+            self._on_nothing()
+        return self._result(progress, sandbox)
 
     def _import(
         self, source: Source, spool: RejectSpool, progress: Progress, checkpoint: StoredImportCheckpoint | None
@@ -232,14 +228,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             )
         return {column: name for column, name in named.items() if name is not None}
 
-    def _nothing(self, sandbox: bool) -> dict[str, Any]:
+    def _on_nothing(self) -> None:
         if self.on_empty == "error":
             raise AirflowFailException("there was no row to import (on_empty='skip' or 'continue' if that may be)")
         if self.on_empty == "skip":
             raise AirflowSkipException("there was no row to import")
-        from airflow_provider_mail.api.flows.import_plan import Progress
-
-        return self._result(Progress(), sandbox)
 
     def _judge(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
         """Say what was done, and whether too much was rejected."""

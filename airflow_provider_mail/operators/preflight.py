@@ -141,10 +141,9 @@ class MailPreflightOperator(BaseCampaignOperator):
 
         with self.mail_errors():
             request = self.request(context)
-            rules = self._rules(context)
             checks = preflight(
                 request,
-                rules,
+                self._rules(context),
                 ignore=self.ignore_differences,
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),

@@ -57,9 +57,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     Each request is recorded before and after it is sent (in the task state store of Airflow 3.3), under an id that is
     the same in every try. A retried, killed or cleared task continues after the last request that is known to have been
     accepted. Below Airflow 3.3 nothing outlives a try: a try that ends early fails rather than mail people twice.
-
-    Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
-    ``unknown_recipients`` that were skipped, ``sandbox``, and of a batch ``duplicate_recipients``; never addresses.
     """
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
@@ -71,8 +68,8 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     content: Any
     send_date: Any
     on_ambiguous: str
-    own_ids: bool = True
-    """Whether the ids of the requests are made from the task instance's, and not given."""
+    unique_msg_id: str | None = None
+    """The id that was given; otherwise those of the requests are made of the task instance's."""
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
@@ -120,7 +117,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
                 self.on_ambiguous,
                 argument=self.argument,
                 things=self.things,
-                own_ids=self.own_ids,
+                own_ids=not self.unique_msg_id,
                 state_lost=not (sandbox or state.durable) and context["ti"].try_number > 1,
             )
             if mailing.state.done:
@@ -177,7 +174,6 @@ class MailSendOperator(BaseSendOperator):
     """
 
     to = RedactedField()
-    unique_msg_id: str | None
 
     def __init__(
         self,
@@ -202,11 +198,6 @@ class MailSendOperator(BaseSendOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-
-    @property
-    def own_ids(self) -> bool:  # type: ignore[override]
-        """Whether no other message can have this one's id."""
-        return not self.unique_msg_id
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id

@@ -25,7 +25,7 @@ class BaseWaitTrigger(BaseTrigger):
     The arguments are stored unencrypted in Airflow's database: they hold a connection id and no secret. They stay the
     same from version to version, so that waits survive an upgrade.
 
-    The event is made by :func:`event_of` and read by :func:`decision_of`.
+    The event is plain JSON, which :func:`decision_of` reads: ``status``, ``message``, the name and the result.
 
     :param mail_conn_id: the connection.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
@@ -72,19 +72,26 @@ class BaseWaitTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
-        kind = type(self)
-        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
+        path, arguments = serialized(self)
         for name, default in self.added_arguments.items():
             if arguments[name] == default:
                 del arguments[name]
-        return f"{kind.__module__}.{kind.__qualname__}", arguments
+        return path, arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, self.poller_module)
         decision = (await self._wait()).for_connection(self.mail_conn_id)
-        yield TriggerEvent(event_of(getattr(self, self.identity), decision, self.event_keys))
+        name, result = self.event_keys
+        yield TriggerEvent(
+            {
+                "status": decision.status.value,
+                name: getattr(self, self.identity),
+                "message": decision.message,
+                result: decision.result,
+            }
+        )
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import subscribe
@@ -113,17 +120,14 @@ class BaseWaitTrigger(BaseTrigger):
                     return decision
 
 
-def event_of(
-    awaited: str, decision: PollDecision, keys: tuple[str, str] = BaseWaitTrigger.event_keys
-) -> dict[str, Any]:
-    """Return the end of a wait as plain JSON: ``status``, ``message``, the name and the result.
+def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
+    """Return the class path of a trigger, and its arguments as they are set on it.
 
-    :param awaited: the name of what was awaited.
-    :param decision: the decision that ended the wait.
-    :param keys: the keys for the name and the result.
+    :param trigger: the trigger.
     """
-    name, result = keys
-    return {"status": decision.status.value, name: awaited, "message": decision.message, result: decision.result}
+    kind = type(trigger)
+    arguments = {name: getattr(trigger, name) for name in inspect.signature(kind).parameters}
+    return f"{kind.__module__}.{kind.__qualname__}", arguments
 
 
 def decision_of(event: object) -> PollDecision:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_mail._task.arguments import check_number
-from airflow_provider_mail.triggers._base import BaseWaitTrigger
+from airflow_provider_mail.triggers._base import BaseWaitTrigger, serialized
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
@@ -159,18 +159,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments, by which Airflow identifies the trigger; they hold no secret."""
-        return (
-            "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger",
-            {
-                "mail_conn_id": self.mail_conn_id,
-                "mail_name": self.mail_name,
-                "name_prefix": self.name_prefix,
-                "name_contains": self.name_contains,
-                "mail_status": self.mail_status,
-                "lookback": self.lookback,
-                "poke_interval": self.poke_interval,
-            },
-        )
+        return serialized(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll without end; yields an event for each poll that finds newly completed campaigns."""
