@@ -33,6 +33,9 @@ accepts a template. What is in a list or dictionary may be an XComArg too: ``Tem
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
 
+CONTENT_ARGUMENTS = ("content", "template_content")
+"""The arguments that take content, or the name of a file with it."""
+
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
 
@@ -82,7 +85,7 @@ class MailTaskMixin:
         for name in names:
             if types[name] == "bool":
                 check_flag(name, arguments[name])
-            setattr(self, name, arguments[name])
+            setattr(self, name, from_file(arguments[name]) if name in CONTENT_ARGUMENTS else arguments[name])
         self._arguments = tuple(names)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
@@ -238,6 +241,17 @@ def check_choice(name: str, value: object, choices: Any) -> None:
     """
     if value not in get_args(choices):
         raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
+
+
+def check_names(name: str, value: object) -> None:
+    """Reject text where a list of names is needed: Python takes it for a list of characters.
+
+    :param name: of the argument.
+    :param value: its value.
+    :raises ValueError: naming the argument.
+    """
+    if isinstance(value, str):
+        raise ValueError(f"{name}: a list of fields is needed, not text")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_provider_mail._task.state import TaskState, task_state
+from airflow_provider_mail._task.state import task_state
 from airflow_provider_mail.api.flows.create_once import CreationState
 
 if TYPE_CHECKING:
@@ -31,19 +31,16 @@ class StoredCreationState(CreationState):
     state is written before each attempt. A failure to write does not stop this try; the log says what the next one
     cannot know.
 
-    :param task_state: where it is stored.
+    :param context: the task's context.
     :param mail_name: the campaign's name; the state of another campaign is ignored.
     """
 
-    def __init__(self, task_state: TaskState, mail_name: str) -> None:
-        self._task_state = task_state
-        self._mail_name = mail_name
-        self.incomplete, self.attempted_at = _read(task_state.read(), mail_name)
-
-    @property
-    def durable(self) -> bool:
+    def __init__(self, context: Context, mail_name: str) -> None:
+        self._task_state = task_state(context, TASK_STATE_KEY)
+        self.durable = self._task_state.durable
         """Whether the next try finds the state."""
-        return self._task_state.durable
+        self._mail_name = mail_name
+        self.incomplete, self.attempted_at = _read(self._task_state.read(), mail_name)
 
     def mark_attempted(self) -> None:
         """Store that the campaign may exist from now on."""
@@ -89,15 +86,6 @@ class StoredCreationState(CreationState):
             log.error(
                 f"The task state could not be written (%s): the next try will {otherwise}.", error, self._mail_name
             )
-
-
-def creation_state(context: Context, mail_name: str) -> StoredCreationState:
-    """Return the creation state of a task instance.
-
-    :param context: the task's context.
-    :param mail_name: the campaign's name.
-    """
-    return StoredCreationState(task_state(context, TASK_STATE_KEY), mail_name)
 
 
 def _read(record: object, mail_name: str) -> tuple[bool, float | None]:

@@ -156,8 +156,7 @@ def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     """Poll until the campaign is sent; exit with 1 when it is not."""
     for result, decision in follow(
         CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True),
-        lambda: _poll(hook, mail_name),
-        offset=lambda: hook.get_conn().service_clock.offset,
+        lambda: (_poll(hook, mail_name), hook.get_conn().service_clock.offset),
         log=lambda it: print(f"{time.strftime('%H:%M:%S')}  {it.message}", file=sys.stderr, flush=True),
     ):
         if isinstance(result, Campaign) and decision.status is WaitStatus.COMPLETE:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, from_file, task_instance_name, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, task_instance_name, unwrap
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     ignore_differences: Collection[str]
     adopt_older: bool
     allow_past_send_date: bool
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        if isinstance(self.ignore_differences, str):
-            raise ValueError("ignore_differences: a list of fields is needed, not text")
-        self.content = from_file(self.content)
 
     def request(self, context: Context) -> CreateCampaign:
         """Build the request that creates the campaign.
@@ -169,8 +163,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
         for result, decision in follow(
             CampaignWait(mail_name, errors, seen=True, scheduled=send_date is not None),
-            lambda: self.ask(find_campaign(mail_name)),
-            offset=lambda: self.clock_offset,
+            lambda: (self.ask(find_campaign(mail_name)), self.clock_offset),
             log=lambda decision: self.log.info("%s", status_line(decision, self.poke_interval, end_time)),
         ):
             if decision.status is not WaitStatus.WAITING:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_names, check_number
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -135,6 +135,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
+        check_names("ignore_differences", ignore_differences)
         check_choice("on_incomplete", on_incomplete, OnIncomplete)
         check_number("poke_interval", poke_interval, above=True)
         check_number("poll_error_timeout", poll_error_timeout)
@@ -152,6 +153,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
         :param context: the task's context.
         """
+        from airflow_provider_mail.api.campaigns import MailStatus
+
         with self.mail_errors():
             request = self.request(context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -170,7 +173,11 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        self._check_not_failed(creation)
+        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
+            raise AirflowFailException(
+                f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4): it "
+                "does not go out. Delete it, or choose another mail_name"
+            )
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
             return result
@@ -190,13 +197,13 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState, creation_state
+        from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
 
         # In the sandbox nothing is created, so there is no state to store.
-        state = CreationState() if sandbox else creation_state(context, request.mail_name)
+        state = CreationState() if sandbox else StoredCreationState(context, request.mail_name)
         creation = create_campaign(
             request,
             ignore=self.ignore_differences,
@@ -216,16 +223,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                     f"looked for: {error}. It may have been kept incomplete: look at the service. {NOT_STORED}"
                 ) from error
             raise
-
-    def _check_not_failed(self, creation: Creation) -> None:
-        """Fail the task when the campaign was found and has failed."""
-        from airflow_provider_mail.api.campaigns import MailStatus
-
-        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
-            raise AirflowFailException(
-                f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4): it "
-                "does not go out. Delete it, or choose another mail_name"
-            )
 
 
 class MailCancelCampaignOperator(BaseRemoveOperator):

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_choice, check_number, unwrap
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_names, check_number, unwrap
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -127,6 +127,7 @@ class MailPreflightOperator(BaseCampaignOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
+        check_names("ignore_differences", ignore_differences)
         check_choice("fail_on", fail_on, FailOn)
         check_number("max_content_bytes", max_content_bytes, least=1, whole=True)
         check_number("max_attachment_bytes", max_attachment_bytes, least=1, whole=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_mail._task.arguments import Templated, from_file
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        template_content = from_file(template_content)
         self.set_arguments(locals())
 
     def creation(self, context: Context) -> AddTemplate:

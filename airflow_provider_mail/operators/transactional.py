@@ -17,7 +17,6 @@ from airflow_provider_mail._task.arguments import (
     Templated,
     check_choice,
     check_number,
-    from_file,
     task_instance_name,
     unwrap,
 )
@@ -70,10 +69,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     on_ambiguous: str
     unique_msg_id: str | None = None
     """The id that was given; otherwise those of the requests are made of the task instance's."""
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        self.content = from_file(self.content)
 
     @abstractmethod
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:

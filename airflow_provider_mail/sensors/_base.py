@@ -6,7 +6,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -85,7 +84,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
 
     def hold_seconds(self, context: Context) -> float:
-        """Return after how many seconds this process polls again, since the next one cannot continue; 0 if it can.
+        """Return after how many seconds this process polls again, when the next one cannot continue; 0 if it can.
 
         :param context: the task's context.
         """
@@ -115,7 +114,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         :param context: the task's context.
         """
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import WaitStatus, follow
+        from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import result_of
 
         if not getattr(self, self.identity):
@@ -123,12 +122,13 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         if time.monotonic() < self._next_poll:
             return False
         if self._polls is None:
-            self._end_time = time.time() + self.timeout
-            self._wait = self._restore_wait(context)
-            poll = partial(self._poll_unless_sandbox, context)
-            self._polls = follow(self._wait, poll, offset=lambda: self.clock_offset, log=self._log_status)
+            self._polls = self._follow(context)
         result, self._decision = next(self._polls)
-        while self._decision.status is WaitStatus.WAITING and (seconds := self.hold_seconds(context)):
+        while (
+            self._decision.status is WaitStatus.WAITING
+            and self.continues_elsewhere
+            and (seconds := self.hold_seconds(context))
+        ):
             time.sleep(seconds)
             result, self._decision = next(self._polls)
         if self._decision.status is not WaitStatus.WAITING:
@@ -168,27 +168,28 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
         return task_state(context, self.state_key)
 
-    def _restore_wait(self, context: Context) -> Wait:
-        from airflow_provider_mail.api.flows.polling import PollErrorBudget
+    def _follow(self, context: Context) -> Iterator[tuple[object, PollDecision]]:
+        """Start or continue the wait."""
+        from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus, follow
 
-        errors = PollErrorBudget(timeout=self.poll_error_timeout)
-        if not self.continues_elsewhere:
-            return self.new_wait(errors, None)
-        # Airflow counts the earlier processes of this try, and each of them polled successfully.
-        errors.polled_before = bool(context.get("task_reschedule_count"))
-        self._stored_state = state = self.task_state(context).read()
-        if state and state.get("try_number") != context["ti"].try_number:
-            state = {name: value for name, value in state.items() if name in self.lasting_fields}
-        return self.new_wait(errors, state or None)
+        errors, state = PollErrorBudget(timeout=self.poll_error_timeout), None
+        if self.continues_elsewhere:
+            # Airflow counts the earlier processes of this try, and each of them polled successfully.
+            errors.polled_before = bool(context.get("task_reschedule_count"))
+            self._stored_state = state = self.task_state(context).read()
+            if state and state.get("try_number") != context["ti"].try_number:
+                state = {name: value for name, value in state.items() if name in self.lasting_fields}
+        self._wait = self.new_wait(errors, state or None)
+        self._end_time = time.time() + self.timeout
 
-    def _poll_unless_sandbox(self, context: Context) -> object:
-        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+        def poll() -> tuple[object, float]:
+            result = self.poll(context)
+            if result is None and self.hook.config.sandbox:
+                absent = self.absent.format(getattr(self, self.identity))
+                result = PollDecision(WaitStatus.COMPLETE, f"Sandbox: there is no {absent}.")
+            return result, self.clock_offset
 
-        result = self.poll(context)
-        if result is None and self.hook.config.sandbox:
-            absent = self.absent.format(getattr(self, self.identity))
-            return PollDecision(WaitStatus.COMPLETE, f"Sandbox: there is no {absent}.")
-        return result
+        return follow(self._wait, poll, log=self._log_status)
 
     def _store_state(self, context: Context) -> None:
         state = self._wait.state | {"try_number": context["ti"].try_number}

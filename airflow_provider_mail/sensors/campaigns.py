@@ -91,9 +91,9 @@ class MailCampaignSensor(BaseWaitSensor):
         return result
 
     def hold_seconds(self, context: Context) -> float:
-        stateless = self.continues_elsewhere and not self.task_state(context).durable
-        # The next poke is another process, which does not know of this draft.
-        return DRAFT_POLL_SECONDS if stateless and self._wait.has_unconfirmed_draft else 0.0
+        # The next poke is another process, which without stored state does not know of this draft.
+        forgotten = self._wait.has_unconfirmed_draft and not self.task_state(context).durable
+        return DRAFT_POLL_SECONDS if forgotten else 0.0
 
     def trigger(self, end_time: float) -> MailCampaignTrigger:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger

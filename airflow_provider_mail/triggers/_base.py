@@ -72,11 +72,12 @@ class BaseWaitTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
-        path, arguments = serialized(self)
+        kind = type(self)
+        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
         for name, default in self.added_arguments.items():
             if arguments[name] == default:
                 del arguments[name]
-        return path, arguments
+        return f"{kind.__module__}.{kind.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
@@ -118,16 +119,6 @@ class BaseWaitTrigger(BaseTrigger):
                 self.log.info("%s", status_line(decision, self.poke_interval, self.end_time))
                 if decision.status is not WaitStatus.WAITING:
                     return decision
-
-
-def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
-    """Return the class path of a trigger, and its arguments as they are set on it.
-
-    :param trigger: the trigger.
-    """
-    kind = type(trigger)
-    arguments = {name: getattr(trigger, name) for name in inspect.signature(kind).parameters}
-    return f"{kind.__module__}.{kind.__qualname__}", arguments
 
 
 def decision_of(event: object) -> PollDecision:

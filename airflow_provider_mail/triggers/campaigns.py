@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_mail._task.arguments import check_number
-from airflow_provider_mail.triggers._base import BaseWaitTrigger, serialized
+from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
@@ -159,7 +160,9 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments, by which Airflow identifies the trigger; they hold no secret."""
-        return serialized(self)
+        kind = type(self)
+        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
+        return f"{kind.__module__}.{kind.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll without end; yields an event for each poll that finds newly completed campaigns."""

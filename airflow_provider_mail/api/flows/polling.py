@@ -220,24 +220,21 @@ class Wait(Protocol):
 
 
 def follow(
-    wait: Wait,
-    poll: Callable[[], object],
-    *,
-    offset: Callable[[], float],
-    log: Callable[[PollDecision], object],
+    wait: Wait, poll: Callable[[], tuple[object, float]], *, log: Callable[[PollDecision], object]
 ) -> Iterator[tuple[object, PollDecision]]:
     """Poll until the wait is over; yield each result with the decision about it. The caller pauses between polls.
 
     :param wait: decides.
-    :param poll: polls once; returns what was found, or the error of the poll, or a decision that no wait has to make.
-    :param offset: returns the seconds by which the service's clock was ahead at the last poll.
+    :param poll: polls once; returns what was found, or the error of the poll, or a decision that no wait has to make;
+        and the seconds by which the service's clock is ahead.
     :param log: called with each decision that :class:`StatusLog` finds due.
     """
     status_log = StatusLog()
     status = WaitStatus.WAITING
     while status is WaitStatus.WAITING:
-        result, at = poll(), time.time()
-        decision = result if isinstance(result, PollDecision) else wait.decide(result, at, offset())
+        result, offset = poll()
+        at = time.time()
+        decision = result if isinstance(result, PollDecision) else wait.decide(result, at, offset)
         status = decision.status
         if status_log.is_due(decision, at):
             log(decision)
