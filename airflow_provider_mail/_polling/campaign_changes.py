@@ -196,9 +196,19 @@ class CampaignChangeDetector:
 class Store(Protocol):
     """The interface of Airflow's asset state store in a trigger (3.3)."""
 
-    async def aget(self, key: str, default: Any = None) -> Any: ...
+    async def aget(self, key: str, default: Any = None) -> Any:
+        """Read a value.
 
-    async def aset(self, key: str, value: Any) -> None: ...
+        :param key: its key.
+        :param default: returned when there is none.
+        """
+
+    async def aset(self, key: str, value: Any) -> None:
+        """Store a value.
+
+        :param key: its key.
+        :param value: plain JSON.
+        """
 
 
 class ReportedCampaigns:
