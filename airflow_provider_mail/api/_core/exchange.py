@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
+from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
 from airflow_provider_mail.api._core.clock import ServiceClock
@@ -129,7 +130,8 @@ class Exchange:
         """
         request = self._apply_sandbox(request)
         call = self._call(request)
-        secrets = [*self.config.credentials().values(), *request.secrets]
+        secrets = [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
+        secrets += self.config.credentials().values()
         yield from self._wait_for_slot()
         started = self._clock()
         response_lost = False

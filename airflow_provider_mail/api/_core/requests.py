@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, Day, WholeNumber
@@ -127,11 +127,6 @@ class MailRequest(RequestModel, Generic[R_co]):
             raise MailValidationError(
                 f"{type(self).__name__}: {describe(error)}", operation=getattr(self, "path", None)
             ) from None
-
-    @property
-    def secrets(self) -> list[str]:
-        """The credentials among the fields, which no message may show."""
-        return [value.get_secret_value() for value in vars(self).values() if isinstance(value, SecretStr)]
 
     @property
     def takes_sandbox(self) -> bool:
