@@ -82,8 +82,8 @@ GROUPS = {
             "_task/import_checkpoint.py",
             "_task/at_most_once.py",
         ),
-        ("tasks/test_resumed_imports.py", "tasks/test_transactional_tries.py"),
-        ("tasks/test_create_campaign_kept.py", "tasks/test_transactional*.py"),
+        ("tasks/test_at_most_once.py",),
+        ("tasks/test_resumed_imports.py", "tasks/test_create_campaign_kept.py", "tasks/test_transactional_*.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
