@@ -13,8 +13,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS
-from tests.browser.api_server import ApiServer
 from tests.support import env
+from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 
 pytestmark = [
@@ -24,9 +24,9 @@ pytestmark = [
 ]
 
 SECRETS = {
-    "password": "planted-api-key",
-    "access_token": "planted-access-token",
-    "client_secret": "planted-client-secret",
+    "password": "typed-api-key",
+    "access_token": "typed-access-token",
+    "client_secret": "typed-client-secret",
 }
 
 
@@ -96,7 +96,7 @@ def picture(dialog: Locator, name: str) -> None:
         dialog.screenshot(path=env.ROOT / "docs" / "images" / f"{name}.png", animations="disabled", caret="hide")
 
 
-def test_fill_save_test_and_open_again(page: Page, server: ApiServer, emulator: Emulator) -> None:
+def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emulator: Emulator) -> None:
     dialog = add_connection(page, "mail_default")
     expect(dialog.get_by_text("Base URL")).to_be_visible()
     expect(dialog.get_by_text("API key", exact=True)).to_be_visible()
@@ -133,7 +133,7 @@ def test_fill_save_test_and_open_again(page: Page, server: ApiServer, emulator: 
     (entry,) = emulator.journal.entries()
     assert (entry["operation"], entry["auth"]) == ("/v5/lists/get", "api_key")
 
-    stored = server.api.request("GET", "/connections/mail_default").json()
+    stored = airflow.api.request("GET", "/connections/mail_default").json()
     assert stored["password"] == "***"
     assert json.loads(stored["extra"]) == dict.fromkeys(FIELDS) | {
         "auth_type": "api_key",
@@ -175,7 +175,7 @@ def test_an_untouched_form_works(page: Page, emulator: Emulator) -> None:
 def test_the_button_says_what_is_wrong(page: Page, emulator: Emulator) -> None:
     dialog = add_connection(page, "mail_wrong")
     dialog.locator("[name=host]").fill(emulator.base_url)
-    dialog.locator("[name=password]").fill("planted-and-wrong")
+    dialog.locator("[name=password]").fill("typed-and-wrong")
     dialog.locator("[name=port]").fill("443")
     save(dialog)
 

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.postgres import PostgresServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[RunningAirflow]:
-    dags_folder = Path(__file__).parent / "dags"
-    with (
-        postgres_server.database() as database,
-        RunningAirflow(tmp_path_factory.mktemp("airflow"), database=database, dags_folder=dags_folder) as airflow,
-    ):
-        yield airflow
 
 
 @pytest.mark.parametrize("component", ["triggerer", "scheduler"])
@@ -71,7 +57,7 @@ def test_a_task_lost_with_its_scheduler_is_tried_again(airflow: RunningAirflow) 
     airflow.kill("scheduler")
     airflow.restart("scheduler")
 
-    assert airflow.wait_for_run("stubborn", run_id, timeout=200) == "success"
+    assert airflow.wait_for_run("stubborn", run_id, timeout=300) == "success"
     assert airflow.xcom("stubborn", run_id, "sleep_once") == 2
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator.client import EmulatorProcess
+from airflow_provider_mail.emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.env import ROOT
-from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
 
 pytestmark = [
@@ -30,8 +25,8 @@ PAGE = "https://app.example.com"
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Iterator[EmulatorProcess]:
-    with EmulatorProcess() as emulator:
+def emulator() -> Iterator[Emulator]:
+    with Emulator() as emulator:
         emulator.add_sender("news@example.com")
         emulator.add_list("newsletter", count=12)
         emulator.add_campaign("newsletter 2025-12-01", sent=10, send_date="2025-12-01T00:00:00Z")
@@ -40,24 +35,11 @@ def emulator() -> Iterator[EmulatorProcess]:
         assert emulator.crashes() == []
 
 
-@pytest.fixture(scope="module")
-def airflow(
-    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer, emulator: EmulatorProcess
-) -> Iterator[RunningAirflow]:
-    folder = tmp_path_factory.mktemp("dags")
-    shutil.copy(ROOT / "example_dags" / f"{DAG_ID}.py", folder)
-    home: Path = tmp_path_factory.mktemp("airflow")
-    extra = {"campaign_url": f"{PAGE}/{{guid}}"}
-    mail = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key, "extra": extra}
-    connections = {
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
-        "AIRFLOW_CONN_WAREHOUSE": json.dumps({"conn_type": "sqlite", "host": str(home / "warehouse.db")}),
-    }
-    with (
-        postgres_server.database() as database,
-        RunningAirflow(home, database=database, dags_folder=folder, extra_env=connections) as airflow,
-    ):
-        yield airflow
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> None:
+    airflow.set_mail_connection("mail_default", emulator, campaign_url=f"{PAGE}/{{guid}}")
+    warehouse = tmp_path_factory.mktemp("warehouse") / "warehouse.db"
+    airflow.set_connection("warehouse", {"conn_type": "sqlite", "host": str(warehouse)})
 
 
 def states(airflow: RunningAirflow, run_id: str) -> dict[str, str]:
@@ -77,7 +59,7 @@ def decide(airflow: RunningAirflow, run_id: str, answer: str) -> dict[str, Any]:
     return dict(question)
 
 
-def test_a_person_declines_and_then_agrees(airflow: RunningAirflow, emulator: EmulatorProcess) -> None:
+def test_a_person_declines_and_then_agrees(airflow: RunningAirflow, emulator: Emulator) -> None:
     run_id = airflow.start_run(DAG_ID)
     decide(airflow, run_id, "Reject")
     assert airflow.wait_for_run(DAG_ID, run_id) == "success"

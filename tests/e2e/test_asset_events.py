@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator import EmulatorSettings
-from airflow_provider_mail.emulator.client import EmulatorProcess
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.env import ROOT
-from tests.support.postgres import Database, PostgresServer
+from tests.support.postgres import Database
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -21,44 +17,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 DAG = "mail_on_campaign_sent"
 
 
-@pytest.fixture
-def emulator() -> Iterator[EmulatorProcess]:
-    with EmulatorProcess(EmulatorSettings(sending_seconds=10_000)) as emulator:
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with Emulator(EmulatorSettings(sending_seconds=10_000)) as emulator:
         emulator.add_sender("news@example.com")
         yield emulator
         assert emulator.crashes() == []
 
 
-@pytest.fixture
-def warehouse(postgres_server: PostgresServer) -> Iterator[Database]:
-    with postgres_server.database() as database:
-        yield database
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
+    airflow.set_mail_connection("mail_default", emulator)
+    airflow.set_connection("warehouse", warehouse.airflow_connection)
 
 
-@pytest.fixture
-def airflow(
-    tmp_path: Path, postgres_server: PostgresServer, emulator: EmulatorProcess, warehouse: Database
-) -> Iterator[RunningAirflow]:
-    mail = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
-    connections = {
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
-        "AIRFLOW_CONN_WAREHOUSE": warehouse.airflow_connection,
-    }
-    dags_folder = tmp_path / "dags"
-    dags_folder.mkdir()
-    code, interval = (ROOT / "example_dags" / f"{DAG}.py").read_text(), "poke_interval=30"
-    assert interval in code
-    (dags_folder / f"{DAG}.py").write_text(code.replace(interval, "poke_interval=2"))
-    with (
-        postgres_server.database() as database,
-        RunningAirflow(
-            tmp_path / "airflow", database=database, dags_folder=dags_folder, extra_env=connections
-        ) as airflow,
-    ):
-        yield airflow
-
-
-def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database) -> None:
+def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
     def told(count: int) -> list[str]:
         """Of which campaigns the runs were told, in the end of so many; all runs end well."""
 
@@ -78,8 +51,7 @@ def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator
 
     for number in (1, 2, 3):
         emulator.add_campaign(f"mail_campaign/{number}", state="sending", sent=100 * number)
-    wait_until(lambda: airflow.api.dag_exists(DAG), what="the DAG", timeout=60)
-    airflow.api.unpause(DAG)
+    airflow.unpause(DAG, watches_assets=True)
     wait_until(lambda: emulator.journal.count("campaign/mail/get"), what="a look", timeout=60)
 
     emulator.add_campaign("sale")

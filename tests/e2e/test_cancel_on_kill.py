@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator import EmulatorProcess
+from airflow_provider_mail.emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -23,36 +20,17 @@ HOUR = 3600.0
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[EmulatorProcess]:
-    with EmulatorProcess() as service:
+def service() -> Iterator[Emulator]:
+    with Emulator() as service:
         service.add_sender("news@example.com")
         service.add_list("everybody", count=10)
         yield service
         assert service.crashes() == []
 
 
-@pytest.fixture(scope="module")
-def metadata(postgres_server: PostgresServer) -> Iterator[Database]:
-    with postgres_server.database() as database:
-        yield database
-
-
-@pytest.fixture(scope="module")
-def airflow(
-    tmp_path_factory: pytest.TempPathFactory, metadata: Database, service: EmulatorProcess
-) -> Iterator[RunningAirflow]:
-    mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
-    with RunningAirflow(
-        tmp_path_factory.mktemp("airflow"),
-        database=metadata,
-        dags_folder=Path(__file__).parent / "kill_dags",
-        extra_env={
-            "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
-            # The first question that a new triggerer asks Airflow takes seconds, on a busy machine many.
-            "AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT": "120",
-        },
-    ) as airflow:
-        yield airflow
+@pytest.fixture(scope="module", autouse=True)
+def connection(airflow: RunningAirflow, service: Emulator) -> None:
+    airflow.set_mail_connection("mail_default", service)
 
 
 def start(airflow: RunningAirflow, dag_id: str, case: str, seconds: float = HOUR) -> str:
@@ -71,11 +49,11 @@ def clear(airflow: RunningAirflow, dag_id: str, run_id: str) -> None:
     airflow.api.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
 
-def cancelled(service: EmulatorProcess, names: Collection[str]) -> set[str]:
+def cancelled(service: Emulator, names: Collection[str]) -> set[str]:
     return {each["mailName"] for each in service.campaigns() if each["cancelled"] and each["mailName"] in names}
 
 
-def asked(service: EmulatorProcess, what: str, names: Collection[str]) -> list[str]:
+def asked(service: Emulator, what: str, names: Collection[str]) -> list[str]:
     """Names of the campaigns that the service was asked to create, cancel or show, one for each time.
 
     Without the sandboxed requests, which only find out whether a campaign could be cancelled.
@@ -84,7 +62,7 @@ def asked(service: EmulatorProcess, what: str, names: Collection[str]) -> list[s
     return sorted(body["mailName"] for body in bodies if body.get("mailName") in names and not body.get("sandboxMode"))
 
 
-def test_a_running_task(airflow: RunningAirflow, service: EmulatorProcess) -> None:
+def test_a_running_task(airflow: RunningAirflow, service: Emulator) -> None:
     runs = {case: start(airflow, RUNNING, case) for case in ("running failed", "running cleared")}
     wait_until(lambda: len(asked(service, CREATES, runs)) == 2, what="two campaigns", timeout=60)
 
@@ -102,7 +80,7 @@ def test_a_running_task(airflow: RunningAirflow, service: EmulatorProcess) -> No
     assert asked(service, CREATES, runs) == sorted(runs)
 
 
-def _the_next_try_is_ended(airflow: RunningAirflow, service: EmulatorProcess, run_id: str) -> None:
+def _the_next_try_is_ended(airflow: RunningAirflow, service: Emulator, run_id: str) -> None:
     """It has adopted the campaign of the try before, so now that one is cancelled."""
 
     def runs() -> bool:
@@ -122,7 +100,7 @@ def _the_next_try_is_ended(airflow: RunningAirflow, service: EmulatorProcess, ru
 
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="earlier triggers are not told")
-def test_a_deferred_task(airflow: RunningAirflow, service: EmulatorProcess, metadata: Database) -> None:
+def test_a_deferred_task(airflow: RunningAirflow, service: Emulator) -> None:
     # The first is sent while the test still runs: somebody has to be there then.
     others = ("failed", "success", "cleared")
     runs = {"left alone": start(airflow, DEFERRED, "left alone", seconds=45)}
@@ -133,7 +111,7 @@ def test_a_deferred_task(airflow: RunningAirflow, service: EmulatorProcess, meta
     def everybody_waits() -> bool:
         return all(airflow.task(DEFERRED, runs[case], TASK)["state"] == "deferred" for case in others)
 
-    _another_triggerer_takes_over(airflow, metadata, runs["failed"])
+    _another_triggerer_takes_over(airflow, runs["failed"])
     assert everybody_waits()
 
     before = triggerers(airflow)
@@ -160,17 +138,17 @@ def test_a_deferred_task(airflow: RunningAirflow, service: EmulatorProcess, meta
     assert airflow.xcom(DEFERRED, runs["cleared"], TASK, "adopted") is True
 
     assert airflow.wait_for_run(DEFERRED, runs["left alone"]) == "success"
-    assert airflow.xcom(DEFERRED, runs["left alone"], TASK)["mail_stats"]["sent_count"] == 10
+    assert airflow.xcom(DEFERRED, runs["left alone"], TASK)["mail_default"]["sent_count"] == 10
     assert asked(service, CANCELS, runs) == ["failed", "success"]
     assert cancelled(service, runs) == {"failed", "success"}
     assert asked(service, CREATES, runs) == sorted(runs)
     assert airflow.task(DEFERRED, runs["cleared"], TASK)["state"] == "deferred"
 
 
-def _another_triggerer_takes_over(airflow: RunningAirflow, metadata: Database, run_id: str) -> None:
+def _another_triggerer_takes_over(airflow: RunningAirflow, run_id: str) -> None:
     """For a moment there is another one, and all triggers are its own: as when triggerers cannot reach the database."""
     wait_until(lambda: None not in triggerers(airflow), what="a triggerer runs them", timeout=60)
-    with metadata.connect() as connection:
+    with airflow.metadata.connect() as connection:
         (other,) = connection.execute(
             "INSERT INTO job (job_type, state, hostname, start_date, latest_heartbeat) "
             "VALUES ('TriggererJob', 'running', 'elsewhere', now(), now() + interval '1 hour') RETURNING id"

@@ -5,11 +5,9 @@ MAIL_CRASH_POINTS=200 adds so many points by chance, MAIL_CRASH_SEED other ones.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -54,30 +52,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         assert service.crashes() == []
 
 
-@pytest.fixture(scope="module")
-def airflow(
-    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer, service: Service
-) -> Iterator[RunningAirflow]:
-    mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
-    with postgres_server.database() as metadata, postgres_server.database() as crm:
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, postgres_server: PostgresServer, service: Service) -> Iterator[None]:
+    airflow.set_mail_connection("mail_default", service)
+    with postgres_server.database() as crm:
+        airflow.set_connection("crm", crm.airflow_connection)
         with crm.connect() as connection:
             connection.execute(
                 "CREATE TABLE people AS SELECT id, 'person' || id || '@example.com' AS email, 'Person ' || id AS name "
                 f"FROM generate_series(1, {ROWS}) AS id"
             )
-        with RunningAirflow(
-            tmp_path_factory.mktemp("airflow"),
-            database=metadata,
-            dags_folder=Path(__file__).parent / "dags",
-            extra_env={
-                "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
-                "AIRFLOW_CONN_CRM": crm.airflow_connection,
-                # Airflow's own: a task is not given up because the API server is away for a moment.
-                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",
-            },
-            parallelism=6,
-        ) as airflow:
-            yield airflow
+        yield
 
 
 def campaign_crashes() -> Iterator[Crash]:
@@ -201,8 +186,7 @@ def _the_user_decides(airflow: RunningAirflow, service: Service, stopped: list[C
     assert stopped
     for number, crash in enumerate(stopped):
         crash.on_ambiguous = ["skip", "resend"][number % 2]
-        decision = {"key": f"decision_{crash.case}", "value": crash.on_ambiguous}
-        airflow.api.request("POST", "/variables", json=decision)
+        airflow.set_variable(f"decision_{crash.case}", crash.on_ambiguous)
     clear(airflow, stopped)
 
     got = service.mails()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from tests.e2e.planted import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
 from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database, PostgresServer
@@ -26,37 +27,8 @@ from tests.tasks.test_operators import offered
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-PLANTED = {
-    "address": "planted-person@example.com",
-    "gone": "planted-gone@example.com",
-    "callback": "https://hooks.example.com/planted-callback",
-    "name": "Plantagenet",
-    "phone": "+491717777777",
-    "client_secret": "planted-client-secret",
-    "code": "planted-code",
-}
-SECRETS = {
-    "key": "planted-key",
-    "token": "planted-token",
-    "sql_password": "planted-sql-password",
-    "client_secret": PLANTED["client_secret"],
-    "proxy_password": "planted-proxy-password",
-}
 WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
 
-HTML, JSON = "text/html", "application/json"
-ANSWERS: dict[str, tuple[int, str, str]] = {
-    "code_401": (401, JSON, '{"code": 401, "message": "{quote}"}'),
-    "code_400": (200, JSON, '{"code": 400, "message": "{quote}"}'),
-    "code_500": (200, JSON, '{"code": 500, "message": "{quote}"}'),
-    "page_403": (403, HTML, "<html>{quote}</html>"),
-    "page_500": (500, HTML, "<html>{quote}</html>"),
-    "page": (200, HTML, "<html>{quote}</html>"),
-    "cut": (200, JSON, '{"code": 200, "message": "{quote}"'),
-    "wrong_types": (200, JSON, '{"code": {"{quote}": 1}, "message": ["{quote}"]}'),
-    "redirect": (307, HTML, "<html>{quote}</html>"),
-    "too_often": (429, JSON, '{"code": 429, "message": "{quote}"}'),
-}
 CAMPAIGN = {"mailStatus": 1, "rcptEmails": [PLANTED["address"]], "mailContent": PLANTED["name"]}
 
 
@@ -81,15 +53,6 @@ FIRST: dict[str, list[dict[str, Any]]] = {
     ],
 }
 LATER = {"refused_later": "code_401", "broken_later": "page_500", "heard": "page_500", "odd_contacts": "code_400"}
-NEVER = "http://127.0.0.1:9"
-ELSEWHERE: dict[str, dict[str, Any]] = {
-    "refused": {"host": NEVER},
-    "url_password": {"host": f"http://user:{SECRETS['proxy_password']}@127.0.0.1:9"},
-    "proxy_password": {"host": NEVER, "extra": {"proxy": f"http://user:{SECRETS['proxy_password']}@127.0.0.1:9"}},
-    "odd_extra": {"host": NEVER, "extra": {"odd": SECRETS["token"], "client_secret": SECRETS["client_secret"]}},
-    "odd_key": {"host": NEVER, "password": f"{SECRETS['key']}\n{SECRETS['key']}"},
-}
-SHAPES = [*ANSWERS, "hang_up", "silent", "no_tls"]
 GREEN = {
     *("sent", "unclear_skip", "sql_imported", "canary", "upserted", "deleted", "batch_sent", "file_imported"),
     *("contacts_loaded", "preflight", "webhook", "mailed"),
@@ -196,12 +159,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def metadata(postgres_server: PostgresServer) -> Iterator[Database]:
-    with postgres_server.database() as database:
-        yield database
-
-
-@pytest.fixture(scope="module")
 def crm(postgres_server: PostgresServer) -> Iterator[Database]:
     """People, and tables into which they do not go."""
     with postgres_server.database() as crm:
@@ -225,47 +182,23 @@ def crm(postgres_server: PostgresServer) -> Iterator[Database]:
         yield crm
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("airflow")
-
-
-@pytest.fixture(scope="module")
-def airflow(
-    home: Path, metadata: Database, crm: Database, parrot: Parrot, emulator: Emulator, folder: Path
-) -> Iterator[RunningAirflow]:
+@pytest.fixture(scope="module", autouse=True)
+def surroundings(airflow: RunningAirflow, crm: Database, parrot: Parrot, emulator: Emulator, folder: Path) -> None:
+    """The connections and variables of the DAG."""
     extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 1}
     mail = {"conn_type": "mail", "password": SECRETS["key"], "extra": extra}
     hosts = {shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")}
     hosts["emulator"] = {"host": emulator.base_url}
     hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
+    for name, fields in (hosts | ELSEWHERE).items():
+        airflow.set_connection(f"mail_{name}", mail | fields)
     elsewhere = {
         "conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": SECRETS["sql_password"]
     }  # fmt: skip
-    with RunningAirflow(
-        home,
-        database=metadata,
-        dags_folder=Path(__file__).parent / "leak_dags",
-        extra_env={
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
-            "AIRFLOW_CONN_CRM": crm.airflow_connection,
-            "AIRFLOW_CONN_CRM_ELSEWHERE": json.dumps(elsewhere),
-            "LEAK_FOLDER": str(folder),
-            "LEAK_SHAPES": json.dumps(SHAPES),
-            "LEAK_ELSEWHERE": json.dumps([*ELSEWHERE]),
-            **{
-                f"{kind}_{name.upper()}": word
-                for kind in ("LEAK", "AIRFLOW_VAR_LEAK")
-                for name, word in PLANTED.items()
-            },
-            **{
-                f"AIRFLOW_CONN_MAIL_{shape.upper()}": json.dumps(mail | fields)
-                for shape, fields in (hosts | ELSEWHERE).items()
-            },
-        },
-        parallelism=8,
-    ) as airflow:
-        yield airflow
+    airflow.set_connection("crm", crm.airflow_connection)
+    airflow.set_connection("crm_elsewhere", elsewhere)
+    for name, word in (PLANTED | {"folder": str(folder)}).items():
+        airflow.set_variable(f"leak_{name}", word)
 
 
 def rows_of(database: Database, *only: str) -> Iterator[tuple[str, str]]:
@@ -283,15 +216,13 @@ def found(text: str) -> set[str]:
     return {word for word in WORDS if word in text or word.encode().hex() in text}
 
 
-def test_nothing_leaves(
-    airflow: RunningAirflow, metadata: Database, home: Path, parrot: Parrot, emulator: Emulator, crm: Database
-) -> None:
-    run_id = airflow.start_run("leaks", timeout=120)
-    airflow.api.unpause("heard")
+def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emulator, crm: Database) -> None:
+    run_id = airflow.start_run("leaks")
+    airflow.unpause("heard", watches_assets=True)
     waiting: set[str] = set()
 
     def over() -> bool:
-        waiting.update(row for _, row in rows_of(metadata, "trigger"))
+        waiting.update(row for _, row in rows_of(airflow.metadata, "trigger"))
         return airflow.api.run("leaks", run_id)["state"] in FINISHED
 
     wait_until(over, what="end of the run", timeout=300, interval=1)
@@ -315,8 +246,8 @@ def test_nothing_leaves(
     with crm.connect() as connection:
         assert connection.execute("SELECT email FROM mail_contacts").fetchall() == [(PLANTED["address"],)]
 
-    rows = [*rows_of(metadata), *(("trigger", row) for row in waiting)]
-    files = {path: path.read_text(errors="replace") for path in home.rglob("*") if path.is_file()}
+    rows = [*rows_of(airflow.metadata), *(("trigger", row) for row in waiting)]
+    files = {path: path.read_text(errors="replace") for path in airflow.home.rglob("*") if path.is_file()}
     logs = "\n".join(text for path, text in files.items() if "run_id=" in str(path))
 
     # There is something to find, in every place.
@@ -332,8 +263,8 @@ def test_nothing_leaves(
 
     leaks = [f"table {table}: {found(row)} in {row[:1000]}" for table, row in rows if found(row)]
     for path, text in files.items():
-        leaks += [
-            f"{path.relative_to(home)}: {found(line)} in {line[:1500]}" for line in text.splitlines() if found(line)
-        ]
+        if found(text):
+            lines = [line for line in text.splitlines() if found(line)]
+            leaks += [f"{path.relative_to(airflow.home)}: {found(line)} in {line[:1500]}" for line in lines]
     print(f"\n{len(ends)} tasks, {len(files)} files, {sum(map(len, files.values())):,} characters, {len(rows):,} rows")
     assert leaks == []

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator import EmulatorSettings
-from airflow_provider_mail.emulator.client import EmulatorProcess
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.e2e.statistics import COUNTS, stored
 from tests.support.airflow import RunningAirflow
-from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-CUSTOMERS, UNSENDABLE = 100_000, 40
+CUSTOMERS, UNSENDABLE = 20_000, 40
 HOUR = 3600
 RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Iterator[EmulatorProcess]:
+def emulator() -> Iterator[Emulator]:
     # Sending takes an hour by the service's clock, so it is over when a test moves that clock.
-    with EmulatorProcess(EmulatorSettings(sending_seconds=HOUR)) as emulator:
+    with Emulator(EmulatorSettings(sending_seconds=HOUR)) as emulator:
         emulator.add_sender("news@example.com")
         yield emulator
         assert emulator.crashes() == []
@@ -48,37 +44,11 @@ def crm(postgres_server: PostgresServer) -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture(scope="module")
-def airflow(
-    tmp_path_factory: pytest.TempPathFactory,
-    postgres_server: PostgresServer,
-    emulator: EmulatorProcess,
-    crm: Database,
-    warehouse: Database,
-) -> Iterator[RunningAirflow]:
-    mail = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
-    connections = {
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
-        "AIRFLOW_CONN_CRM": crm.airflow_connection,
-        "AIRFLOW_CONN_WAREHOUSE": warehouse.airflow_connection,
-    }
-    with (
-        postgres_server.database() as database,
-        RunningAirflow(
-            tmp_path_factory.mktemp("airflow"),
-            database=database,
-            dags_folder=examples(tmp_path_factory.mktemp("dags")),
-            extra_env=connections,
-        ) as airflow,
-    ):
-        yield airflow
-
-
-def examples(folder: Path) -> Path:
-    """The example DAGs, and what is for this test alone."""
-    for path in [*(ROOT / "example_dags").glob("mail_*.py"), *(Path(__file__).parent / "mail_dags").glob("*.py")]:
-        shutil.copy(path, folder)
-    return folder
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database) -> None:
+    airflow.set_mail_connection("mail_default", emulator)
+    airflow.set_connection("crm", crm.airflow_connection)
+    airflow.set_connection("warehouse", warehouse.airflow_connection)
 
 
 def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
@@ -96,7 +66,7 @@ def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
         assert "planted" not in json.dumps([xcoms, rendered, logs])
 
 
-def test_the_main_job(airflow: RunningAirflow, emulator: EmulatorProcess, crm: Database, warehouse: Database) -> None:
+def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database) -> None:
     run_id = airflow.start_run("mail_campaign")
 
     # The wait: in the triggerer, with no worker slot.
@@ -153,7 +123,7 @@ def test_the_main_job(airflow: RunningAirflow, emulator: EmulatorProcess, crm: D
     assert_nothing_planted(airflow, run_id)
 
 
-def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow, emulator: EmulatorProcess) -> None:
+def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow, emulator: Emulator) -> None:
     emulator.add_campaign("rescheduled", state="sending", sent=10)
     run_id = airflow.start_run("mail_reschedule", conf={"mail_name": "rescheduled"})
 

@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
-import shutil
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_provider_mail.emulator import EmulatorProcess
+from airflow_provider_mail.emulator import Emulator
 from tests.e2e.statistics import COUNTS, Row, stored
 from tests.support.airflow import RunningAirflow
-from tests.support.env import ROOT
-from tests.support.postgres import Database, PostgresServer
+from tests.support.one_airflow import PARALLELISM
+from tests.support.postgres import Database
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -28,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
 DAY, SECOND = datetime.timedelta(days=1), datetime.timedelta(seconds=1)
 BACKFILL_DAYS = int(os.environ.get("MAIL_BACKFILL_DAYS", "12"))
-AT_ONCE = 8
+AT_ONCE = PARALLELISM
 EUROPE_CHANGES, AMERICA_CHANGES = datetime.date(2024, 3, 31), datetime.date(2024, 11, 3)
 DAY_COUNTS = {
     "sent_count": "sentCount",
@@ -41,62 +38,17 @@ DAY_COUNTS = {
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Iterator[EmulatorProcess]:
-    with EmulatorProcess() as emulator:
+def emulator() -> Iterator[Emulator]:
+    with Emulator() as emulator:
         emulator.add_sender("news@example.com")
         yield emulator
         assert emulator.crashes() == []
 
 
-@pytest.fixture(scope="module")
-def airflow(
-    tmp_path_factory: pytest.TempPathFactory,
-    postgres_server: PostgresServer,
-    emulator: EmulatorProcess,
-    warehouse: Database,
-) -> Iterator[RunningAirflow]:
-    mail = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
-    settings = {
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(mail),
-        "AIRFLOW_CONN_WAREHOUSE": warehouse.airflow_connection,
-        # So often the scheduler decides which assets are in use; a task with another one fails.
-        "AIRFLOW__SCHEDULER__PARSING_CLEANUP_INTERVAL": "1",
-    }
-    with (
-        postgres_server.database() as database,
-        RunningAirflow(
-            tmp_path_factory.mktemp("airflow"),
-            database=database,
-            dags_folder=dags(tmp_path_factory.mktemp("dags")),
-            extra_env=settings,
-            parallelism=AT_ONCE,
-        ) as airflow,
-    ):
-        yield airflow
-
-
-def dags(folder: Path) -> Path:
-    """Our own, and two examples in a hurry: they begin yesterday and look every few seconds."""
-    for path in (Path(__file__).parent / "stats_dags").glob("*.py"):
-        shutil.copy(path, folder)
-    yesterday = datetime.datetime.now(datetime.UTC) - DAY
-    hurry = {
-        "mail_daily_statistics": {
-            "pendulum.datetime(2026, 1, 1": f"pendulum.datetime({yesterday:%Y, %-m, %-d}",
-            "catchup=False": "catchup=True",
-        },
-        "mail_final_statistics": {
-            "timedelta(hours=6)": "timedelta(seconds=2)",
-            "poke_interval=3600": "poke_interval=2",
-        },
-    }
-    for name, changes in hurry.items():
-        code = (ROOT / "example_dags" / f"{name}.py").read_text()
-        for old, new in changes.items():
-            assert code.count(old) == 1
-            code = code.replace(old, new)
-        (folder / f"{name}.py").write_text(code)
-    return folder
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
+    airflow.set_mail_connection("mail_default", emulator)
+    airflow.set_connection("warehouse", warehouse.airflow_connection)
 
 
 # --- what the service and the warehouse hold ---
@@ -107,7 +59,7 @@ def days_of(first: datetime.date, last: datetime.date) -> list[datetime.date]:
     return [first + number * DAY for number in range((last - first).days + 1)]
 
 
-def fill(emulator: EmulatorProcess, prefix: str, first: datetime.date, last: datetime.date) -> None:
+def fill(emulator: Emulator, prefix: str, first: datetime.date, last: datetime.date) -> None:
     """Mail of each day, different from that of every other, and campaigns at the ends of each."""
     for number, day in enumerate(days_of(first, last)):
         counts = {"openCount": 5 + number, "clickCount": number, "bounceCount": number % 3, "unsentCount": number % 4}
@@ -118,7 +70,7 @@ def fill(emulator: EmulatorProcess, prefix: str, first: datetime.date, last: dat
             emulator.add_campaign(name, send_date=moment, sent=1000 + 10 * number + hour)
 
 
-def campaigns_in_service(emulator: EmulatorProcess, first: datetime.date, last: datetime.date) -> dict[str, Row]:
+def campaigns_in_service(emulator: Emulator, first: datetime.date, last: datetime.date) -> dict[str, Row]:
     """The counts of the campaigns that were sent in these days, as the columns of the table call them."""
     return {
         campaign["mailName"]: {ours: campaign["mailStats"][theirs] for ours, theirs in COUNTS.items()}
@@ -127,7 +79,7 @@ def campaigns_in_service(emulator: EmulatorProcess, first: datetime.date, last: 
     }
 
 
-def freeze_where_no_count_grows(emulator: EmulatorProcess, first: datetime.date, last: datetime.date) -> None:
+def freeze_where_no_count_grows(emulator: Emulator, first: datetime.date, last: datetime.date) -> None:
     """Stop the service's clock where one second more changes no campaign's counts."""
     moment, counts = datetime.datetime.now(datetime.UTC), None
     while True:
@@ -160,8 +112,7 @@ def asked(warehouse: Database, table: str) -> dict[str, datetime.datetime]:
 
 def backfill(airflow: RunningAirflow, dag_id: str, first: datetime.datetime, last: datetime.datetime) -> list[str]:
     """`airflow backfill create`; the ids of the runs."""
-    wait_until(lambda: airflow.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=60)
-    airflow.api.unpause(dag_id)
+    airflow.unpause(dag_id)
     airflow.run_command(
         *("backfill", "create", "--dag-id", dag_id, "--max-active-runs", str(AT_ONCE)),
         *("--from-date", first.isoformat(), "--to-date", last.isoformat()),
@@ -194,7 +145,7 @@ def clear(airflow: RunningAirflow, dag_id: str, run_id: str) -> None:
 
 @pytest.mark.timeout(240 + 10 * BACKFILL_DAYS)
 def test_a_backfill_is_one_load_of_the_whole_range(
-    airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
+    airflow: RunningAirflow, emulator: Emulator, warehouse: Database
 ) -> None:
     emulator.clock.freeze(datetime.datetime(2024, 12, 1, tzinfo=datetime.UTC))
     first = EUROPE_CHANGES - BACKFILL_DAYS // 2 * DAY
@@ -245,7 +196,7 @@ def test_a_backfill_is_one_load_of_the_whole_range(
 
 
 def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
-    airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
+    airflow: RunningAirflow, emulator: Emulator, warehouse: Database
 ) -> None:
     dag_id, tables = "mail_daily_statistics", ("mail_campaign_stats", "mail_transactional_stats")
     emulator.clock.freeze(datetime.datetime.now(datetime.UTC))
@@ -256,8 +207,7 @@ def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
     def table_rows() -> list[dict[str, Row]]:
         return [stored(warehouse, table) for table in tables]
 
-    wait_until(lambda: airflow.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=60)
-    airflow.api.unpause(dag_id)
+    airflow.unpause(dag_id)
     wait_until(lambda: len(airflow.api.runs(dag_id)) >= 2, what="yesterday's run and today's", timeout=60)
     runs = [run["dag_run_id"] for run in airflow.api.runs(dag_id)]
     for run_id in runs:
@@ -302,7 +252,7 @@ def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
 
 
 def test_a_short_answer_is_a_failed_task_and_the_old_rows(
-    airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
+    airflow: RunningAirflow, emulator: Emulator, warehouse: Database
 ) -> None:
     first, last = datetime.date(2024, 6, 1), datetime.date(2024, 6, 3)
     emulator.clock.freeze(datetime.datetime(2024, 6, 4, tzinfo=datetime.UTC))
@@ -329,7 +279,7 @@ def test_a_short_answer_is_a_failed_task_and_the_old_rows(
 
 
 def test_waiting_for_final_statistics_holds_no_worker(
-    airflow: RunningAirflow, emulator: EmulatorProcess, warehouse: Database
+    airflow: RunningAirflow, emulator: Emulator, warehouse: Database
 ) -> None:
     dag_id, mail_name = "mail_final_statistics", "not sent yet"
     emulator.clock.freeze(datetime.datetime.now(datetime.UTC))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from airflow_provider_mail.emulator import Emulator, EmulatorClient
 from tests.support import env
 from tests.support.postgres import Database
 from tests.support.processes import Component, free_port, wait_until
@@ -19,29 +21,39 @@ from tests.support.rest import AirflowApi, Json
 
 T = TypeVar("T")
 
+PATIENCE = 240.0
+"""Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
+
+AIRFLOW = [sys.executable, "-m", "airflow"]
+# Tasks and DAG files run in forks of these, which need not import the provider again.
+PRELOADED = [sys.executable, "-m", "tests.support.preloaded_airflow"]
 COMPONENTS = {
-    "api-server": ["api-server"],
-    "scheduler": ["scheduler", "--skip-serve-logs"],
-    "dag-processor": ["dag-processor"],
-    "triggerer": ["triggerer", "--skip-serve-logs"],
+    "api-server": [*AIRFLOW, "api-server"],
+    "scheduler": [*PRELOADED, "scheduler", "--skip-serve-logs"],
+    "dag-processor": [*PRELOADED, "dag-processor"],
+    "triggerer": [*AIRFLOW, "triggerer", "--skip-serve-logs"],
 }
 HEALTH = {"metadatabase", "scheduler", "dag_processor", "triggerer"}
 FINISHED = frozenset({"success", "failed"})
 
 # Airflow's own patience is measured in minutes; a test that kills something wants to see the recovery.
 IMPATIENT = {
-    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "2",
-    "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
-    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
     "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
-    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+    # A task is not given up because the API server is away for a moment.
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",
+    # So often the scheduler decides which assets are in use; a task with another one fails.
+    "AIRFLOW__SCHEDULER__PARSING_CLEANUP_INTERVAL": "2",
     "AIRFLOW__SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "2",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
+    # The first question that a new triggerer asks Airflow takes seconds, on a busy machine many.
+    "AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT": "120",
+    # No file changes while Airflow runs.
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
 
 
@@ -64,7 +76,11 @@ class RunningAirflow:
         extra_env: Mapping[str, str] | None = None,
         parallelism: int = 4,
     ) -> None:
-        self._database = database
+        self.home = home
+        self.metadata = database
+        # Outside of Airflow's home, in which a test looks for secrets.
+        self._secrets_file = home.with_name(f"{home.name}-secrets.json")
+        self._secrets: dict[str, dict[str, str]] = {"connections": {}, "variables": {}}
         port = free_port()
         self.base_url = f"http://127.0.0.1:{port}"
         self.environment = (
@@ -72,6 +88,8 @@ class RunningAirflow:
             | env.settings(home, database.sqlalchemy_url, dags_folder)
             | IMPATIENT
             | {
+                "AIRFLOW__SECRETS__BACKEND": "tests.support.secrets_file.SecretsFile",
+                "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"path": str(self._secrets_file)}),
                 "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
                 "AIRFLOW__CORE__PARALLELISM": str(parallelism),
                 "AIRFLOW__API__HOST": "127.0.0.1",
@@ -83,17 +101,14 @@ class RunningAirflow:
             | dict(extra_env or {})
         )
         home.mkdir(parents=True, exist_ok=True)
+        self._write_secrets()
         self.components = {
-            name: Component(
-                name,
-                [sys.executable, "-m", "airflow", *arguments],
-                env=self.environment,
-                log=home / f"{name}.out",
-            )
-            for name, arguments in COMPONENTS.items()
+            name: Component(name, command, env=self.environment, log=home / f"{name}.out")
+            for name, command in COMPONENTS.items()
         }
         self.api = AirflowApi(self.base_url)
         self._killed: set[str] = set()
+        self._watching: set[str] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -124,15 +139,35 @@ class RunningAirflow:
 
         :return: what it printed.
         """
-        command = [sys.executable, "-m", "airflow", *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=120)
+        command = [*AIRFLOW, *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=240)
         if done.returncode:
             raise RuntimeError(f"airflow {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
+    def set_connection(self, conn_id: str, definition: Json | str) -> None:
+        """A connection from now on, in the spelling of `AIRFLOW_CONN_...`."""
+        self._secrets["connections"][conn_id] = definition if isinstance(definition, str) else json.dumps(definition)
+        self._write_secrets()
+
+    def set_mail_connection(self, conn_id: str, service: Emulator | EmulatorClient, **extra: Any) -> None:
+        """A connection to an emulated service."""
+        mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key, "extra": extra}
+        self.set_connection(conn_id, mail)
+
+    def set_variable(self, name: str, value: str) -> None:
+        """A variable from now on."""
+        self._secrets["variables"][name] = value
+        self._write_secrets()
+
+    def _write_secrets(self) -> None:
+        unfinished = self._secrets_file.with_suffix(".new")
+        unfinished.write_text(json.dumps(self._secrets))
+        unfinished.replace(self._secrets_file)
+
     # --- the machinery ---
 
-    def wait_until_healthy(self, timeout: float = 120) -> None:
+    def wait_until_healthy(self, timeout: float = PATIENCE) -> None:
         def healthy() -> bool:
             health = self.api.health()
             return all(health.get(name) == "healthy" for name in HEALTH)
@@ -150,7 +185,21 @@ class RunningAirflow:
         self.components[name].start()
         self._killed.discard(name)
         if name == "api-server":
-            self._wait(self.api.health, what="the API server answers", timeout=60)
+            self._wait(self.api.health, what="the API server answers", timeout=PATIENCE)
+
+    def clean_up(self) -> None:
+        """Start what was killed, end every run, and pause all DAGs."""
+        for name in sorted(self._killed):
+            self.restart(name)
+        for dag in self.api.request("GET", "/dags?paused=false&limit=100").json()["dags"]:
+            self.api.pause(dag["dag_id"])
+        while self._watching:
+            self.api.reparse(self._watching.pop())
+        for run in self.api.request("GET", "/dags/~/dagRuns?state=running&state=queued&limit=100").json()["dag_runs"]:
+            self.api.request("PATCH", f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}", json={"state": "failed"})
+        self._wait(
+            lambda: not self.triggers() and not self.slots()["occupied"], what="the end of all", timeout=PATIENCE
+        )
 
     def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> None:
         """SIGKILL the process in which a task runs at the moment."""
@@ -162,24 +211,34 @@ class RunningAirflow:
 
     # --- what users do ---
 
+    def unpause(self, dag_id: str, *, watches_assets: bool = False, timeout: float = PATIENCE) -> None:
+        """Wait for the DAG to appear, and unpause it.
+
+        :param watches_assets: its triggers start when the dag-processor next reads the file: have it do so now.
+        """
+        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=timeout)
+        self.api.unpause(dag_id)
+        if watches_assets:
+            self._watching.add(dag_id)
+            self.api.reparse(dag_id)
+
     def start_run(
         self,
         dag_id: str,
         *,
         conf: Json | None = None,
         logical_date: datetime.datetime | None = None,
-        timeout: float = 60,
+        timeout: float = PATIENCE,
     ) -> str:
         """Wait for the DAG to appear, unpause and trigger it.
 
         :return: the id of the run.
         """
-        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=timeout)
-        self.api.unpause(dag_id)
+        self.unpause(dag_id, timeout=timeout)
         return self.api.trigger(dag_id, conf=conf, logical_date=logical_date)
 
     def wait_for_run(
-        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 120
+        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = PATIENCE
     ) -> str:
         """Wait until the run is in one of `states`.
 
@@ -193,7 +252,7 @@ class RunningAirflow:
         return self._wait(state, what=f"{dag_id} {run_id} in {sorted(states)}", timeout=timeout)
 
     def wait_for_task(
-        self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1, timeout: float = 60
+        self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1, timeout: float = PATIENCE
     ) -> Json:
         """Wait until a task instance is in `state`.
 
@@ -233,7 +292,7 @@ class RunningAirflow:
 
         From the database, since the REST API does not list them.
         """
-        with self._database.connect() as connection:
+        with self.metadata.connect() as connection:
             return connection.execute("SELECT classpath, triggerer_id FROM trigger ORDER BY id").fetchall()
 
     def _wait(self, look: Callable[[], T | None], *, what: str, timeout: float) -> T:

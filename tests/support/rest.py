@@ -55,6 +55,14 @@ class AirflowApi:
     def unpause(self, dag_id: str) -> None:
         self.request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
+    def pause(self, dag_id: str) -> None:
+        self.request("PATCH", f"/dags/{dag_id}", json={"is_paused": True})
+
+    def reparse(self, dag_id: str) -> None:
+        """Have the dag-processor read the DAG's file soon."""
+        token = self.request("GET", f"/dags/{dag_id}").json()["file_token"]
+        self.request("PUT", f"/parseDagFile/{token}")
+
     def trigger(self, dag_id: str, *, conf: Json | None, logical_date: datetime.datetime | None) -> str:
         """Ask for a run.
 

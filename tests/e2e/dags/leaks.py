@@ -1,8 +1,7 @@
-"""A task for every way to fail with something that must not be told; what that is comes from the environment alone."""
+"""A task for every way to fail with something that must not be told; what that is stands elsewhere."""
 
 import json
 import logging
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,14 +44,13 @@ from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorage
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from airflow_provider_mail.utils.emailer import send_email
+from tests.e2e.planted import ELSEWHERE, PLANTED, SHAPES
 
 # As somebody does who looks for an error; Airflow 3.0 keeps these two quiet whatever its own level.
 for name in ("httpx", "httpcore"):
     logging.getLogger(name).setLevel(logging.DEBUG)
 
-SHAPES = json.loads(os.environ.get("LEAK_SHAPES", "[]"))
-ELSEWHERE = json.loads(os.environ.get("LEAK_ELSEWHERE", "[]"))
-FOLDER = os.environ.get("LEAK_FOLDER", "")
+FOLDER = "{{ var.value.leak_folder }}"
 ADDRESS, NAME, PHONE, GONE, CALLBACK = (
     f"{{{{ var.value.leak_{name} }}}}" for name in ("address", "name", "phone", "gone", "callback")
 )
@@ -60,7 +58,7 @@ HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "<p>H
 
 
 def hidden(name: str) -> str:
-    return os.environ[f"LEAK_{name.upper()}"]
+    return PLANTED[name]
 
 
 def rows() -> Iterator[dict[str, str]]:
@@ -92,7 +90,7 @@ def notifiers(*names: str) -> list[MailNotifier]:
 with DAG(
     "leaks", schedule=None, catchup=False, max_active_tasks=32, on_failure_callback=notifiers("code_400", "emulator")
 ):
-    for shape in SHAPES + ELSEWHERE:
+    for shape in [*SHAPES, *ELSEWHERE]:
         MailSendOperator(task_id=f"send_{shape}", mail_conn_id=f"mail_{shape}", to=ADDRESS, **HELLO)
     for shape in SHAPES:
         MailImportContactsOperator(task_id=f"rows_{shape}", mail_conn_id=f"mail_{shape}", contacts=rows, chunk_size=1)

@@ -1,0 +1,78 @@
+"""The Airflow of all end-to-end tests: started when the first of them runs, with every DAG in it."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.airflow import RunningAirflow
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.env import ROOT
+from tests.support.postgres import PostgresServer
+
+DAGS = ROOT / "tests" / "e2e" / "dags"
+YESTERDAY = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+# Some examples are in a hurry: they begin yesterday, and poll every few seconds.
+HURRY = {
+    "mail_on_campaign_sent": {"poke_interval=30": "poke_interval=1"},
+    "mail_daily_statistics": {
+        "pendulum.datetime(2026, 1, 1": f"pendulum.datetime({YESTERDAY:%Y, %-m, %-d}",
+        "catchup=False": "catchup=True",
+    },
+    "mail_final_statistics": {
+        "timedelta(hours=6)": "timedelta(seconds=2)",
+        "poke_interval=3600": "poke_interval=2",
+    },
+}
+SETTINGS = {
+    # A test looks for secrets in all that Airflow can log.
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
+    # Of the connection form.
+    "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+    "AIRFLOW__EMAIL__EMAIL_BACKEND": "airflow_provider_mail.utils.emailer.send_email",
+    "AIRFLOW__EMAIL__FROM_EMAIL": "Airflow <news@example.com>",
+}
+PARALLELISM = 8
+
+
+@pytest.fixture(scope="session")
+def one_airflow(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[RunningAirflow]:
+    """A running Airflow."""
+    folder = tmp_path_factory.mktemp("dags")
+    home = tmp_path_factory.mktemp("airflow")
+    copy_dags(folder)
+    settings = dict(SETTINGS)
+    if AIRFLOW_VERSION < (3, 3):  # the default of 3.0 cannot be rendered
+        template = folder / "failed.html"
+        template.write_text("<p>{{ ti.task_id }}: {{ exception_html }}</p>")
+        settings["AIRFLOW__EMAIL__HTML_CONTENT_TEMPLATE"] = str(template)
+    with (
+        postgres_server.database() as database,
+        RunningAirflow(
+            home, database=database, dags_folder=folder, extra_env=settings, parallelism=PARALLELISM
+        ) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def airflow(one_airflow: RunningAirflow) -> Iterator[RunningAirflow]:
+    """The running Airflow, in which nothing runs; set the connections and variables that your DAGs need."""
+    yield one_airflow
+    one_airflow.clean_up()
+
+
+def copy_dags(folder: Path) -> None:
+    """The tests' DAGs and all examples."""
+    for path in DAGS.glob("*.py"):
+        shutil.copy(path, folder)
+    for path in (ROOT / "example_dags").glob("mail_*.py"):
+        code = path.read_text()
+        for old, new in HURRY.get(path.stem, {}).items():
+            assert code.count(old) == 1, f"{path.name}: {old}"
+            code = code.replace(old, new)
+        (folder / path.name).write_text(code)
