@@ -11,6 +11,14 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.emulator import Emulator
 
+COLLECTED = pytest.StashKey[frozenset[str]]()
+"""The names of all tests of this run, also of those that it leaves out."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
+
 
 @pytest.fixture
 def config(emulator: Emulator) -> ClientConfig:
