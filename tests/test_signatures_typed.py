@@ -227,10 +227,12 @@ def compare(folder: Path, errors: dict[tuple[str, int], str]) -> None:
 
 
 @pytest.mark.slow
-def test_mypy(files: Path) -> None:
+def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
     # A DAG's author has neither our settings nor our plugins.
     options = ["--strict", "--config-file", os.devnull, "--follow-imports=silent"]
+    if (cache := getattr(pytestconfig, "cache", None)) is not None:  # what is imported was checked by an earlier run
+        options.append(f"--cache-dir={cache.mkdir('mypy-signatures')}")
     out = run([sys.executable, "-m", "mypy", *options, "typed_dag.py", "right.py", "wrong.py"], files)
     found = re.findall(r"^(.+?):(\d+): error: (.+)$", out, re.MULTILINE)
     compare(files, {(name, int(line)): message for name, line, message in found})

@@ -88,7 +88,6 @@ class Service(EmulatorProcess):
         wait_until(
             lambda: all(entry["seconds"] is not None for entry in self.journal.entries()),
             what="the last request",
-            timeout=60,
         )
 
 

@@ -57,7 +57,7 @@ def test_a_task_lost_with_its_scheduler_is_tried_again(airflow: RunningAirflow) 
     airflow.kill("scheduler")
     airflow.restart("scheduler")
 
-    assert airflow.wait_for_run("stubborn", run_id, timeout=300) == "success"
+    assert airflow.wait_for_run("stubborn", run_id) == "success"
     assert airflow.xcom("stubborn", run_id, "sleep_once") == 2
 
 

@@ -51,7 +51,7 @@ def decide(airflow: RunningAirflow, run_id: str, answer: str) -> dict[str, Any]:
     airflow.wait_for_task(DAG_ID, run_id, "approve", "deferred")
     path = f"/dags/{DAG_ID}/dagRuns/{run_id}"
     (question,) = wait_until(
-        lambda: airflow.api.request("GET", f"{path}/hitlDetails").json()["hitl_details"], what="a question", timeout=30
+        lambda: airflow.api.request("GET", f"{path}/hitlDetails").json()["hitl_details"], what="a question"
     )
     airflow.api.request(
         "PATCH", f"{path}/taskInstances/approve/-1/hitlDetails", json={"chosen_options": [answer], "params_input": {}}

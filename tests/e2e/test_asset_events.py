@@ -40,7 +40,7 @@ def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator
             found = [name for run_id in ids for name in airflow.xcom(DAG, run_id, "names") or []]
             return found if len(found) >= count else None
 
-        found = wait_until(names, what=f"{count} events", timeout=90)
+        found = wait_until(names, what=f"{count} events")
         states = {airflow.wait_for_run(DAG, run["dag_run_id"]) for run in airflow.api.runs(DAG)}
         assert states == {"success"}
         return found
@@ -52,7 +52,7 @@ def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator
     for number in (1, 2, 3):
         emulator.add_campaign(f"mail_campaign/{number}", state="sending", sent=100 * number)
     airflow.unpause(DAG, watches_assets=True)
-    wait_until(lambda: emulator.journal.count("campaign/mail/get"), what="a look", timeout=60)
+    wait_until(lambda: emulator.journal.count("campaign/mail/get"), what="a look")
 
     emulator.add_campaign("sale")
     emulator.set_campaign_state("mail_campaign/1", "done")
@@ -61,7 +61,7 @@ def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator
 
     # What was reported is remembered some polls later.
     polled = emulator.journal.count("campaign/mail/get")
-    wait_until(lambda: emulator.journal.count("campaign/mail/get") >= polled + 8, what="polls", timeout=60)
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") >= polled + 8, what="polls")
     airflow.kill("triggerer")
     emulator.set_campaign_state("mail_campaign/2", "done")
     airflow.restart("triggerer")

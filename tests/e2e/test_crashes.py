@@ -35,11 +35,13 @@ IMPORTS = "contacts/imports"
 EVERYBODY = [f"reader{number:02}@example.com" for number in range(20)]
 CHOICES = ["fail", "skip"]
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
-ROWS = 200_000
+ROWS = 40_000
 CHUNKS = 40
 MOST_AGAIN = 20
 """Chunks that were under way when an import was killed, or were accepted in the two seconds before."""
-PEOPLE = {f"user{number}@example.com" for number in range(5000)}
+REQUESTS = 20
+PEOPLE = {f"user{number}@example.com" for number in range(100 * REQUESTS)}
+WAITING = 20
 PATIENCE = 600 + 30 * more_points()
 
 
@@ -119,20 +121,22 @@ def _tries(airflow: RunningAirflow, crash: Crash) -> int:
 
 
 def batch_crashes() -> Iterator[Crash]:
-    points = ["before write 1", "after write 1", "after request 1", "before request 25", "after request 25"]
-    points += ["after request 50", "after write 51", "after execute 1"]
+    points = ["before write 1", "after write 1", "after request 1", "before request 10", "after request 10"]
+    points += [f"after request {REQUESTS}", f"after write {REQUESTS + 1}", "after execute 1"]
     for choice in CHOICES:
         for point in points if REMEMBERS else [point for point in points if "write" not in point]:
             yield Crash("crash_batch", point, on_ambiguous=choice)
-        yield Crash("crash_batch", held=("delay", SENDS, 24, {"seconds": 8}), on_ambiguous=choice)
-        yield Crash("crash_batch", held=("delay_answer", SENDS, 24, {"seconds": 8}), on_ambiguous=choice)
-        yield Crash("crash_batch", held=("drip", SENDS, 24, {"bytes_per_second": 1}), on_ambiguous=choice)
-    yield Crash("crash_batch", "after request 10", tries=(1, 2, 3), on_ambiguous="skip")
+        yield Crash("crash_batch", held=("delay", SENDS, 9, {"seconds": 8}), on_ambiguous=choice)
+        yield Crash("crash_batch", held=("delay_answer", SENDS, 9, {"seconds": 8}), on_ambiguous=choice)
+        yield Crash("crash_batch", held=("drip", SENDS, 9, {"bytes_per_second": 1}), on_ambiguous=choice)
+    yield Crash("crash_batch", "after request 4", tries=(1, 2, 3), on_ambiguous="skip")
     for number in range(more_points()):
         draw = chance(number)
         where = draw.choice(["before request", "after request", "before write", "after write"])
         tries = draw.choice([(1,), (1, 2), (1, 2, 3)])
-        yield Crash("crash_batch", f"{where} {draw.randint(1, 50)}", tries=tries, on_ambiguous=draw.choice(CHOICES))
+        yield Crash(
+            "crash_batch", f"{where} {draw.randint(1, REQUESTS)}", tries=tries, on_ambiguous=draw.choice(CHOICES)
+        )
 
 
 def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Service) -> None:
@@ -259,38 +263,36 @@ def _problem_of_import(airflow: RunningAirflow, crash: Crash, again: int) -> str
     return f"{crash}: {told}: all was accepted" if crash.point == "before delete 1" and earlier != CHUNKS else None
 
 
-def test_fifty_campaigns_wait_while_the_triggerer_and_the_api_server_go(
-    airflow: RunningAirflow, service: Service
-) -> None:
+def test_campaigns_wait_while_the_triggerer_and_the_api_server_go(airflow: RunningAirflow, service: Service) -> None:
     service.change_settings(sending_seconds=1e6)
     run_id = airflow.start_run("crash_waiting")
-    _wait_for_states(airflow, run_id, {"deferred": 50})
+    _wait_for_states(airflow, run_id, {"deferred": WAITING})
     created = _creations_of(service, "waiting")
-    assert len(created) == 50
+    assert len(created) == WAITING
 
     airflow.kill("triggerer")
     assert airflow.slots()["occupied"] == 0
     airflow.restart("triggerer")
     looks = service.journal.count(LOOKS)
-    wait_until(lambda: service.journal.count(LOOKS) > looks + 2, what="the triggerer looks again", timeout=60)
+    wait_until(lambda: service.journal.count(LOOKS) > looks + 2, what="the triggerer looks again")
 
     batch = Crash("crash_batch", on_ambiguous="fail")
-    service.change_settings(latency_seconds=0.1)
+    service.change_settings(latency_seconds=0.5)
     batch.run_id = airflow.start_run("crash_batch", conf=batch.conf)
-    wait_until(lambda: len(service.mails()[batch.case]) > 500, what="a batch in its middle", timeout=60)
+    wait_until(lambda: len(service.mails()[batch.case]) > 300, what="a batch in its middle")
     airflow.kill("api-server")
-    time.sleep(10)
+    time.sleep(5)
     airflow.restart("api-server")
     service.change_settings(latency_seconds=0.0)
-    _wait_for_states(airflow, run_id, {"deferred": 50})
+    _wait_for_states(airflow, run_id, {"deferred": WAITING})
 
     service.clock.advance(days=30)
-    assert airflow.wait_for_run("crash_waiting", run_id, timeout=300) == "success"
+    assert airflow.wait_for_run("crash_waiting", run_id) == "success"
 
     assert _creations_of(service, "waiting") == created
     for name in created:
         assert service.campaign_recipients(name) == EVERYBODY
-    batch.state = airflow.wait_for_run("crash_batch", batch.run_id, timeout=300)
+    batch.state = airflow.wait_for_run("crash_batch", batch.run_id)
     mails = service.mails()[batch.case]
     print(f"\nbatch while the API server was gone: {batch.state}, {len(mails)} people mailed")
     assert max(mails.values()) == 1
@@ -301,7 +303,7 @@ def _wait_for_states(airflow: RunningAirflow, run_id: str, states: dict[str, int
     def look() -> bool:
         return Counter(ti["state"] for ti in airflow.tasks("crash_waiting", run_id).values()) == states
 
-    wait_until(look, what=str(states), timeout=300, interval=1)
+    wait_until(look, what=str(states), interval=1)
 
 
 def _creations_of(service: Service, prefix: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from tests.e2e.planted import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
+from tests.e2e.leak_cases import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
 from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database, PostgresServer
@@ -225,8 +225,8 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
         waiting.update(row for _, row in rows_of(airflow.metadata, "trigger"))
         return airflow.api.run("leaks", run_id)["state"] in FINISHED
 
-    wait_until(over, what="end of the run", timeout=300, interval=1)
-    (heard,) = wait_until(lambda: airflow.api.runs("heard"), what="a run for a campaign", timeout=60)
+    wait_until(over, what="end of the run", interval=1)
+    (heard,) = wait_until(lambda: airflow.api.runs("heard"), what="a run for a campaign")
     assert airflow.wait_for_run("heard", heard["dag_run_id"]) == "success"
 
     tasks = airflow.tasks("leaks", run_id)
@@ -242,7 +242,7 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
     assert emulator.contact(PLANTED["gone"]) is None
     assert emulator.webhook()["transCallbackUrl"] == PLANTED["callback"]
     # Of a query, of a task, and when a task and the run have failed.
-    wait_until(lambda: len(emulator.messages(recipient=PLANTED["address"])) == 4, what="four messages", timeout=60)
+    wait_until(lambda: len(emulator.messages(recipient=PLANTED["address"])) == 4, what="four messages")
     with crm.connect() as connection:
         assert connection.execute("SELECT email FROM mail_contacts").fetchall() == [(PLANTED["address"],)]
 

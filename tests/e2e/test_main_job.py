@@ -70,13 +70,13 @@ def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database
     run_id = airflow.start_run("mail_campaign")
 
     # The wait: in the triggerer, with no worker slot.
-    airflow.wait_for_task("mail_campaign", run_id, "wait_until_sent", "deferred", timeout=120)
+    airflow.wait_for_task("mail_campaign", run_id, "wait_until_sent", "deferred")
     slots = airflow.slots()
     assert (slots["running"], slots["queued"], slots["occupied"], slots["deferred"]) == (0, 0, 0, 1)
     ((classpath, _),) = airflow.triggers()
     assert classpath == "airflow_provider_mail.triggers.campaigns.MailCampaignTrigger"
     looks = emulator.journal.count("campaign/mail/get")
-    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="a poll", timeout=60)
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="a poll")
     assert airflow.task("mail_campaign", run_id, "wait_until_sent")["state"] == "deferred"
 
     emulator.clock.freeze()
@@ -130,7 +130,7 @@ def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow
     airflow.wait_for_task("mail_reschedule", run_id, "wait", "up_for_reschedule")
     assert airflow.slots()["occupied"] == 0
     looks = emulator.journal.count("campaign/mail/get")
-    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="another look", timeout=60)
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="another look")
     emulator.set_campaign_state("rescheduled", "done")
 
     assert airflow.wait_for_run("mail_reschedule", run_id) == "success"

@@ -67,7 +67,7 @@ def runs(airflow: RunningAirflow) -> dict[str, str]:
 def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
     """The one message to somebody."""
     address = f"{recipient}@example.com"
-    wait_until(lambda: emulator.messages(recipient=address), what=f"a message to {address}", timeout=60)
+    wait_until(lambda: emulator.messages(recipient=address), what=f"a message to {address}")
     (message,) = emulator.messages(recipient=address)
     return message
 

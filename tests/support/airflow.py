@@ -16,13 +16,10 @@ from typing import Any, Self, TypeVar
 from airflow_provider_mail.emulator import Emulator, EmulatorClient
 from tests.support import env
 from tests.support.postgres import Database
-from tests.support.processes import Component, free_port, wait_until
+from tests.support.processes import PATIENCE, Component, free_port, wait_until
 from tests.support.rest import AirflowApi, Json
 
 T = TypeVar("T")
-
-PATIENCE = 240.0
-"""Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
 
 AIRFLOW = [sys.executable, "-m", "airflow"]
 # Tasks and DAG files run in forks of these, which need not import the provider again.
@@ -80,7 +77,6 @@ class RunningAirflow:
         self.metadata = database
         # Outside of Airflow's home, in which a test looks for secrets.
         self._secrets_file = home.with_name(f"{home.name}-secrets.json")
-        self._secrets: dict[str, dict[str, str]] = {"connections": {}, "variables": {}}
         port = free_port()
         self.base_url = f"http://127.0.0.1:{port}"
         self.environment = (
@@ -101,7 +97,7 @@ class RunningAirflow:
             | dict(extra_env or {})
         )
         home.mkdir(parents=True, exist_ok=True)
-        self._write_secrets()
+        self._forget_secrets()
         self.components = {
             name: Component(name, command, env=self.environment, log=home / f"{name}.out")
             for name, command in COMPONENTS.items()
@@ -160,6 +156,10 @@ class RunningAirflow:
         self._secrets["variables"][name] = value
         self._write_secrets()
 
+    def _forget_secrets(self) -> None:
+        self._secrets: dict[str, dict[str, str]] = {"connections": {}, "variables": {}}
+        self._write_secrets()
+
     def _write_secrets(self) -> None:
         unfinished = self._secrets_file.with_suffix(".new")
         unfinished.write_text(json.dumps(self._secrets))
@@ -188,7 +188,7 @@ class RunningAirflow:
             self._wait(self.api.health, what="the API server answers", timeout=PATIENCE)
 
     def clean_up(self) -> None:
-        """Start what was killed, end every run, and pause all DAGs."""
+        """Start what was killed, end every run, pause all DAGs, and forget connections and variables."""
         for name in sorted(self._killed):
             self.restart(name)
         for dag in self.api.request("GET", "/dags?paused=false&limit=100").json()["dags"]:
@@ -200,6 +200,7 @@ class RunningAirflow:
         self._wait(
             lambda: not self.triggers() and not self.slots()["occupied"], what="the end of all", timeout=PATIENCE
         )
+        self._forget_secrets()
 
     def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> None:
         """SIGKILL the process in which a task runs at the moment."""

@@ -39,6 +39,13 @@ SETTINGS = {
 PARALLELISM = 8
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first of them waits for the start, and each for a machine that may be busy."""
+    for item in items:
+        if "airflow" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def one_airflow(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[RunningAirflow]:
     """A running Airflow."""

@@ -15,6 +15,9 @@ import psutil
 
 T = TypeVar("T")
 
+PATIENCE = 240.0
+"""Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
+
 
 def free_port() -> int:
     """A port on loopback that nobody listens on at the moment."""
@@ -24,7 +27,7 @@ def free_port() -> int:
         return port
 
 
-def wait_until(look: Callable[[], T | None], *, what: str, timeout: float, interval: float = 0.3) -> T:
+def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATIENCE, interval: float = 0.3) -> T:
     """Look until there is something to see, and return it.
 
     :param look: gives `None` or `False` while it has not happened yet.

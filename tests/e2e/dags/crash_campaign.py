@@ -1,4 +1,4 @@
-"""Campaigns whose creation is killed: one for each run, and fifty that wait at once."""
+"""Campaigns whose creation is killed: one for each run, and twenty that wait at once."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ with DAG("crash_campaign", schedule=None, max_active_runs=300, max_active_tasks=
 
 with DAG("crash_waiting", schedule=None):
     MailCreateCampaignOperator.partial(task_id="task", **CAMPAIGN).expand(
-        mail_name=[f"waiting{number}" for number in range(50)]
+        mail_name=[f"waiting{number}" for number in range(20)]
     )

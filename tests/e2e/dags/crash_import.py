@@ -1,4 +1,4 @@
-"""An import of 200,000 rows from Postgres by a task that is killed."""
+"""An import of 40,000 rows from Postgres by a task that is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with DAG("crash_import", schedule=None, max_active_runs=300, max_active_tasks=30
         sql_conn_id="crm",
         sql="SELECT email, name FROM people ORDER BY id",
         list_name="{{ dag_run.conf['case'] }}",
-        chunk_size=5000,
+        chunk_size=1000,
         max_in_flight=2,
         retries=4,
         retry_delay=datetime.timedelta(seconds=1),
