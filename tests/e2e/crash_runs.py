@@ -126,25 +126,13 @@ def run_all(airflow: RunningAirflow, service: Service, crashes: Iterable[Crash],
                 time.sleep(0.5)
                 crash = held.pop(fault["id"])
                 airflow.kill_task(crash.dag_id, crash.run_id, TASK)
-        states = {
-            run["dag_run_id"]: run["state"]
-            for dag_id in {crash.dag_id for crash in unfinished.values()}
-            for run in _runs(airflow, dag_id)
-        }
+        states: dict[str, str] = {}
+        for dag_id in {crash.dag_id for crash in unfinished.values()}:
+            states |= airflow.run_states(dag_id)
         for run_id in [run_id for run_id in unfinished if states.get(run_id) in ("success", "failed")]:
             unfinished.pop(run_id).state = states[run_id]
-        time.sleep(0.5)
+        time.sleep(0.3)
     return crashes
-
-
-def _runs(airflow: RunningAirflow, dag_id: str) -> list[dict[str, Any]]:
-    runs: list[dict[str, Any]] = []
-    while True:
-        path = f"/dags/{dag_id}/dagRuns?limit=100&offset={len(runs)}&order_by=run_after"
-        page = airflow.api.request("GET", path).json()
-        runs += page["dag_runs"]
-        if not page["dag_runs"] or len(runs) >= page["total_entries"]:
-            return runs
 
 
 def clear(airflow: RunningAirflow, crashes: Iterable[Crash]) -> None:

@@ -10,19 +10,22 @@ from tests.support.dags import AIRFLOW_VERSION
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("component", ["triggerer", "scheduler"])
-def test_a_deferred_task_outlives(airflow: RunningAirflow, component: str) -> None:
-    run_id = airflow.start_run("waiting", conf={"text": "forty-two"})
-
+def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow) -> None:
+    """A deferred task outlives scheduler and triggerer; a running one is lost with its scheduler, and tried again."""
+    run_id, lost = airflow.start_run("waiting", conf={"text": "forty-two"}), airflow.start_run("stubborn")
+    airflow.wait_for_task("stubborn", lost, "sleep_once", "running")
     airflow.wait_for_task("waiting", run_id, "wait", "deferred")
-    assert airflow.slots()["occupied"] == 0
+    assert airflow.slots()["occupied"] == 1
     assert airflow.slots()["deferred"] == 1
     ((classpath, _),) = airflow.triggers()
     assert classpath.startswith("airflow.providers.standard.triggers.temporal.")
 
-    airflow.kill(component)
-    assert airflow.components[component].session() == []
-    airflow.restart(component)
+    killed = ("scheduler", "triggerer")
+    for component in killed:
+        airflow.kill(component)
+        assert airflow.components[component].session() == []
+    for component in killed:
+        airflow.restart(component)
 
     assert airflow.wait_for_run("waiting", run_id) == "success"
     assert {key: ti["state"] for key, ti in airflow.tasks("waiting", run_id).items()} == {
@@ -33,6 +36,9 @@ def test_a_deferred_task_outlives(airflow: RunningAirflow, component: str) -> No
     assert airflow.xcom("waiting", run_id, "answer", key="nothing") is None
     assert "the answer is forty-two" in airflow.log("waiting", run_id, "answer")
     assert airflow.triggers() == []
+
+    assert airflow.wait_for_run("stubborn", lost) == "success"
+    assert airflow.xcom("stubborn", lost, "sleep_once") == 2
 
 
 def test_a_killed_task_is_tried_again(airflow: RunningAirflow) -> None:
@@ -48,17 +54,6 @@ def test_a_killed_task_is_tried_again(airflow: RunningAirflow) -> None:
     else:  # Airflow 3.0 fails a task whose process was killed, whatever its retries
         assert airflow.wait_for_run("stubborn", run_id) == "failed"
         assert airflow.task("stubborn", run_id, "sleep_once")["try_number"] == 1
-
-
-def test_a_task_lost_with_its_scheduler_is_tried_again(airflow: RunningAirflow) -> None:
-    run_id = airflow.start_run("stubborn")
-    airflow.wait_for_task("stubborn", run_id, "sleep_once", "running")
-
-    airflow.kill("scheduler")
-    airflow.restart("scheduler")
-
-    assert airflow.wait_for_run("stubborn", run_id) == "success"
-    assert airflow.xcom("stubborn", run_id, "sleep_once") == 2
 
 
 def test_what_is_wrong_is_said(airflow: RunningAirflow) -> None:

@@ -301,9 +301,9 @@ def test_campaigns_wait_while_the_triggerer_and_the_api_server_go(airflow: Runni
 
 def _wait_for_states(airflow: RunningAirflow, run_id: str, states: dict[str, int]) -> None:
     def look() -> bool:
-        return Counter(ti["state"] for ti in airflow.tasks("crash_waiting", run_id).values()) == states
+        return Counter(airflow.task_states("crash_waiting", run_id).values()) == states
 
-    wait_until(look, what=str(states), interval=1)
+    wait_until(look, what=str(states))
 
 
 def _creations_of(service: Service, prefix: str) -> list[str]:

@@ -223,9 +223,9 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
 
     def over() -> bool:
         waiting.update(row for _, row in rows_of(airflow.metadata, "trigger"))
-        return airflow.api.run("leaks", run_id)["state"] in FINISHED
+        return airflow.run_states("leaks")[run_id] in FINISHED
 
-    wait_until(over, what="end of the run", interval=1)
+    wait_until(over, what="end of the run")
     (heard,) = wait_until(lambda: airflow.api.runs("heard"), what="a run for a campaign")
     assert airflow.wait_for_run("heard", heard["dag_run_id"]) == "success"
 

@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, LiteralString, Self, TypeVar
+
+import psycopg
 
 from airflow_provider_mail.emulator import Emulator, EmulatorClient
 from tests.support import env
@@ -103,6 +105,7 @@ class RunningAirflow:
             for name, command in COMPONENTS.items()
         }
         self.api = AirflowApi(self.base_url)
+        self._connection: psycopg.Connection | None = None
         self._killed: set[str] = set()
         self._watching: set[str] = set()
 
@@ -125,6 +128,8 @@ class RunningAirflow:
     def stop(self) -> None:
         """End every process."""
         self.api.close()
+        if self._connection is not None:
+            self._connection.close()
         for component in self.components.values():
             component.terminate()
         for component in self.components.values():
@@ -247,7 +252,7 @@ class RunningAirflow:
         """
 
         def state() -> str | None:
-            now: str = self.api.run(dag_id, run_id)["state"]
+            now = self.run_states(dag_id)[run_id]
             return now if now in states else None
 
         return self._wait(state, what=f"{dag_id} {run_id} in {sorted(states)}", timeout=timeout)
@@ -260,11 +265,12 @@ class RunningAirflow:
         :return: the task instance.
         """
 
-        def instance() -> Json | None:
-            now = self.task(dag_id, run_id, task_id, map_index)
-            return now if now["state"] == state else None
-
-        return self._wait(instance, what=f"{dag_id}.{task_id}[{map_index}] {state}", timeout=timeout)
+        self._wait(
+            lambda: self.task_states(dag_id, run_id).get((task_id, map_index)) == state,
+            what=f"{dag_id}.{task_id}[{map_index}] {state}",
+            timeout=timeout,
+        )
+        return self.task(dag_id, run_id, task_id, map_index)
 
     def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], Json]:
         """Every task instance of a run by task id and map index."""
@@ -281,7 +287,16 @@ class RunningAirflow:
         """The log of one try, one JSON record a line."""
         return self.api.log(dag_id, run_id, task_id, try_number, map_index)
 
-    # --- what is going on ---
+    # --- what is going on; from the database where it is looked at often, or the REST API does not list it ---
+
+    def run_states(self, dag_id: str) -> dict[str, str]:
+        """The states of all runs of a DAG, by id."""
+        return dict(self._query("SELECT run_id, state FROM dag_run WHERE dag_id = %s", dag_id))
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str | None]:
+        """The states of all task instances of a run, by task id and map index."""
+        query = "SELECT task_id, map_index, state FROM task_instance WHERE dag_id = %s AND run_id = %s"
+        return {(task_id, map_index): state for task_id, map_index, state in self._query(query, dag_id, run_id)}
 
     def slots(self, pool: str = "default_pool") -> dict[str, int]:
         """Slots of a pool by what is in them: `occupied`, `running`, `queued`, `deferred`, `open` ..."""
@@ -289,12 +304,13 @@ class RunningAirflow:
         return {name.removesuffix("_slots"): count for name, count in counts if name.endswith("_slots")}
 
     def triggers(self) -> list[tuple[str, int | None]]:
-        """The class path of every trigger that waits, and the id of the triggerer that runs it.
+        """The class path of every trigger that waits, and the id of the triggerer that runs it."""
+        return self._query("SELECT classpath, triggerer_id FROM trigger ORDER BY id")
 
-        From the database, since the REST API does not list them.
-        """
-        with self.metadata.connect() as connection:
-            return connection.execute("SELECT classpath, triggerer_id FROM trigger ORDER BY id").fetchall()
+    def _query(self, query: LiteralString, *parameters: str) -> list[Any]:
+        if self._connection is None:
+            self._connection = self.metadata.connect()
+        return self._connection.execute(query, parameters).fetchall()
 
     def _wait(self, look: Callable[[], T | None], *, what: str, timeout: float) -> T:
         def look_alive() -> T | None:

@@ -78,11 +78,6 @@ class AirflowApi:
         runs: list[Json] = self.request("GET", path).json()["dag_runs"]
         return runs
 
-    def run(self, dag_id: str, run_id: str) -> Json:
-        """One run, with its `state`."""
-        run: Json = self.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}").json()
-        return run
-
     def task_instances(self, dag_id: str, run_id: str) -> list[Json]:
         """Every task instance of a run, with `task_id`, `map_index`, `state`, `try_number`, `pid`, `trigger` ..."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=100"
