@@ -11,7 +11,7 @@
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
 #   make test-faults           the whole matrix of faults, of which `make test` takes a sample
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
-#   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 12
+#   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make mutants               small changes to the core, and which of them no test notices
 #   make lint                  ruff and mypy
