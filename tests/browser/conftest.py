@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support.airflow import RunningAirflow
+
+TIMEOUT_MS = 120_000
+"""Long, since a machine may be busy with other tests."""
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 @pytest.fixture
@@ -18,7 +22,7 @@ def page(browser: Browser, airflow: RunningAirflow) -> Iterator[Page]:
         base_url=airflow.base_url, viewport={"width": 1100, "height": 1250}, locale="en-US", color_scheme="light"
     )
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(TIMEOUT_MS)
     page.on("pageerror", lambda error: crashes.append(str(error)))
     page.goto("/")
     page.get_by_role("link", name="Home").first.wait_for()

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from tests.browser.conftest import TIMEOUT_MS
 from tests.cli import application
 from tests.cli.application import CONN
 from tests.support.dags import AIRFLOW_VERSION
@@ -38,7 +39,7 @@ def stored(emulator: Emulator, airflow_home: Path) -> Iterator[dict[str, Any]]:
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 700, "height": 500}, locale="en-US", color_scheme="light")
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(TIMEOUT_MS)
     yield page
     context.close()
 
