@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.airflow import RunningAirflow
@@ -10,15 +12,18 @@ from tests.support.dags import AIRFLOW_VERSION
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow) -> None:
+def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow, tmp_path: Path) -> None:
     """A deferred task outlives scheduler and triggerer; a running one is lost with its scheduler, and tried again."""
-    run_id, lost = airflow.start_run("waiting", conf={"text": "forty-two"}), airflow.start_run("stubborn")
+    airflow.set_connection("fs_default", {"conn_type": "fs"})
+    file = tmp_path / "file"
+    run_id = airflow.start_run("waiting", conf={"text": "forty-two", "file": str(file)})
+    lost = airflow.start_run("stubborn")
     airflow.wait_for_task("stubborn", lost, "sleep_once", "running")
     airflow.wait_for_task("waiting", run_id, "wait", "deferred")
     assert airflow.slots()["occupied"] == 1
     assert airflow.slots()["deferred"] == 1
     ((classpath, _),) = airflow.triggers()
-    assert classpath.startswith("airflow.providers.standard.triggers.temporal.")
+    assert classpath.startswith("airflow.providers.standard.triggers.file.")
 
     killed = ("scheduler", "triggerer")
     for component in killed:
@@ -26,6 +31,7 @@ def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow) -> None:
         assert airflow.components[component].session() == []
     for component in killed:
         airflow.restart(component)
+    file.touch()
 
     assert airflow.wait_for_run("waiting", run_id) == "success"
     assert {key: ti["state"] for key, ti in airflow.tasks("waiting", run_id).items()} == {

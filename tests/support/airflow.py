@@ -37,7 +37,7 @@ FINISHED = frozenset({"success", "failed"})
 
 # Airflow's own patience is measured in minutes; a test that kills something wants to see the recovery.
 IMPATIENT = {
-    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
     "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
