@@ -225,7 +225,7 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
         waiting.update(row for _, row in rows_of(airflow.metadata, "trigger"))
         return airflow.run_states("leaks")[run_id] in FINISHED
 
-    wait_until(over, what="end of the run")
+    wait_until(over, what="end of the run", timeout=600)
     (heard,) = wait_until(lambda: airflow.api.runs("heard"), what="a run for a campaign")
     assert airflow.wait_for_run("heard", heard["dag_run_id"]) == "success"
 

@@ -15,7 +15,7 @@ import psutil
 
 T = TypeVar("T")
 
-PATIENCE = 240.0
+PATIENCE = 400.0
 """Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
 
 
