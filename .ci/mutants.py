@@ -82,7 +82,7 @@ GROUPS = {
             "_task/import_checkpoint.py",
             "_task/at_most_once.py",
         ),
-        ("tasks/test_at_most_once.py",),
+        ("tasks/test_at_most_once.py", "tasks/test_import_checkpoint.py"),
         ("tasks/test_resumed_imports.py", "tasks/test_create_campaign_kept.py", "tasks/test_transactional_*.py"),
     ),
     "loads": Group(
