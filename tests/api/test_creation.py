@@ -724,3 +724,12 @@ def test_the_attachment_arrives(service: Emulator, client: Driver) -> None:
     data = base64.b64encode(b"x" * 1000).decode()
     create(client, REQUEST.model_copy(update={"attachment": Attachment(file_name="a.pdf", file_data=data)}))
     assert service.campaigns()[0]["attachmentBytes"] == 1000
+
+
+def test_the_services_clock_decides_whether_a_send_time_is_ahead() -> None:
+    """What is scheduled must have the requested send time, to the second; what was sent may have a later one."""
+    request = wanted(send_date=SOON)
+    campaign = found(sendByDateTime=millis(SOON + timedelta(minutes=10)))
+    with pytest.raises(MailConflictError, match="differs in send_date"):
+        adopt(request, campaign, now=SOON)
+    assert adopt(request, campaign, now=LATER).adopted, "it was sent ten minutes late, and the local clock is slow"
