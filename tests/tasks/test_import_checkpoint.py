@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_mail._task import import_checkpoint
 from airflow_provider_mail._task.import_checkpoint import KEY, StoredImportCheckpoint
+from airflow_provider_mail._task.import_checkpoint import import_checkpoint as of_task
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.import_plan import ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject
@@ -87,9 +88,10 @@ def test_what_was_accepted_is_not_sent_again(caplog: pytest.LogCaptureFixture) -
     caplog.set_level("INFO")
     store = first_try()
     assert store.retention == timedelta(days=1)
-    assert ask(begin(store), chunks=4) == [[], [], [], None]
+    assert ask(begin(store), chunks=5) == [[], [], [], None, None]
     assert "3 chunks were accepted in earlier tries" in caplog.text
     assert "Resumed: 30 rows were accepted in earlier tries and are not sent; continuing with row 31." in caplog.text
+    assert caplog.text.count("Resumed") == 1
 
 
 def test_only_what_was_accepted_is_skipped() -> None:
@@ -113,7 +115,7 @@ def test_rejected_rows_are_sent_again_and_forgotten_when_accepted() -> None:
 
 
 def test_other_rows_discard_what_comes_after(caplog: pytest.LogCaptureFixture) -> None:
-    store = first_try(4, 25)
+    store = first_try(4, 11, 25)
     checkpoint = begin(store)
     assert ask(checkpoint, c1="new") == [[4], None, None]
     assert "Everything from row 11 on is imported again" in caplog.text
@@ -222,3 +224,13 @@ def test_a_chunk_with_too_many_rejected_rows_is_sent_again(monkeypatch: pytest.M
     monkeypatch.setattr(import_checkpoint, "MAX_REJECTED", 3)
     store = first_try(1, 2, 3, 14)
     assert ask(begin(store)) == [[1, 2, 3], None, []]
+
+
+def test_a_task_has_a_checkpoint_where_airflow_has_a_store() -> None:
+    context: Any = {"task_state_store": first_try()}
+    checkpoint = of_task(context, LOG)
+    assert checkpoint is not None
+    checkpoint.load(PLAN, CONFIG)
+    assert ask(checkpoint) == [[], [], []]
+    context.clear()
+    assert of_task(context, LOG) is None
