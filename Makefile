@@ -65,7 +65,7 @@ test: $(INSTALLED)
 	$(PYTEST) $(ARGS)
 
 test-all:
-	set -e; for airflow in $(AIRFLOWS); do $(MAKE) test AIRFLOW=$$airflow; done
+	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test AIRFLOW=$$airflow; done
 
 soak: $(INSTALLED)
 	MAIL_SOAK_SECONDS=$${MAIL_SOAK_SECONDS:-600} MAIL_SOAK_SEED=$${MAIL_SOAK_SEED:-$$(date +%s)} \
