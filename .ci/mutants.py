@@ -61,7 +61,7 @@ GROUPS = {
         ("api/test_compact_stats.py", "api/test_stats.py"),
     ),
     "import": Group(
-        ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/batches.py", "api/flows/validate_rows.py"),
+        ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
         ("hooks/test_import_memory.py", "tasks/test_rejected_rows.py"),
     ),
@@ -81,9 +81,10 @@ GROUPS = {
             "_task/creation_state.py",
             "_task/import_checkpoint.py",
             "_task/at_most_once.py",
+            "api/flows/batches.py",
         ),
         ("tasks/test_at_most_once.py", "tasks/test_import_checkpoint.py"),
-        ("tasks/test_resumed_imports.py", "tasks/test_create_campaign_kept.py", "tasks/test_transactional_*.py"),
+        ("tasks/test_resumed_imports.py", "tasks/test_create_campaign_kept.py", "tasks/test_transactional*.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
