@@ -80,7 +80,7 @@ def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database
     assert airflow.task("mail_campaign", run_id, "wait_until_sent")["state"] == "deferred"
 
     emulator.clock.freeze()
-    emulator.clock.advance(HOUR)
+    emulator.clock.advance(2 * HOUR)  # an hour of sending, and one in which people open
     assert airflow.wait_for_run("mail_campaign", run_id) == "success"
 
     # In the service.
