@@ -89,7 +89,12 @@ GROUPS = {
     "loads": Group(
         ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
         ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
-        ("warehouse/test_concurrency.py", "warehouse/test_existing.py"),
+        (
+            "warehouse/test_concurrency.py",
+            "warehouse/test_existing.py",
+            "warehouse/test_future.py",
+            "warehouse/test_p*.py",
+        ),
     ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.coverage import LOADS
+from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
+from airflow_provider_mail.warehouse.table import TableName
 from airflow_provider_mail.warehouse.tables.contacts import list_part
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
@@ -174,3 +175,17 @@ def test_coverage_that_cannot_be(native: Warehouse) -> None:
     wrong = Coverage.one("all", {"mail_conn_id": "a"}, mail_conn_id="a", observed_at=NOON)
     with pytest.raises(ValueError, match="no column mail_conn_id"):
         native.load(THINGS, [], covers=wrong)
+
+
+def test_a_load_is_recorded_under_its_table_and_account() -> None:
+    days = Coverage.days(THINGS["day"], DAY, NEXT, mail_conn_id="m", observed_at=NOON)
+    for name, table in (("crm.THINGS", "things"), ('crm."Things"', "Things")):
+        assert list(days.rows(TableName.parse(name))) == [
+            (table, "m", "2026-03-01", NOON),
+            (table, "m", "2026-03-02", NOON),
+        ]
+    assert days.whole == {"mail_conn_id": "m", "day": Between(DAY, NEXT)}
+    assert loads_beside(TableName.parse('crm."Things"')) == TableName.parse("crm.mail_loads")
+    name = "l" * 250
+    part = Coverage.one(name, {"account": "a"}, mail_conn_id="m", observed_at=NOON)
+    assert list(part.rows(TableName.parse("things"))) == [("things", "m", name, NOON)]
