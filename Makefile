@@ -33,7 +33,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 
 VENV := $(if $(filter $(lastword $(AIRFLOWS)),$(AIRFLOW)),.venv,.venv-$(AIRFLOW))
 RUN := $(VENV)/bin/python
-PYTEST = $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST = $(RUN) -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
 CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS)
 SITE ?= build/site

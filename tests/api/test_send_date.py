@@ -84,7 +84,7 @@ def test_it_is_the_service_s_time_that_counts(days: int, service: Emulator, clie
     service.clock.advance(days * 86_400)
     request = campaign(NOW + timedelta(days=days / 2))
     if days > 0:
-        with pytest.raises(MailValidationError, match="1 day, 0:0"):
+        with pytest.raises(MailValidationError, match=r"1 day, [0-9]+:"):
             create(client, request)
         assert service.campaigns() == []
     else:
@@ -116,7 +116,7 @@ def test_a_draft_is_not_sent_so_it_cannot_be_late(service: Emulator, client: Dri
     ("send_date", "fields", "allowed", "level", "text"),
     [
         (NOW + timedelta(days=1), {}, False, "ok", "does not lie in the past"),
-        (A_YEAR_AGO, {}, False, "error", "lies 365 days, 0:0[0-9]:[0-9]+ in the past: it would not be created"),
+        (A_YEAR_AGO, {}, False, "error", "lies 365 days, [0-9:]+ in the past: it would not be created"),
         (A_YEAR_AGO, {}, True, "warning", "in the past: it would be sent at once"),
         (A_YEAR_AGO, {"only_save": True}, False, "warning", "in the past; a draft is not sent"),
     ],

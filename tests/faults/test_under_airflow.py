@@ -31,7 +31,8 @@ from tests.tasks.conftest import (  # noqa: F401 - fixtures
     connect,
     errors,
     new_dag,
-    run,
+    run_in_airflow,
+    run_with,
 )
 
 EACH = 40 if EVERYTHING else 3
@@ -101,7 +102,7 @@ def fresh(service: Emulator, letters: list[Letter]) -> None:
 @pytest.mark.timeout(900)
 def test_airflow_does_what_the_matrix_takes_it_to_do(
     letters: list[Letter],
-    run: Run,  # noqa: F811
+    run_in_airflow: Run,  # noqa: F811
     new_dag: Callable[..., DAG],  # noqa: F811
     emulator: Emulator,
     passing: PassingTime,
@@ -112,7 +113,7 @@ def test_airflow_does_what_the_matrix_takes_it_to_do(
         for letter in letters:
             letter.operator(retries=TRIES - 1, retry_delay=datetime.timedelta(0))
 
-    result = run(dag).result
+    result = run_in_airflow(dag).result
 
     under_airflow, wrong = {}, Counter[Wrong]()
     for letter in letters:
