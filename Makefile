@@ -17,6 +17,7 @@
 #   make lint                  ruff and mypy
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
 #   make site                  the documentation site, in build/site, strictly: no warning, no dead link
+#   make test-site             the same in a browser: on a phone, searched, without a request to anywhere else
 #   make site-serve            the same, on http://127.0.0.1:8000
 #   make build                 sdist and wheel in dist/, checked, and installed into a new environment
 #   make bench                 the benchmarks
@@ -28,8 +29,8 @@ PYTHON ?= python3
 AIRFLOW ?= 3.3
 AIRFLOWS := 3.0 3.1 3.2 3.3
 ARGS ?=
-# One more than there are processors: the worker with the end-to-end tests waits most of the time.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
+# More than there are processors: the two workers with the end-to-end tests, and some of the other tests, mostly wait.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 3, 8))')
 
 VENV := $(if $(filter $(lastword $(AIRFLOWS)),$(AIRFLOW)),.venv,.venv-$(AIRFLOW))
 RUN := $(VENV)/bin/python
@@ -46,7 +47,7 @@ BUILD_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-build/%)
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery mutants lint docs site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -110,6 +111,9 @@ docs: $(INSTALLED)
 
 site: $(SITE_INSTALLED)
 	.venv-docs/bin/python docs/site/build.py $(SITE)
+
+test-site: $(INSTALLED) $(SITE_INSTALLED)
+	MAIL_TEST_SITE=1 $(RUN) -m pytest tests/test_site.py $(ARGS)
 
 site-serve: site
 	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000

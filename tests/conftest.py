@@ -11,31 +11,40 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 
 TESTS = Path(__file__).parent
-AIRFLOW = ("e2e", "browser")
-"""The folders whose tests share one running Airflow, and so one worker process."""
-LONGEST_FIRST = (*AIRFLOW, "faults", "tasks", "test_site.py", "test_quickstart.py", "warehouse", "hooks")
+LONGEST_FIRST = ("kills", "airflow", "faults", "tasks", "test_quickstart.py", "warehouse", "hooks")
 """With what the workers begin, so that none of them has a long file left when the others are done."""
+KILLS = {"test_airflow_runs.py", "test_asset_events.py", "test_cancel_on_kill.py", "test_crashes.py"}
+"""End-to-end tests that kill parts of Airflow; they take as long as all the others together."""
+
+
+def _part(file: str) -> str:
+    """The name of the running Airflow that a test file needs, or else its folder, or itself."""
+    folder, *_, name = file.split("/")
+    if folder in ("e2e", "browser"):
+        return "kills" if name in KILLS else "airflow"
+    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by `LONGEST_FIRST`."""
 
     def turn(item: pytest.Item) -> int:
-        folder = item.path.relative_to(TESTS).parts[0]
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+        part = _part(item.path.relative_to(TESTS).as_posix())
+        return LONGEST_FIRST.index(part) if part in LONGEST_FIRST else len(LONGEST_FIRST)
 
     items.sort(key=turn)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each worker whole files, and one of them all tests that need the running Airflow."""
+    """Give each worker whole files, and all files that need the same running Airflow to one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            _, folder, *_ = nodeid.partition("::")[0].split("/")
-            return "airflow" if folder in AIRFLOW else nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            part = _part(file.removeprefix("tests/"))
+            return part if part in ("kills", "airflow") else file
 
     return ByFile(config, log)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
+from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.api.flows import ensure, polling
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.emulator import Emulator
@@ -48,7 +50,10 @@ def _mail_default(connect: Connect) -> None:
 
 @pytest.fixture(autouse=True)
 def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new campaign is looked for as often as ever, within less time; a draft is believed sooner."""
+    """Everything is repeated as often as ever, within less time; a draft is believed sooner."""
+    draws = RetryRule.pause_before_repeat.__kwdefaults__
+    assert draws is not None
+    monkeypatch.setitem(draws, "draw", lambda: random.random() / 20)
     for flow in (create_campaign, ensure.create):
         defaults = flow.__kwdefaults__
         assert defaults is not None
