@@ -59,19 +59,16 @@ def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator
     assert told(1) == ["mail_campaign/1"]
     assert loaded() == {"mail_campaign/1": 100}
 
-    # What was reported is remembered some polls later.
+    # What was reported is remembered ten seconds later; there is a second between two polls.
     polled = emulator.journal.count("campaign/mail/get")
-    wait_until(lambda: emulator.journal.count("campaign/mail/get") >= polled + 8, what="polls")
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") >= polled + 15, what="polls")
     airflow.kill("triggerer")
     emulator.set_campaign_state("mail_campaign/2", "done")
     airflow.restart("triggerer")
 
     # Before 3.3 nothing is remembered, so what is recent is told again.
     repeated = [] if AIRFLOW_VERSION >= (3, 3) else ["mail_campaign/1"]
-    names = told(2 + len(repeated))
-    assert names.count("mail_campaign/1") == 1 + len(repeated)
-    # At least once: Airflow may tell the event that it was told last again.
-    assert set(names) == {"mail_campaign/1", "mail_campaign/2"}
+    assert sorted(told(2 + len(repeated))) == sorted(["mail_campaign/1", *repeated, "mail_campaign/2"])
     assert loaded() == {"mail_campaign/1": 100, "mail_campaign/2": 200}
     assert [path for path, _ in airflow.triggers()] == [
         "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger"
