@@ -53,6 +53,8 @@ IMPATIENT = {
     "AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT": "120",
     # No file changes while Airflow runs.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    # Airflow 3.0 takes a callback for a reading of the file, and deactivates the DAGs that it has not read with it.
+    "AIRFLOW__DAG_PROCESSOR__STALE_DAG_THRESHOLD": "3600",
 }
 
 

@@ -135,7 +135,7 @@ def test_it_asks_for_the_window_until_the_day_is_known(run: Run, emulator: Emula
     today = datetime.now(UTC).date()
 
     with as_soon_as(lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.add_campaign("spring")):
-        done = run(lambda: wait(way, start_day=f"{today - timedelta(days=5)}", max_age=2.0, stable_checks=None))
+        done = run(lambda: wait(way, start_day=f"{today - timedelta(days=5)}", max_age=5.0, stable_checks=None))
 
     assert done.state == "success"
     assert asked(emulator)[0] == (f"{today - timedelta(days=5)}", f"{today}")
