@@ -19,7 +19,7 @@ from airflow.cli.simple_table import AirflowConsole
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.polling import PollErrorBudget, WaitStatus, follow
+from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
 from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
@@ -154,15 +154,16 @@ def emulator(args: Namespace) -> None:
 
 def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     """Poll until the campaign is sent; exit with 1 when it is not."""
-    for result, decision in follow(
+    for result, decision in Polls(
         CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True),
         lambda: (_poll(hook, mail_name), hook.get_conn().service_clock.offset),
         log=lambda it: print(f"{time.strftime('%H:%M:%S')}  {it.message}", file=sys.stderr, flush=True),
     ):
         if isinstance(result, Campaign) and decision.status is WaitStatus.COMPLETE:
             return result
-        if decision.status is WaitStatus.WAITING:
-            time.sleep(interval)
+        if decision.status is not WaitStatus.WAITING:
+            break
+        time.sleep(interval)
     raise SystemExit(1)
 
 

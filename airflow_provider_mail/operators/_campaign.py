@@ -152,7 +152,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         """
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import PollErrorBudget, WaitStatus, follow, status_line
+        from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus, status_line
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
         from airflow_provider_mail.triggers._base import result_of
 
@@ -161,7 +161,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         send_time = send_date.timestamp() - self.hook.get_conn().service_clock.offset if send_date else 0.0
         end_time = max(time.time(), send_time) + self.timeout
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
-        for result, decision in follow(
+        for result, decision in Polls(
             CampaignWait(mail_name, errors, seen=True, scheduled=send_date is not None),
             lambda: (self.ask(find_campaign(mail_name)), self.clock_offset),
             log=lambda decision: self.log.info("%s", status_line(decision, self.poke_interval, end_time)),

@@ -122,7 +122,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         if time.monotonic() < self._next_poll:
             return False
         if self._polls is None:
-            self._polls = self._follow(context)
+            self._polls = self._start_polls(context)
         result, self._decision = next(self._polls)
         while (
             self._decision.status is WaitStatus.WAITING
@@ -168,9 +168,9 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
         return task_state(context, self.state_key)
 
-    def _follow(self, context: Context) -> Iterator[tuple[object, PollDecision]]:
+    def _start_polls(self, context: Context) -> Iterator[tuple[object, PollDecision]]:
         """Start or continue the wait."""
-        from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus, follow
+        from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Polls, WaitStatus
 
         errors, state = PollErrorBudget(timeout=self.poll_error_timeout), None
         if self.continues_elsewhere:
@@ -189,7 +189,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
                 result = PollDecision(WaitStatus.COMPLETE, f"Sandbox: there is no {absent}.")
             return result, self.clock_offset
 
-        return follow(self._wait, poll, log=self._log_status)
+        return Polls(self._wait, poll, log=self._log_status)
 
     def _store_state(self, context: Context) -> None:
         state = self._wait.state | {"try_number": context["ti"].try_number}

@@ -195,6 +195,31 @@ def test_after_polls_have_failed_for_too_long_the_task_is_tried_again(run: Run, 
     assert "connection 'mail_default': 3 polls in a row failed" in done.log
 
 
+@pytest.mark.parametrize("fault", ["polls", "connection"])
+def test_a_sensor_that_fails_silently_polls_again(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    emulator.add_campaign("spring")
+    if fault == "polls":
+        # So long a pause is not waited for: each poll is one request.
+        emulator.faults.add("too_many_requests", GETS, count=3, retry_after=999)
+    else:
+        broken = iter([ConnectionAbortedError("no secrets backend")])
+        original = MailCampaignSensor.poll
+
+        def poll(sensor: MailCampaignSensor, context: Any) -> Any:
+            if error := next(broken, None):
+                raise error
+            return original(sensor, context)
+
+        monkeypatch.setattr(MailCampaignSensor, "poll", poll)
+
+    done = run(lambda: wait("poke", poke_interval=0.05, poll_error_timeout=0, timeout=10, silent_fail=True))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert "Sensor poke failed" in done.log
+
+
 @repeating
 def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator, way: str) -> None:
     done = run(lambda: wait(way, mail_name="sprang", timeout=0.5))

@@ -219,26 +219,33 @@ class Wait(Protocol):
         """
 
 
-def follow(
-    wait: Wait, poll: Callable[[], tuple[object, float]], *, log: Callable[[PollDecision], object]
-) -> Iterator[tuple[object, PollDecision]]:
-    """Poll until the wait is over; yield each result with the decision about it. The caller pauses between polls.
+class Polls(Iterator[tuple[object, PollDecision]]):
+    """The polls of a wait: each ``next`` polls once and returns the result with the decision about it.
+
+    The caller pauses between polls and stops when the wait is over. An exception of a poll ends nothing: sensors with
+    ``silent_fail`` poll on.
 
     :param wait: decides.
     :param poll: polls once; returns what was found, or the error of the poll, or a decision that no wait has to make;
         and the seconds by which the service's clock is ahead.
     :param log: called with each decision that :class:`StatusLog` finds due.
     """
-    status_log = StatusLog()
-    status = WaitStatus.WAITING
-    while status is WaitStatus.WAITING:
-        result, offset = poll()
+
+    def __init__(
+        self, wait: Wait, poll: Callable[[], tuple[object, float]], *, log: Callable[[PollDecision], object]
+    ) -> None:
+        self._wait = wait
+        self._poll = poll
+        self._log = log
+        self._status_log = StatusLog()
+
+    def __next__(self) -> tuple[object, PollDecision]:
+        result, offset = self._poll()
         at = time.time()
-        decision = result if isinstance(result, PollDecision) else wait.decide(result, at, offset)
-        status = decision.status
-        if status_log.is_due(decision, at):
-            log(decision)
-        yield result, decision
+        decision = result if isinstance(result, PollDecision) else self._wait.decide(result, at, offset)
+        if self._status_log.is_due(decision, at):
+            self._log(decision)
+        return result, decision
 
 
 def format_utc(moment: float) -> str:
