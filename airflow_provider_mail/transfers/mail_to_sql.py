@@ -134,7 +134,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.flows.statistics import campaign_stats
-        from airflow_provider_mail.warehouse.load import MarkGone
+        from airflow_provider_mail.warehouse.coverage import MarkGone
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
 
         fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
@@ -241,7 +241,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.warehouse.load import Coverage
+        from airflow_provider_mail.warehouse.coverage import Coverage
         from airflow_provider_mail.warehouse.tables.stats import transactional_stats_row
 
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)

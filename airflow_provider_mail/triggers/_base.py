@@ -72,12 +72,11 @@ class BaseWaitTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
-        kind = type(self)
-        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
+        classpath, arguments = path_and_arguments(self)
         for name, default in self.added_arguments.items():
             if arguments[name] == default:
                 del arguments[name]
-        return f"{kind.__module__}.{kind.__qualname__}", arguments
+        return classpath, arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
@@ -119,6 +118,16 @@ class BaseWaitTrigger(BaseTrigger):
                 self.log.info("%s", status_line(decision, self.poke_interval, self.end_time))
                 if decision.status is not WaitStatus.WAITING:
                     return decision
+
+
+def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
+    """Return the class path of a trigger and its arguments, by which Airflow identifies it.
+
+    :param trigger: keeps each argument in an attribute of the same name.
+    """
+    kind = type(trigger)
+    arguments = {name: getattr(trigger, name) for name in inspect.signature(kind).parameters}
+    return f"{kind.__module__}.{kind.__qualname__}", arguments
 
 
 def decision_of(event: object) -> PollDecision:

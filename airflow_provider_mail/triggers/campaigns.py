@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_mail._task.arguments import check_number
-from airflow_provider_mail.triggers._base import BaseWaitTrigger
+from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
@@ -160,9 +159,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments, by which Airflow identifies the trigger; they hold no secret."""
-        kind = type(self)
-        arguments = {name: getattr(self, name) for name in inspect.signature(kind).parameters}
-        return f"{kind.__module__}.{kind.__qualname__}", arguments
+        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll without end; yields an event for each poll that finds newly completed campaigns."""
