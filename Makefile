@@ -60,7 +60,7 @@ demo-ui: $(INSTALLED)
 
 # By folder, since only looking through the others takes longer than these tests.
 test-unit: $(INSTALLED)
-	$(PYTEST) -m unit $(addprefix tests/,api document emulator faults hooks warehouse) $(ARGS)
+	$(PYTEST) -m unit $(ARGS)
 
 test: $(INSTALLED)
 	$(PYTEST) $(ARGS)

@@ -20,6 +20,12 @@ OTHER_TIERS = ("browser", "e2e", "not_unit", "slow")
 """Markers of tests that do so without these fixtures in their signature, or that take long."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what has no unit tests, when those alone are wanted: importing it takes longer than running them."""
+    is_other = collection_path.parent == ROOT / "tests" and collection_path.name not in UNIT_FOLDERS
+    return True if is_other and config.getoption("markexpr") == "unit" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need no server and no database of Airflow's with `unit`."""
     folders = {ROOT / "tests" / name for name in UNIT_FOLDERS}
