@@ -412,7 +412,7 @@ def test_the_rate_holds_across_threads_and_tasks(kind: str, emulator: Emulator) 
 
 
 def test_a_rejection_after_a_lost_answer_does_not_say_that_nothing_was_done() -> None:
-    """Whoever counts what a rejected request left undone must know that the attempt before may have done it."""
+    """A caller that counts what a rejected request left undone must know that the attempt before may have done it."""
     for rejection in (REFUSED, answer(401, code=401)):
         with pytest.raises(MailError, match="an earlier attempt was lost") as raised:
             Rehearsal(in_turn(LOST, rejection)).run(exchange(Time()).send(UpsertContact(email="ada@example.com")))

@@ -101,7 +101,7 @@ def _the_next_try_is_ended(airflow: RunningAirflow, service: Emulator, run_id: s
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="earlier triggers are not told")
 def test_a_deferred_task(airflow: RunningAirflow, service: Emulator) -> None:
-    # The first is sent while the test still runs: somebody has to be there then. Its trigger sleeps until that time.
+    # The first is sent while the test still runs: it needs a recipient then. Its trigger sleeps until that time.
     others = ("failed", "success", "cleared")
     runs = {"left alone": start(airflow, DEFERRED, "left alone", seconds=45)}
     runs |= {case: start(airflow, DEFERRED, case) for case in others}

@@ -221,7 +221,7 @@ def test_a_known_id_proves_nothing_of_a_request_that_was_not_in_doubt() -> None:
     assert counts(MailingState.parse(run.store.read())) == (1, 1, 0, 0)
 
 
-def test_a_known_id_of_somebody_else_proves_nothing() -> None:
+def test_a_known_id_of_another_send_proves_nothing() -> None:
     run = Run()
     with pytest.raises(Killed):
         run.attempt(Killed())

@@ -1,4 +1,4 @@
-"""A campaign that is waited for, in the triggerer or in a worker, by a task that somebody ends."""
+"""A campaign that is waited for, in the triggerer or in a worker, by a task that is ended."""
 
 from __future__ import annotations
 
