@@ -14,7 +14,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "deferrable": {"deferrable": True},
 }
 every_way = pytest.mark.parametrize("way", WAYS)
-# `dag.test()` of Airflow 3.0 cannot go on after a reschedule, and forgets no deferral when it tries a task again; what
-# a real one does is in the end-to-end test.
+# The supervisor that Airflow 3.0 has for one process, also in `dag.test()`, cannot go on after a reschedule; what a
+# real one does is in the end-to-end test.
 repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
-retrying = pytest.mark.parametrize("way", ["poke", "deferrable"] if AIRFLOW_VERSION >= (3, 1) else ["poke"])
+retrying = pytest.mark.parametrize("way", ["poke", "deferrable"])

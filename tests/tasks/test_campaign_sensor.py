@@ -236,7 +236,7 @@ def test_the_service_s_clock_is_ahead(
     """`make demo-ui` moves it. By our clock the send time is in two days."""
     monkeypatch.setattr(polling, "CONFIRM_SECONDS", 60)
     if way not in repeating.args[1]:
-        pytest.skip("dag.test() of this Airflow cannot go on after a reschedule")
+        pytest.skip("the supervisor in one process of Airflow 3.0 cannot go on after a reschedule")
     emulator.settings.scheduled_status = -1
     emulator.settings.sending_seconds = 0.5
     emulator.clock.advance(days=2)

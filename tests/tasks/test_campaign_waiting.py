@@ -13,13 +13,11 @@ from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.waiting import as_soon_as
 
 GETS, SENDS = "campaign/mail/get", "campaign/mail/sends"
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "deferrable"])
-retrying = pytest.mark.parametrize("deferrable", [False, True] if AIRFLOW_VERSION >= (3, 1) else [False])
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +179,7 @@ def test_an_adopted_campaign_is_waited_for(run: Run, emulator: Emulator, deferra
     assert emulator.journal.count(SENDS) == 1
 
 
-@retrying
+@both_ways
 def test_a_further_try_waits_on_and_creates_nothing(run: Run, emulator: Emulator, deferrable: bool) -> None:
     def hurry(context: Any) -> None:
         if context["ti"].try_number == 2:
