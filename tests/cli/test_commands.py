@@ -16,7 +16,7 @@ from airflow_provider_mail.emulator.client import EmulatorClient
 from tests.cli.conftest import Command
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_watching_one(command: Command, service: Emulator) -> None:
 
 def test_watching_one_that_fails(command: Command, service: Emulator) -> None:
     gets = "campaign/mail/get"
-    with as_soon_as(lambda: service.journal.count(gets) > 2, lambda: service.set_campaign_state("other", "failed")):
+    with as_soon_as(lambda: answered(service, gets) > 2, lambda: service.set_campaign_state("other", "failed")):
         said = command("campaign", "other", "--watch", "--interval", "0.05")
     assert (said.status, said.out) == (1, "")
     assert "sending failed (mailStatus 4)" in said.err

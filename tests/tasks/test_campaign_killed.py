@@ -23,7 +23,7 @@ from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
 IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
@@ -81,7 +81,7 @@ def kill(state: str | None) -> None:
 
 def waits(emulator: Emulator) -> Callable[[], bool]:
     """Whether the task has created its campaign and looked at it."""
-    return lambda: emulator.journal.count(SENDS) == 1 and emulator.journal.count(GETS) >= 2
+    return lambda: answered(emulator, SENDS) == 1 and answered(emulator, GETS) >= 2
 
 
 @pytest.mark.parametrize("state", ["failed", "success", "skipped"])

@@ -16,7 +16,7 @@ from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sensing import WAYS, every_way, repeating, retrying
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 GETS = "campaign/mail/get"
 
@@ -84,9 +84,7 @@ def test_disappears(run: Run, emulator: Emulator, way: str) -> None:
     emulator.settings.sending_seconds = 1000
     emulator.add_campaign("spring", state="sending")
 
-    with as_soon_as(
-        lambda: emulator.journal.count(GETS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")
-    ):
+    with as_soon_as(lambda: answered(emulator, GETS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")):
         done = run(lambda: wait(way))
 
     assert (done.state, done.tries) == ("failed", 1)
@@ -98,7 +96,7 @@ def test_cancelled_while_it_waits(run: Run, emulator: Emulator, way: str) -> Non
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
     emulator.add_campaign("spring", state="scheduled", send_date=soon)
 
-    with as_soon_as(lambda: emulator.journal.count(GETS), lambda: emulator.set_campaign_state("spring", "draft")):
+    with as_soon_as(lambda: answered(emulator, GETS), lambda: emulator.set_campaign_state("spring", "draft")):
         done = run(lambda: wait(way))
 
     assert (done.state, done.tries) == ("failed", 1)
@@ -107,7 +105,7 @@ def test_cancelled_while_it_waits(run: Run, emulator: Emulator, way: str) -> Non
 
 @repeating
 def test_appears_late(run: Run, emulator: Emulator, way: str) -> None:
-    with as_soon_as(lambda: emulator.journal.count(GETS) >= 5, lambda: emulator.add_campaign("spring")):
+    with as_soon_as(lambda: answered(emulator, GETS) >= 5, lambda: emulator.add_campaign("spring")):
         done = run(lambda: wait(way))
 
     assert done.state == "success"

@@ -14,7 +14,7 @@ from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 GETS, SENDS = "campaign/mail/get", "campaign/mail/sends"
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "deferrable"])
@@ -108,7 +108,7 @@ def test_of_a_mapped_task_each_has_its_own(run_in_airflow: Run, emulator: Emulat
 )
 def test_will_not_go_out(run: Run, emulator: Emulator, deferrable: bool, state: str, words: str) -> None:
     # One look before creating, one after, and then the wait.
-    with as_soon_as(lambda: emulator.journal.count(GETS) >= 3, lambda: emulator.set_campaign_state("spring", state)):
+    with as_soon_as(lambda: answered(emulator, GETS) >= 3, lambda: emulator.set_campaign_state("spring", state)):
         done = run(lambda: create(deferrable=deferrable, retries=2))
 
     # Another try would adopt the same campaign, which will not go out either.
@@ -121,7 +121,7 @@ def test_will_not_go_out(run: Run, emulator: Emulator, deferrable: bool, state: 
 def test_cancelled_before_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
 
-    with as_soon_as(lambda: emulator.journal.count(GETS) >= 2, lambda: emulator.set_campaign_state("spring", "draft")):
+    with as_soon_as(lambda: answered(emulator, GETS) >= 2, lambda: emulator.set_campaign_state("spring", "draft")):
         done = run(lambda: create(deferrable=deferrable, send_date=soon, retries=2))
 
     assert (done.state, done.tries) == ("failed", 1)
@@ -158,7 +158,7 @@ def test_polls_that_fail_for_too_long_end_the_wait(run: Run, emulator: Emulator,
     def fail() -> None:
         emulator.faults.add("too_many_requests", GETS, count=None, retry_after=999)
 
-    with as_soon_as(lambda: emulator.journal.count(GETS) >= 3, fail):
+    with as_soon_as(lambda: answered(emulator, GETS) >= 3, fail):
         done = run(lambda: create(deferrable=deferrable, poll_error_timeout=0, poke_interval=0.1))
 
     assert done.state == "failed"
@@ -202,7 +202,7 @@ def test_a_key_may_be_exchanged_meanwhile(
         connect(password="the new key")
         emulator.set_campaign_state("spring", "done")
 
-    with as_soon_as(lambda: emulator.journal.count(GETS) >= 3, exchange):
+    with as_soon_as(lambda: answered(emulator, GETS) >= 3, exchange):
         done = run(lambda: create(deferrable=deferrable))
 
     assert done.state == "success"

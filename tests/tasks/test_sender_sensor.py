@@ -13,7 +13,7 @@ from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sensing import WAYS, every_way, repeating
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 SENDER = "mail.example.com"
 GOOD = dict.fromkeys(("mx", "spf", "dkim", "dmarc", "valid"), True)
@@ -40,7 +40,7 @@ def test_good_already(run: Run, emulator: Emulator, way: str) -> None:
 @repeating
 def test_registered_and_good_at_last(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_sender("other.example.com")
-    with as_soon_as(lambda: emulator.journal.count(GET) >= 2, lambda: emulator.add_sender(SENDER.upper())):
+    with as_soon_as(lambda: answered(emulator, GET) >= 2, lambda: emulator.add_sender(SENDER.upper())):
         done = run(lambda: wait(way))
     assert done.returned == GOOD
     assert f"there is no sender '{SENDER}' (yet)" in done.log
@@ -58,7 +58,7 @@ def test_never_good(run: Run, emulator: Emulator, way: str) -> None:
 def test_the_service_is_made_to_check(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_sender(SENDER, verified=False)
     emulator.set_dns(SENDER, dkim=False, selector="mail")
-    with as_soon_as(lambda: emulator.journal.count(VERIFY) >= 2, lambda: emulator.set_dns(SENDER, selector="mail")):
+    with as_soon_as(lambda: answered(emulator, VERIFY) >= 2, lambda: emulator.set_dns(SENDER, selector="mail")):
         done = run(lambda: wait(way, selector="mail"))
     assert done.returned == GOOD
     assert "is not valid yet: DKIM" in done.log

@@ -14,7 +14,7 @@ from airflow_provider_mail.sensors._base import BaseWaitSensor
 from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sensing import WAYS, every_way, repeating
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
     campaigns.MailCampaignSensor: {"mail_name": "spring"},
@@ -61,7 +61,7 @@ def test_a_key_may_be_exchanged_meanwhile(
         connect(password="the new key")
         good(emulator)
 
-    with as_soon_as(lambda: emulator.journal.count() >= 2, exchange):
+    with as_soon_as(lambda: answered(emulator) >= 2, exchange):
         done = run(lambda: wait(kind, way))
 
     assert (done.state, done.tries) == ("success", 1)

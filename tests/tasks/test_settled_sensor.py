@@ -18,7 +18,7 @@ from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.lineage_run import activate_assets
 from tests.tasks.sensing import WAYS, every_way, repeating
 from tests.tasks.test_example_dags import example
-from tests.tasks.waiting import as_soon_as
+from tests.tasks.waiting import answered, as_soon_as
 
 STATS = "campaign/mail/stats/get"
 SENT = datetime.now(UTC).replace(microsecond=0)
@@ -82,9 +82,7 @@ def test_the_same_three_times(run: Run, emulator: Emulator, way: str) -> None:
 def test_counts_that_still_grow_are_not_final(run: Run, emulator: Emulator, way: str) -> None:
     counting(emulator, openCount=7)
 
-    with as_soon_as(
-        lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.set_campaign_stats("spring", openCount=8)
-    ):
+    with as_soon_as(lambda: answered(emulator, STATS) >= 2, lambda: emulator.set_campaign_stats("spring", openCount=8)):
         done = run(lambda: wait(way))
 
     assert (done.state, done.returned["open_count"]) == ("success", 8)
@@ -134,7 +132,7 @@ def test_age_alone_is_waited_for(run: Run, emulator: Emulator, way: str) -> None
 def test_it_asks_for_the_window_until_the_day_is_known(run: Run, emulator: Emulator, way: str) -> None:
     today = datetime.now(UTC).date()
 
-    with as_soon_as(lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.add_campaign("spring")):
+    with as_soon_as(lambda: answered(emulator, STATS) >= 2, lambda: emulator.add_campaign("spring")):
         done = run(lambda: wait(way, start_day=f"{today - timedelta(days=5)}", max_age=5.0, stable_checks=None))
 
     assert done.state == "success"
@@ -157,9 +155,7 @@ def test_the_window_begins_before_the_run(run: Run, emulator: Emulator) -> None:
 def test_disappeared(run: Run, emulator: Emulator, way: str) -> None:
     counting(emulator)
 
-    with as_soon_as(
-        lambda: emulator.journal.count(STATS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")
-    ):
+    with as_soon_as(lambda: answered(emulator, STATS) >= 2, lambda: emulator.set_campaign_state("spring", "removed")):
         done = run(lambda: wait(way, stable_checks=99))
 
     assert (done.state, done.tries) == ("failed", 1)

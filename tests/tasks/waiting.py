@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from airflow_provider_mail.emulator import Emulator
+
 
 @contextmanager
 def as_soon_as(look: Callable[[], Any], change: Callable[[], Any]) -> Iterator[None]:
@@ -28,3 +30,8 @@ def as_soon_as(look: Callable[[], Any], change: Callable[[], Any]) -> Iterator[N
     finally:
         over.set()
         thread.join()
+
+
+def answered(emulator: Emulator, operation: str | None = None) -> int:
+    """Return how many requests the service has answered; one that it only received may still see what changes."""
+    return sum(entry["answered"] for entry in emulator.journal.entries(operation))
