@@ -1,0 +1,1 @@
+"""The receiving side of webhooks: an ASGI application and the inbox that keeps each push."""
