@@ -24,10 +24,14 @@ class Push:
 
     :param body: the body of the request, unchanged.
     :param received_at: when it was received, by the clock of the receiver.
+    :param mail_conn_id: id of the `mail` connection that the token of the URL belongs to.
+    :param task_status: whether the body may hold an event ``TaskStatus``.
     """
 
     body: bytes
     received_at: datetime.datetime
+    mail_conn_id: str
+    task_status: bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,10 @@ class Inbox:
             if self.is_sqlite
             else ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea", "timestamp with time zone")
         )
-        definition = f"id {number}, received_at {time} NOT NULL, body {blob} NOT NULL, drained_at {time}"
+        definition = (
+            f"id {number}, received_at {time} NOT NULL, mail_conn_id text NOT NULL, task_status boolean NOT NULL, "
+            f"body {blob} NOT NULL, drained_at {time}"
+        )
         with connected(self.hook) as connection, closing(connection.cursor()) as cursor:
             if not self.is_sqlite:
                 # Two that create the same table at once fail in Postgres, IF NOT EXISTS or not.
@@ -92,14 +99,17 @@ class Inbox:
         :param connection: a connection from `open`.
         :param pushes: the pushes, at least one.
         """
-        row = f"({self._mark}, {self._mark})"
-        values = [value for push in pushes for value in (self._time(push.received_at), push.body)]
+        columns = "received_at, mail_conn_id, task_status, body"
+        row = f"({', '.join([self._mark] * 4)})"
+        values = [
+            value
+            for push in pushes
+            for value in (self._time(push.received_at), push.mail_conn_id, push.task_status, push.body)
+        ]
         with closing(connection.cursor()) as cursor:
             if self.is_sqlite:
                 cursor.execute("BEGIN IMMEDIATE")
-            cursor.execute(
-                f"INSERT INTO {self.table} (received_at, body) VALUES {', '.join([row] * len(pushes))}", values
-            )
+            cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
         connection.commit()
 
     def _time(self, when: datetime.datetime) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ RETRY_AFTER_SECONDS = 5
 
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 
+_TASK_STATUS = b"TaskStatus"
+
 
 class _Event(msgspec.Struct):
     """Any object. Which fields an event has is mostly not shown, so the drain judges each event by itself."""
@@ -47,7 +49,7 @@ class Receiver:
     """Takes pushes at ``/<token>`` and answers 200 once the inbox holds them.
 
     :param commits: writes to the inbox.
-    :param digests: returns the digests of the valid tokens, see `token_digest`.
+    :param tokens: returns the ids of the `mail` connections by the digests of their valid tokens, see `token_digest`.
     :param max_body: the longest body in bytes; a longer one is answered with 413.
     :param user_agent: the ``User-Agent`` of the service; ``None`` accepts any.
     """
@@ -55,13 +57,13 @@ class Receiver:
     def __init__(
         self,
         commits: GroupCommit,
-        digests: Callable[[], Collection[str]],
+        tokens: Callable[[], Mapping[str, str]],
         *,
         max_body: int,
         user_agent: str | None = USER_AGENT,
     ) -> None:
         self._commits = commits
-        self._digests = digests
+        self._tokens = tokens
         self._max_body = max_body
         self._user_agent = user_agent
 
@@ -75,10 +77,10 @@ class Receiver:
         await response(scope, receive, send)
 
     async def _response(self, request: Request, token: str) -> Response:
-        given, found = token_digest(token), False
-        for digest in self._digests():
-            found |= hmac.compare_digest(given, digest)
-        if not found:
+        given, mail_conn_id = token_digest(token), None
+        for digest, owner in self._tokens().items():
+            mail_conn_id = owner if hmac.compare_digest(given, digest) else mail_conn_id
+        if mail_conn_id is None:
             return Response("Not Found", 404)
         if request.method != "POST":
             return Response("Method Not Allowed", 405, {"Allow": "POST"})
@@ -95,7 +97,7 @@ class Receiver:
         if (problem := check_push(body)) is not None:
             return Response(problem, 400)
         try:
-            await self._commits.store(Push(body, datetime.now(UTC)))
+            await self._commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
             return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
         return Response("OK")
