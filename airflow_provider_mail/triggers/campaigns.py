@@ -124,6 +124,8 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     :param lookback: how far back a start without stored state looks; seconds or a timedelta. Default: three days.
     :param poke_interval: seconds from one poll to the next; all triggers with the same connection, interval and name
         filter share their polls. Default: 60.
+    :param label: tells this trigger from one with the same arguments. Give the watchers of two assets different labels:
+        each then stores by itself what it has reported, and they still share their polls. Default: none.
     """
 
     def __init__(
@@ -136,8 +138,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         mail_status: Sequence[int] = (2, 4),
         lookback: float | timedelta = 3 * 86_400.0,
         poke_interval: float = 60.0,
+        label: str | None = None,
     ) -> None:
         super().__init__()
+        if label == "":
+            raise ValueError("label: is empty; leave it out for none")
         texts = {"mail_name": mail_name, "name_prefix": name_prefix, "name_contains": name_contains}
         given = {name: text for name, text in texts.items() if text is not None}
         if len(given) > 1:
@@ -156,10 +161,15 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         self.mail_status = sorted(set(mail_status))
         self.lookback = float(seconds)
         self.poke_interval = float(poke_interval)
+        self.label = label
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments, by which Airflow identifies the trigger; they hold no secret."""
-        return path_and_arguments(self)
+        classpath, arguments = path_and_arguments(self)
+        if self.label is None:
+            # An argument added later: without it the trigger stays the one that runs already.
+            del arguments["label"]
+        return classpath, arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll without end; yields an event for each poll that finds newly completed campaigns."""
@@ -178,7 +188,8 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
         names = [self.mail_name, self.name_prefix, self.name_contains]
         # Another watcher of the asset has a key of its own; a new poke_interval alone keeps the key.
-        key = f"mail_events_{digest([self.mail_conn_id, *names, self.mail_status])}"
+        identity = [self.mail_conn_id, *names, self.mail_status, *([] if self.label is None else [self.label])]
+        key = f"mail_events_{digest(identity)}"
         reported = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
         detector = CampaignChangeDetector(self._wants, self.lookback, await reported.read())
         subscription = CompletedSubscription(text=next((name for name in names if name is not None), None))

@@ -217,6 +217,41 @@ def test_each_watcher_of_an_asset_has_its_own_memory(emulator: Emulator, monkeyp
     assert run(all_of_them()) == []
 
 
+def test_labels_keep_memories_apart_and_share_a_poll(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_changes, "STORED_SECONDS", 0.1)
+    emulator.add_campaign("spring")
+    store = Store()
+
+    async def labelled() -> list[dict[str, Any]]:
+        async with running(trigger(label="billing"), store=store) as fired:
+            await until(lambda: len(store.kept) == 1)
+            assert names(fired) == ["spring"]
+        async with running(trigger(label="billing"), trigger(label="crm"), trigger(), store=store) as fired:
+            await until(lambda: len(store.kept) == 3)
+            before = emulator.journal.count(GETS)
+            await asyncio.sleep(1.1)
+            polled = emulator.journal.count(GETS) - before
+        assert polled <= 6
+        return fired
+
+    assert names(run(labelled())) == ["spring", "spring"]
+
+
+def test_a_trigger_without_a_label_keeps_the_memory_of_versions_that_had_none(emulator: Emulator) -> None:
+    emulator.add_campaign("spring")
+    emulator.add_campaign("summer")
+    (spring,) = [found for found in emulator.campaigns() if found["mailName"] == "spring"]
+    key = f"mail_events_{campaign_changes.digest(['mail_default', None, None, None, [2, 4]])}"
+    store = Store({key: [campaign_changes.digest([spring["guid"], 2])]})
+
+    async def upgraded() -> list[dict[str, Any]]:
+        async with running(trigger(), store=store) as fired:
+            await some_polls(emulator)
+        return fired
+
+    assert names(run(upgraded())) == ["summer"]
+
+
 def test_what_is_remembered_was_stored_by_airflow_before(emulator: Emulator) -> None:
     emulator.add_campaign("just now")
     store = Store()
@@ -439,6 +474,7 @@ def test_the_arguments_that_are_stored_stay_the_same() -> None:
         ({"mail_status": 2}, "mail_status: must be a list of"),
         ({"lookback": -1}, "lookback: must be a number, at least 0"),
         ({"poke_interval": 0}, "poke_interval: must be a number, more than 0"),
+        ({"label": ""}, "label: is empty"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], words: str) -> None:

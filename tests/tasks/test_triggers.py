@@ -15,7 +15,7 @@ from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, decision_of, result_of
-from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger, MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
@@ -130,6 +130,12 @@ def test_what_is_asked_for_when_the_task_is_killed_is_stored_when_it_is_wanted()
         path,
         {**arguments, "cancel_on_kill": True},
     )
+
+
+def test_a_label_is_stored_when_there_is_one() -> None:
+    path, arguments = STORED_EVENT_TRIGGER
+    labelled = MailCampaignEventTrigger(**arguments, label="news")
+    assert labelled.serialize() == restarted(labelled).serialize() == (path, {**arguments, "label": "news"})
 
 
 @every_trigger
