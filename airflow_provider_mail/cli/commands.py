@@ -23,6 +23,7 @@ from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, Wait
 from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
+from airflow_provider_mail.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.wait_campaign import PollResult
@@ -47,7 +48,7 @@ def command(function: Command) -> Command:
         logging.disable(logging.WARNING)
         try:
             function(args)
-        except (MailError, AirflowException, AirflowNotFoundException) as error:
+        except (MailError, WarehouseError, AirflowException, AirflowNotFoundException) as error:
             fail(without_addresses(str(error)))
         finally:
             logging.disable(before)

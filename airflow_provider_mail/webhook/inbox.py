@@ -60,8 +60,11 @@ class Inbox:
                 f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {kind}"
             )
         self.is_sqlite = kind == "sqlite"
-        self.table = _qualified(TableName.parse(table))
-        self._mark = "?" if self.is_sqlite else "%s"
+        self.name = TableName.parse(table)
+        self.table = qualified(self.name)
+        self.mark = "?" if self.is_sqlite else "%s"
+        """How a statement names a parameter."""
+        self.time_type = "TEXT" if self.is_sqlite else "timestamp with time zone"
 
     def open(self) -> Any:
         """Return a new DB-API connection, with transactions by hand."""
@@ -77,20 +80,28 @@ class Inbox:
 
     def create(self) -> None:
         """Create the table unless it exists."""
-        number, blob, time = (
-            ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB", "TEXT")
+        number, blob = (
+            ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB")
             if self.is_sqlite
-            else ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea", "timestamp with time zone")
+            else ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea")
         )
-        definition = (
-            f"id {number}, received_at {time} NOT NULL, mail_conn_id text NOT NULL, task_status boolean NOT NULL, "
-            f"body {blob} NOT NULL, drained_at {time}"
+        self.create_table(
+            self.table,
+            f"id {number}, received_at {self.time_type} NOT NULL, mail_conn_id text NOT NULL, "
+            f"task_status boolean NOT NULL, body {blob} NOT NULL, drained_at {self.time_type}",
         )
+
+    def create_table(self, table: str, definition: str) -> None:
+        """Create a table in the database of the inbox unless it exists.
+
+        :param table: its name, quoted.
+        :param definition: its columns.
+        """
         with connected(self.hook) as connection, closing(connection.cursor()) as cursor:
             if not self.is_sqlite:
                 # Two that create the same table at once fail in Postgres, IF NOT EXISTS or not.
-                cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {self.table}"])
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {self.table} ({definition})")
+                cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {table}"])
+            cursor.execute(f"CREATE TABLE IF NOT EXISTS {table} ({definition})")
             connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
@@ -100,11 +111,11 @@ class Inbox:
         :param pushes: the pushes, at least one.
         """
         columns = "received_at, mail_conn_id, task_status, body"
-        row = f"({', '.join([self._mark] * 4)})"
+        row = f"({', '.join([self.mark] * 4)})"
         values = [
             value
             for push in pushes
-            for value in (self._time(push.received_at), push.mail_conn_id, push.task_status, push.body)
+            for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, push.body)
         ]
         with closing(connection.cursor()) as cursor:
             if self.is_sqlite:
@@ -112,9 +123,17 @@ class Inbox:
             cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
         connection.commit()
 
-    def _time(self, when: datetime.datetime) -> Any:
-        return when.isoformat(" ") if self.is_sqlite else when
+    def time(self, when: datetime.datetime) -> Any:
+        """Return a time as a parameter of a statement.
+
+        :param when: the time, with a zone. In SQLite, times are text in UTC and sort as such.
+        """
+        return when.astimezone(datetime.UTC).isoformat(" ", "microseconds") if self.is_sqlite else when
 
 
-def _qualified(name: TableName) -> str:
+def qualified(name: TableName) -> str:
+    """Return the name of a table as both databases read it.
+
+    :param name: the name as the user wrote it.
+    """
     return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
