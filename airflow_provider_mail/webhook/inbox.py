@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from contextlib import closing
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
 
@@ -69,6 +71,10 @@ class Inbox:
     def open(self) -> Any:
         """Return a new DB-API connection, with transactions by hand."""
         connection = self.hook.get_conn()
+        self._configure(connection)
+        return connection
+
+    def _configure(self, connection: Any) -> None:
         if self.is_sqlite:
             connection.isolation_level = None
             # WAL: a drain reads while pushes arrive. FULL: what is committed survives the machine's fall.
@@ -76,7 +82,7 @@ class Inbox:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         else:
             self.hook.set_autocommit(connection, False)
-        return connection
+            rows_as_tuples(connection)
 
     def create(self) -> None:
         """Create the table unless it exists."""
@@ -89,20 +95,32 @@ class Inbox:
             self.table,
             f"id {number}, received_at {self.time_type} NOT NULL, mail_conn_id text NOT NULL, "
             f"task_status boolean NOT NULL, body {blob} NOT NULL, drained_at {self.time_type}",
+            # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
+            indexes={
+                "waiting": "(id) WHERE drained_at IS NULL",
+                "task_status": "(mail_conn_id, id) WHERE task_status",
+            },
         )
 
-    def create_table(self, table: str, definition: str) -> None:
+    def create_table(self, table: str, definition: str, indexes: Mapping[str, str] = {}) -> None:
         """Create a table in the database of the inbox unless it exists.
 
         :param table: its name, quoted.
         :param definition: its columns.
+        :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
+            Default: none.
         """
-        with connected(self.hook) as connection, closing(connection.cursor()) as cursor:
+        with self._connected() as cursor:
             if not self.is_sqlite:
+                cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table])
+                if cursor.fetchone()[0]:
+                    return  # without the right to create tables, IF NOT EXISTS would fail, too
                 # Two that create the same table at once fail in Postgres, IF NOT EXISTS or not.
                 cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {table}"])
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {table} ({definition})")
-            connection.commit()
+            for name, columns in indexes.items():
+                cursor.execute(f"CREATE INDEX IF NOT EXISTS {self._index(name)} {columns}")
+            cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
         """Store pushes in one transaction; when this returns they are durable.
@@ -123,12 +141,162 @@ class Inbox:
             cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
         connection.commit()
 
+    def take(self, connection: Any, *, max_pushes: int, max_bytes: int) -> list[StoredPush]:
+        """Return pushes that are not drained, oldest first; at least one if there is any.
+
+        In Postgres they are locked until the end of the transaction, and other calls skip them. In SQLite they are not:
+        two drains at once do the same work, which the keys of the warehouse make harmless.
+
+        :param connection: a connection from `open`.
+        :param max_pushes: the largest number of pushes.
+        :param max_bytes: the largest sum of the lengths of their bodies, unless the first one is longer.
+        """
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(
+                f"SELECT id, length(body) FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT {self.mark}"
+                f"{'' if self.is_sqlite else ' FOR UPDATE SKIP LOCKED'}",
+                [max_pushes],
+            )
+            ids: list[int] = []
+            size = 0
+            for id, length in cursor.fetchall():
+                size += length
+                if ids and size > max_bytes:
+                    break
+                ids.append(id)
+            return self._pushes(cursor, ids)
+
+    def finish(self, connection: Any, ids: Sequence[int], drained_at: datetime.datetime) -> None:
+        """Mark pushes as drained, and commit, which ends their locks.
+
+        :param connection: the connection of `take`.
+        :param ids: numbers of the pushes.
+        :param drained_at: the present time.
+        """
+        with self._write(connection) as cursor:
+            cursor.execute(
+                f"UPDATE {self.table} SET drained_at = {self.mark} WHERE {self._is_one_of}",
+                [self.time(drained_at), self._list(ids)],
+            )
+
+    def newest(self, *, task_status_only: bool = False) -> dict[str, int]:
+        """Return the number of the newest push by connection id, drained or not.
+
+        :param task_status_only: look only at pushes that may hold an event ``TaskStatus``, which an index finds.
+            Default: all pushes, which reads the whole table.
+        """
+        condition = "task_status" if task_status_only else "true"
+        with self._connected() as cursor:
+            if not self._exists(cursor):
+                return {}
+            cursor.execute(f"SELECT mail_conn_id, max(id) FROM {self.table} WHERE {condition} GROUP BY mail_conn_id")
+            return dict(cursor.fetchall())
+
+    def waiting(self) -> bool:
+        """Return whether there is a push that is not drained."""
+        with self._connected() as cursor:
+            if not self._exists(cursor):
+                return False
+            cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
+            return cursor.fetchone() is not None
+
+    def delete_drained(self, before: datetime.datetime) -> int:
+        """Delete pushes that were drained earlier; return their number.
+
+        :param before: a time with a zone.
+        """
+        with connected(self.hook) as connection, self._write(connection) as cursor:
+            cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.time(before)])
+            return int(cursor.rowcount)
+
+    def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
+        """Return pushes, drained or not, in the order of their numbers.
+
+        :param connection: a connection from `open`.
+        :param after: only pushes with larger numbers.
+        :param max_pushes: the largest number of pushes.
+        """
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(
+                f"SELECT id FROM {self.table} WHERE id > {self.mark} ORDER BY id LIMIT {self.mark}",
+                [after, max_pushes],
+            )
+            return self._pushes(cursor, [id for (id,) in cursor.fetchall()])
+
+    def replace_body(self, connection: Any, id: int, body: bytes) -> None:
+        """Replace the body of a push, and commit; waits for the drain that has taken the push.
+
+        :param connection: a connection from `open`.
+        :param id: number of the push.
+        :param body: the new body.
+        """
+        with self._write(connection) as cursor:
+            cursor.execute(f"UPDATE {self.table} SET body = {self.mark} WHERE id = {self.mark}", [body, id])
+
     def time(self, when: datetime.datetime) -> Any:
         """Return a time as a parameter of a statement.
 
         :param when: the time, with a zone. In SQLite, times are text in UTC and sort as such.
         """
         return when.astimezone(datetime.UTC).isoformat(" ", "microseconds") if self.is_sqlite else when
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """A cursor on a connection of its own."""
+        with connected(self.hook) as connection:
+            self._configure(connection)
+            with closing(connection.cursor()) as cursor:
+                yield cursor
+
+    @contextmanager
+    def _write(self, connection: Any) -> Iterator[Any]:
+        """A cursor for statements that write; commits at the end."""
+        with closing(connection.cursor()) as cursor:
+            if self.is_sqlite:
+                cursor.execute("BEGIN IMMEDIATE")
+            yield cursor
+        connection.commit()
+
+    def _pushes(self, cursor: Any, ids: Sequence[int]) -> list[StoredPush]:
+        cursor.execute(
+            f"SELECT id, received_at, mail_conn_id, task_status, body FROM {self.table} WHERE {self._is_one_of} "
+            "ORDER BY id",
+            [self._list(ids)],
+        )
+        return [
+            StoredPush(
+                id=id,
+                received_at=datetime.datetime.fromisoformat(at) if self.is_sqlite else at,
+                mail_conn_id=mail_conn_id,
+                task_status=bool(task_status),
+                body=bytes(body),  # psycopg2 returns a view
+            )
+            for id, at, mail_conn_id, task_status, body in cursor.fetchall()
+        ]
+
+    @property
+    def _is_one_of(self) -> str:
+        """The condition that the id is one of `_list`: one parameter, however many there are."""
+        return "id IN (SELECT value FROM json_each(?))" if self.is_sqlite else "id = ANY(%s)"
+
+    def _list(self, ids: Sequence[int]) -> Any:
+        return json.dumps(ids) if self.is_sqlite else list(ids)
+
+    def _exists(self, cursor: Any) -> bool:
+        if self.is_sqlite:
+            *schema, name = (part.text for part in self.name.parts)
+            cursor.execute("SELECT 1 FROM pragma_table_info(?, ?) LIMIT 1", [name, schema[-1] if schema else "main"])
+        else:
+            cursor.execute("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", [self.table])
+        return cursor.fetchone() is not None
+
+    def _index(self, purpose: str) -> str:
+        """The name of an index with the table that it is on, as CREATE INDEX wants both."""
+        *schema, table = self.name.parts
+        name = quoted(f"{table.text.encode()[:40].decode(errors='ignore')}_{purpose}")
+        if not self.is_sqlite:
+            return f"{name} ON {self.table}"  # in the schema of the table
+        return f"{''.join(f'{quoted(part.text)}.' for part in schema)}{name} ON {quoted(table.text)}"
 
 
 def qualified(name: TableName) -> str:

@@ -84,7 +84,7 @@ class Postgres(Staged):
         :param connection: an open connection of the driver.
         """
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
-        _rows_as_tuples(connection)
+        rows_as_tuples(connection)
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
             # All rows will be read: plan for the last row, not for the first one.
@@ -96,7 +96,7 @@ class Postgres(Staged):
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
-        _rows_as_tuples(connection)
+        rows_as_tuples(connection)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
@@ -172,8 +172,11 @@ class Postgres(Staged):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
 
-def _rows_as_tuples(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
+def rows_as_tuples(connection: Any) -> None:
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
+
+    :param connection: an open connection of either driver.
+    """
     if hasattr(connection, "row_factory"):
         from psycopg.rows import tuple_row
 

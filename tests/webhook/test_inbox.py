@@ -1,0 +1,140 @@
+"""The inbox: pushes are taken once, oldest first, and kept as long as the retention says."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.webhook.inbox import Inbox, Push, StoredPush
+from tests.warehouse.conftest import Warehouse
+
+NOON = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+SECOND = datetime.timedelta(seconds=1)
+
+
+def push(body: bytes, conn_id: str = "mail_default", *, task_status: bool = False) -> Push:
+    return Push(body=body, received_at=NOON, mail_conn_id=conn_id, task_status=task_status)
+
+
+def insert(inbox: Inbox, *pushes: Push) -> None:
+    with closing(inbox.open()) as connection:
+        inbox.insert(connection, pushes)
+
+
+def take(inbox: Inbox, max_pushes: int = 100, max_bytes: int = 1000) -> list[StoredPush]:
+    with closing(inbox.open()) as connection:
+        return inbox.take(connection, max_pushes=max_pushes, max_bytes=max_bytes)
+
+
+def drain(inbox: Inbox, at: datetime.datetime = NOON, max_pushes: int = 100) -> Sequence[bytes]:
+    with closing(inbox.open()) as connection:
+        taken = inbox.take(connection, max_pushes=max_pushes, max_bytes=1000)
+        inbox.finish(connection, [one.id for one in taken], at)
+        return [one.body for one in taken]
+
+
+def test_pushes_come_out_as_they_went_in_oldest_first(inbox: Inbox) -> None:
+    late = NOON + datetime.timedelta(microseconds=1)
+    given = [push(bytes(range(256)), task_status=True), Push(b"", late, "other", False)]
+    insert(inbox, *given)
+    taken = take(inbox)
+    assert [Push(one.body, one.received_at, one.mail_conn_id, one.task_status) for one in taken] == given
+    assert [one.id for one in taken] == sorted(one.id for one in taken)
+
+
+def test_a_push_is_taken_until_it_is_finished(inbox: Inbox) -> None:
+    insert(inbox, push(b"a"), push(b"b"), push(b"c"))
+    assert [one.body for one in take(inbox, max_pushes=2)] == [b"a", b"b"]
+    assert drain(inbox, max_pushes=2) == [b"a", b"b"]
+    assert drain(inbox) == [b"c"]
+    assert drain(inbox) == []
+
+
+def test_bodies_bound_what_is_taken_at_once_but_one_always_fits(inbox: Inbox) -> None:
+    insert(inbox, *(push(bytes(600)) for _ in range(3)), push(bytes(400)), push(bytes(5000)))
+    assert [len(body) for body in drain(inbox)] == [600]
+    assert [len(body) for body in drain(inbox)] == [600]
+    assert [len(body) for body in drain(inbox)] == [600, 400]
+    assert [len(body) for body in drain(inbox)] == [5000]
+
+
+def test_two_drains_of_postgres_take_different_pushes(inbox: Inbox) -> None:
+    if inbox.is_sqlite:
+        pytest.skip("SQLite has no locks of rows")
+    insert(inbox, push(b"a"), push(b"b"), push(b"c"))
+    with closing(inbox.open()) as one, closing(inbox.open()) as other:
+        first = inbox.take(one, max_pushes=2, max_bytes=1000)
+        second = inbox.take(other, max_pushes=2, max_bytes=1000)
+        assert [[each.body for each in taken] for taken in (first, second)] == [[b"a", b"b"], [b"c"]]
+        one.rollback()
+        assert [each.body for each in take(inbox)] == [b"a", b"b"]
+
+
+def test_the_inbox_says_whether_something_waits_and_what_is_newest(inbox: Inbox) -> None:
+    assert not inbox.waiting()
+    assert inbox.newest() == {}
+    insert(inbox, push(b"a", "one", task_status=True), push(b"b", "one"), push(b"c", "two"))
+    ids = {one.body: one.id for one in take(inbox)}
+    assert inbox.waiting()
+    assert inbox.newest() == {"one": ids[b"b"], "two": ids[b"c"]}
+    assert inbox.newest(task_status_only=True) == {"one": ids[b"a"]}
+    drain(inbox)
+    assert not inbox.waiting()
+    assert inbox.newest(task_status_only=True) == {"one": ids[b"a"]}
+
+
+def test_without_a_table_nothing_waits(make_warehouse: Callable[..., Warehouse]) -> None:
+    inbox = Inbox(make_warehouse("sqlite").hook, "main.later")
+    assert not inbox.waiting()
+    assert inbox.newest() == {}
+    inbox.create()
+    inbox.create()
+    insert(inbox, push(b"a"))
+    assert inbox.waiting()
+
+
+def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:
+    insert(inbox, push(b"old"), push(b"waits"))
+    drain(inbox, NOON, max_pushes=1)
+    assert inbox.delete_drained(NOON) == 0
+    assert inbox.delete_drained(NOON + SECOND / 1000) == 1
+    insert(inbox, push(b"new"))
+    assert drain(inbox, NOON + SECOND) == [b"waits", b"new"]
+    assert inbox.delete_drained(NOON + SECOND) == 0
+
+
+@pytest.mark.parametrize("table", ["Inbox", '"In Box"', "x" * 60])
+def test_names_of_tables(make_warehouse: Callable[..., Warehouse], table: str) -> None:
+    inbox = Inbox(make_warehouse("sqlite").hook, table)
+    inbox.create()
+    insert(inbox, push(b"a"))
+    assert inbox.newest() == {"mail_default": 1}
+
+
+def test_without_the_right_to_create_tables_the_inbox_is_used(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    if inbox.is_sqlite:
+        pytest.skip("SQLite has no rights")
+    role = f"drainer_{os.getpid()}"
+
+    def execute(connection: Any, statements: str) -> Any:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(statements)
+        connection.commit()
+        return connection
+
+    rights = f"CREATE ROLE {role}; GRANT SELECT, INSERT, UPDATE ON mail_inbox TO {role}"
+    with closing(execute(inbox.open(), rights)) as owner:
+        try:
+            with monkeypatch.context() as patch:
+                opened = inbox.hook.get_conn
+                patch.setattr(inbox.hook, "get_conn", lambda: execute(opened(), f"SET SESSION AUTHORIZATION {role}"))
+                inbox.create()
+                insert(inbox, push(b"a"))
+                assert drain(inbox) == [b"a"]
+        finally:
+            execute(owner, f"DROP OWNED BY {role}; DROP ROLE {role}")
