@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from airflow_provider_mail._polling.shared_poller import PollSubscription, SharedPoller
+from airflow_provider_mail._polling.shared_poller import PollSubscription, Report, SharedPoller
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
@@ -121,16 +121,16 @@ class CompletedCampaignPoller(SharedPoller[CompletedSubscription]):
         self._snapshots: dict[str | None, Snapshot] = {}
 
     async def poll(
-        self, client: AsyncMailClient, due: Collection[CompletedSubscription]
-    ) -> Mapping[CompletedSubscription, Snapshot | MailError]:
-        results: dict[CompletedSubscription, Snapshot | MailError] = {}
+        self, client: AsyncMailClient, due: Collection[CompletedSubscription], report: Report[CompletedSubscription]
+    ) -> None:
         for text in {each.text for each in due}:
             try:
                 result: Snapshot | MailError = await self._snapshot(client, text)
             except MailError as error:
                 result = error
-            results |= {each: result for each in due if each.text == text}
-        return results
+            for each in due:
+                if each.text == text:
+                    report(each, result)
 
     async def _snapshot(self, client: AsyncMailClient, text: str | None) -> Snapshot:
         request = GetCampaigns(mail_name=text, mail_status=list(FINAL), page_size=100)

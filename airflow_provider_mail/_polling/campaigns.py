@@ -1,24 +1,31 @@
 """One poll for all triggers on a connection that wait for campaigns.
 
-A request per trigger and interval would not scale. Campaigns that are being sent are listed once, and only those that
-are not in that list are requested by name.
+A request per trigger and interval would not scale. Campaigns that are being sent are listed once, then those that were
+sent or have failed if many are missing in that list; only the rest is requested by name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
-from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus, find_campaign
+from airflow_provider_mail._polling.shared_poller import Report, SharedPoller, WaitSubscription
+from airflow_provider_mail.api._core.pagination import MAX_AT_ONCE, Pager, next_pages
+from airflow_provider_mail.api.campaigns import MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
+from airflow_provider_mail.api.flows.campaign_states import GetCampaignStates
 from airflow_provider_mail.api.flows.wait_campaign import PollResult
 
 LIST_FROM = 4
 """From this many waits on, listing the campaigns that are being sent is cheaper than requesting each by name."""
+
+LIST_FINAL_FROM = 20
+"""From this many waits on whose campaigns are no longer being sent, those that were sent or have failed are listed. The
+list grows for ever: often its first page only tells that it is too long."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -32,7 +39,7 @@ class CampaignSubscription(WaitSubscription):
 
 
 class CampaignPoller(SharedPoller[CampaignSubscription]):
-    """Lists the campaigns that are being sent; requests those that are not in the list by name.
+    """Lists the campaigns that are being sent; requests those that are in no list by name.
 
     :param mail_conn_id: the connection.
     :param interval: seconds between polls.
@@ -44,39 +51,56 @@ class CampaignPoller(SharedPoller[CampaignSubscription]):
         """Names of campaigns that showed as a draft, as scheduled ones may: drafts are listed for them as well."""
 
     async def poll(
-        self, client: AsyncMailClient, due: Collection[CampaignSubscription]
-    ) -> Mapping[CampaignSubscription, PollResult]:
-        names = {each.mail_name for each in due}
-        found = await self._listed(client, names)
-        missing = [name for name in names if name not in found]
-        results = await asyncio.gather(*(self._find(client, name) for name in missing))
-        found |= dict(zip(missing, results, strict=True))
-        self._drafts &= {each.mail_name for each in self._subscriptions} - names
-        shown = {name for name, it in found.items() if isinstance(it, Campaign) and it.mail_status == MailStatus.DRAFT}
-        self._drafts |= shown
-        return {each: found[each.mail_name] for each in due}
+        self, client: AsyncMailClient, due: Collection[CampaignSubscription], report: Report[CampaignSubscription]
+    ) -> None:
+        waiting: dict[str, list[CampaignSubscription]] = {}
+        for each in due:
+            waiting.setdefault(each.mail_name, []).append(each)
+        list_drafts = len(self._drafts & waiting.keys()) >= LIST_FROM
+        self._drafts &= {each.mail_name for each in self._subscriptions}
 
-    async def _listed(self, client: AsyncMailClient, names: Collection[str]) -> dict[str, PollResult]:
-        """List campaigns by status, as far as reading the list is cheaper than requesting each by name."""
-        found: dict[str, PollResult] = {}
-        if len(names) < LIST_FROM:
-            return found
-        drafts = len(self._drafts.intersection(names)) >= LIST_FROM
-        statuses = [MailStatus.DRAFT, MailStatus.SENDING] if drafts else [MailStatus.SENDING]
-        pages = 0
-        listing: AsyncIterator[list[Campaign]] = client.pages(GetCampaigns(mail_status=statuses, page_size=100))
+        def found(name: str, result: PollResult) -> None:
+            if result is None or isinstance(result, MailError) or result.mail_status != MailStatus.DRAFT:
+                self._drafts.discard(name)
+            else:
+                self._drafts.add(name)
+            for each in waiting.pop(name):
+                report(each, result)
+
+        if len(waiting) >= LIST_FROM:
+            statuses = [MailStatus.DRAFT, MailStatus.SENDING] if list_drafts else [MailStatus.SENDING]
+            await self._list(client, statuses, waiting, found)
+        if len(waiting) >= LIST_FINAL_FROM:
+            await self._list(client, [MailStatus.COMPLETE, MailStatus.FAILED], waiting, found)
+        names = iter(tuple(waiting))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(waiting), client.config.max_in_flight)):
+                group.create_task(self._find(client, names, found))
+
+    async def _list(
+        self,
+        client: AsyncMailClient,
+        statuses: list[MailStatus],
+        waiting: Collection[str],
+        found: Callable[[str, PollResult], None],
+    ) -> None:
+        """List campaigns by status, unless reading the list takes more requests than asking for each by name."""
+        pages, max_pages = 0, len(waiting) / 2
+        pager: Pager[Any] = Pager(GetCampaignStates(mail_status=statuses, page_size=100))
         # The list may change while it is read; campaigns that are not in it are requested by name.
         with suppress(MailIncompleteError):
-            async with aclosing(listing):  # type: ignore[type-var]
-                async for page in listing:
-                    pages += 1
-                    found |= {campaign.mail_name: campaign for campaign in page if campaign.mail_name in names}
-                    if len(found) == len(names) or pages >= len(names) / 2:
-                        break
-        return found
+            while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
+                for campaign in await client.run(next_pages(pager, MAX_AT_ONCE)):
+                    if campaign.mail_name in waiting:
+                        found(campaign.mail_name, campaign)
+                pages += 1
 
-    async def _find(self, client: AsyncMailClient, name: str) -> PollResult:
-        try:
-            return await client.run(find_campaign(name))
-        except MailError as error:
-            return error
+    async def _find(
+        self, client: AsyncMailClient, names: Iterator[str], found: Callable[[str, PollResult], None]
+    ) -> None:
+        for name in names:
+            try:
+                result: PollResult = await client.run(find_campaign(name))
+            except MailError as error:
+                result = error
+            found(name, result)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+from airflow_provider_mail._polling.shared_poller import Report, SharedPoller, WaitSubscription
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.senders import Checks, GetSenders, checks_of, sender_in, verify_sender
+from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
 
 
 @dataclass(eq=False, kw_only=True)
@@ -32,16 +32,17 @@ class SenderPoller(SharedPoller[SenderSubscription]):
     """
 
     async def poll(
-        self, client: AsyncMailClient, due: Collection[SenderSubscription]
-    ) -> Mapping[SenderSubscription, Checks | MailError | None]:
-        found: dict[SenderSubscription, Checks | MailError | None] = {}
+        self, client: AsyncMailClient, due: Collection[SenderSubscription], report: Report[SenderSubscription]
+    ) -> None:
         for each in due:
             if each.selector is not None:
                 try:
-                    found[each] = await client.run(verify_sender(each.sender_email, each.selector))
+                    checks = await client.run(verify_sender(each.sender_email, each.selector))
                 except MailError as error:
-                    found[each] = error
-        if len(found) < len(due):
+                    report(each, error)
+                else:
+                    report(each, checks)
+        if unchecked := [each for each in due if each.selector is None]:
             senders = await client.send(GetSenders())
-            found |= {each: checks_of(sender_in(senders, each.sender_email)) for each in due if each not in found}
-        return found
+            for each in unchecked:
+                report(each, checks_of(sender_in(senders, each.sender_email)))

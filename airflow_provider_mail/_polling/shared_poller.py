@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -90,6 +90,8 @@ class WaitSubscription(PollSubscription):
 
 
 S = TypeVar("S", bound=PollSubscription)
+Report: TypeAlias = Callable[[S, object], None]
+"""Reports the result of a poll to one subscription."""
 
 
 class SharedPoller(ABC, Generic[S]):
@@ -110,11 +112,12 @@ class SharedPoller(ABC, Generic[S]):
         self._offset = 0.0
 
     @abstractmethod
-    async def poll(self, client: AsyncMailClient, due: Collection[S]) -> Mapping[S, object]:
-        """Poll once; return the result for each subscription, or raise an error that concerns all of them.
+    async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
+        """Poll once, and report to each subscription; an error is the result for all others.
 
         :param client: the client of the connection.
         :param due: the subscriptions to poll for.
+        :param report: called once for each, as soon as its result is known.
         """
 
     def add(self, subscription: S) -> None:
@@ -146,11 +149,8 @@ class SharedPoller(ABC, Generic[S]):
             next_poll = time.monotonic()
             while True:
                 await self._sleep_until_due(next_poll)
-                started, at = time.monotonic(), time.time()
-                due = [each for each in self._subscriptions if each.due <= started]
-                results = await self._results(due)
-                for subscription in due:
-                    subscription.deliver(results[subscription], at, self._offset)
+                started = time.monotonic()
+                await self._poll_for([each for each in self._subscriptions if each.due <= started])
                 # A poll may take longer than the interval: subscribers that are done must leave before the next one.
                 next_poll = max(started + self._interval, time.monotonic() + SHORTEST_INTERVAL)
         finally:
@@ -168,28 +168,36 @@ class SharedPoller(ABC, Generic[S]):
                 async with asyncio.timeout(min(left, LONGEST_SLEEP)):
                     await self._subscribed.wait()
 
-    async def _results(self, due: Collection[S]) -> Mapping[S, object]:
-        results: Mapping[S, object]
+    async def _poll_for(self, due: Collection[S]) -> None:
+        at, remaining, errors = time.time(), set(due), list[MailError]()
+
+        def report(subscription: S, result: object) -> None:
+            remaining.discard(subscription)
+            if isinstance(result, MailError):
+                errors.append(result)
+            if self._client is not None:
+                self._offset = self._client.service_clock.offset
+            subscription.deliver(result, at, self._offset)
+
+        failure: MailError | None = None
         try:
             if self._client is None:
                 self._connected_at = time.monotonic()
                 self._client = await MailHook(self._mail_conn_id).get_async_conn()
-            results = await self.poll(self._client, due)
+            await self.poll(self._client, due, report)
         except MailError as error:
-            results = dict.fromkeys(due, error)
+            failure = error
         except Exception as error:
             # Polling must go on whatever happens: otherwise the waits would never end.
             log.exception("polling for connection %r failed", self._mail_conn_id)
-            message = f"connection {self._mail_conn_id!r}: {type(error).__name__}: {error}"
-            results = dict.fromkeys(due, MailConnectError(message))
-        if self._client is not None:
-            self._offset = self._client.service_clock.offset
-        errors = [result for result in results.values() if isinstance(result, MailError)]
+            failure = MailConnectError(f"connection {self._mail_conn_id!r}: {type(error).__name__}: {error}")
+        if failure is not None:
+            for each in tuple(remaining):
+                report(each, failure)
         rejected = any(not error.temporary for error in errors)
-        all_failed = bool(errors) and len(errors) == len(results)
+        all_failed = bool(errors) and len(errors) == len(due)
         if rejected or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
             await self._close()
-        return results
 
     async def _close(self) -> None:
         client, self._client = self._client, None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+from airflow_provider_mail._polling.shared_poller import Report, SharedPoller, WaitSubscription
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
@@ -34,22 +34,23 @@ class StatsPoller(SharedPoller[StatsSubscription]):
     """
 
     async def poll(
-        self, client: AsyncMailClient, due: Collection[StatsSubscription]
-    ) -> Mapping[StatsSubscription, StatsPollResult]:
-        found: dict[StatsSubscription, StatsPollResult] = {}
-        for start_day, end_day in merge_windows(each.days for each in due):
-            within = [each for each in due if start_day <= each.days[0] <= end_day]
+        self, client: AsyncMailClient, due: Collection[StatsSubscription], report: Report[StatsSubscription]
+    ) -> None:
+        windows = merge_windows(each.days for each in due)
+        # Before the first report, which may change the days.
+        parts = [(first, last, [each for each in due if first <= each.days[0] <= last]) for first, last in windows]
+        for start_day, end_day, within in parts:
             names = {each.mail_name for each in within}
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
+            records: Mapping[str, StatsPollResult]
             try:
                 records = by_name(await client.run(campaign_stats(request)))
             except MailError as error:
                 # A day that cannot be read must not block the waits for other days.
-                found |= dict.fromkeys(within, error)
-            else:
-                found |= {each: records.get(each.mail_name) for each in within}
-        return found
+                records = dict.fromkeys(names, error)
+            for each in within:
+                report(each, records.get(each.mail_name))
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import httpx
@@ -17,7 +17,15 @@ from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner,
 from airflow_provider_mail.api._core.log_redaction import redact_http_logs
 from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, PageResponse, Pause
+from airflow_provider_mail.api._core.requests import (
+    Concurrent,
+    Flow,
+    MailRequest,
+    MailResponse,
+    PagedRequest,
+    PageResponse,
+    Pause,
+)
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
 from airflow_provider_mail.api._core.transport import async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
@@ -118,12 +126,29 @@ class MailClient(_Client[httpx.Client]):
                     runner.send(result)
             return runner.result
 
-    def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
+    def _perform(self, step: Call | Pause | Concurrent | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
             return self._fetch(step)
         if isinstance(step, Pause):
             return interrupt.sleep(step.seconds)
+        if isinstance(step, Concurrent):
+            return self._send_all(step.requests)
         return self.send(step)
+
+    def _send_all(self, requests: Sequence[MailRequest[Any]]) -> list[MailResponse | MailError]:
+        threads = min(len(requests), self.config.max_in_flight)
+        with interrupt.Workers[MailResponse | MailError](threads, "mail-requests") as workers:
+            results = [workers.submit(self._result, request) for request in requests]
+            while pending := [each for each in results if not each.done()]:
+                workers.first_done(pending)
+            return [each.result() for each in results]
+
+    def _result(self, request: MailRequest[Any]) -> MailResponse | MailError:
+        try:
+            response: MailResponse = self.send(request)
+        except MailError as error:
+            return error
+        return response
 
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
@@ -211,12 +236,23 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     runner.send(result)
             return runner.result
 
-    async def _perform(self, step: Call | Pause | MailRequest[Any]) -> Any:
+    async def _perform(self, step: Call | Pause | Concurrent | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
             return await self._fetch(step)
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
+        if isinstance(step, Concurrent):
+            slots = asyncio.Semaphore(self.config.max_in_flight)
+            return await asyncio.gather(*(self._result(request, slots) for request in step.requests))
         return await self.send(step)
+
+    async def _result(self, request: MailRequest[Any], slots: asyncio.Semaphore) -> MailResponse | MailError:
+        async with slots:
+            try:
+                response: MailResponse = await self.send(request)
+            except MailError as error:
+                return error
+        return response
 
     async def _fetch(self, call: Call) -> HttpResponse:
         transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_mail.api._core.exchange import Exchange, FlowRunner
-from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, PagedRequest, Pause
+from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailRequest, MailResponse, PagedRequest, Pause
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailError
@@ -93,12 +94,17 @@ class Time:
 class Rehearsal:
     """Carries steps out without a network and without waiting: answers come from a script, pauses move the clock.
 
-    ``answers`` maps each request (or call) to what comes back: a value to hand in, or an error to throw.
+    ``answers`` maps each request (or call) to what comes back: a value to hand in, or an error to throw. Concurrent
+    requests are answered in the order in which ``shuffle`` leaves their numbers.
     """
 
-    def __init__(self, answers: Any, time: Time | None = None) -> None:
+    def __init__(
+        self, answers: Any, time: Time | None = None, shuffle: Callable[[list[int]], object] = lambda numbers: None
+    ) -> None:
         self.time = time or Time()
         self._answers = answers
+        self._shuffle = shuffle
+        self.steps = 0
         self.asked: list[Any] = []
         self.pauses: list[float] = []
         self.at: list[float] = []
@@ -106,19 +112,29 @@ class Rehearsal:
     def run(self, steps: Any) -> Any:
         walk = FlowRunner(steps)
         while walk.step is not None:
+            self.steps += 1
             if isinstance(walk.step, Pause):
                 self.pauses.append(walk.step.seconds)
                 self.time.now += walk.step.seconds
                 walk.send(None)
                 continue
-            self.asked.append(walk.step)
-            self.at.append(self.time.now)
-            answer = self._answers(walk.step)
+            if isinstance(walk.step, Concurrent):
+                order = list(range(len(walk.step.requests)))
+                self._shuffle(order)
+                answers = {number: self._answer(walk.step.requests[number]) for number in order}
+                walk.send([answers[number] for number in sorted(order)])
+                continue
+            answer = self._answer(walk.step)
             if isinstance(answer, MailError):
                 walk.fail(answer)
             else:
                 walk.send(answer)
         return walk.result
+
+    def _answer(self, step: Any) -> Any:
+        self.asked.append(step)
+        self.at.append(self.time.now)
+        return self._answers(step)
 
 
 def exchange(time: Time, *, draw: float = 1.0, **settings: Any) -> Exchange:

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
 from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.requests import Effect, Flow, MailRequest, MailResponse, Pause
+from airflow_provider_mail.api._core.requests import Concurrent, Effect, Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
 from airflow_provider_mail.api._core.retry import Throttle
 from airflow_provider_mail.api.config import ClientConfig
@@ -61,7 +61,7 @@ class Call:
     reads: bool = True
 
 
-Steps: TypeAlias = Generator[Call | Pause | MailRequest[Any], Any, R]
+Steps: TypeAlias = Generator[Call | Pause | Concurrent | MailRequest[Any], Any, R]
 
 
 class FlowRunner:

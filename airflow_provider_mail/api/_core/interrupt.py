@@ -154,7 +154,9 @@ class Workers(Generic[T]):
         """
         futures = list(futures)
         while not (done := wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done):
-            self.interrupt.check()
+            for each in (self.interrupt, current()):
+                if each is not None:
+                    each.check()
         return done
 
     def end(self, grace: float = GRACE_SECONDS) -> None:

@@ -6,11 +6,11 @@ row without new records. Records are told apart by their identity, and a list th
 ``totalRecords`` is an error with both numbers.
 
 Two changes cannot be detected: between two pages, one record is removed before the position that was reached and
-another is added behind it; and, without ``totalRecords``, a whole page is added before that position twice in a row.
-All other changes end in a complete list or an error. A caller that must detect every change uses
-:attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that changed is read again, and every
-record of the first reading must be in the second, which proves that no record was removed, moved towards the beginning
-or missed.
+another is added behind it (or the reverse, if the pages are requested concurrently); and, without ``totalRecords``, a
+whole page is added before that position twice in a row. All other changes end in a complete list or an error. A caller
+that must detect every change uses :attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that
+changed is read again, and every record of the first reading must be in the second, which proves that no record was
+removed, moved towards the beginning or missed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from airflow_provider_mail.api._core.requests import Flow, PagedRequest, PageResponse
+from airflow_provider_mail.api._core.requests import Concurrent, Flow, PagedRequest, PageResponse
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
+    MailError,
     MailIncompleteError,
     MailRejectedError,
     MailValidationError,
@@ -31,6 +32,9 @@ Item = TypeVar("Item")
 
 MAX_WITHOUT_TOTAL = 10_000_000
 """Maximum number of records that are read when the service reports no total."""
+
+MAX_AT_ONCE = 16
+"""Maximum number of pages that :func:`find` requests at once. The client sends at most ``max_in_flight`` of them."""
 
 MAX_GROWTH = 10_000
 """A list may double and grow by this many records while it is read. Beyond that it counts as endless."""
@@ -114,6 +118,11 @@ class Pager(Generic[Item]):
         """1, or 2 while a list that changed is read again."""
         return 1 if self._first_reading is None else 2
 
+    @property
+    def page_count(self) -> int | None:
+        """The number of pages with records, as far as known; ``None`` until then."""
+        return -(-self._total // self._fullest) if self._fullest and self._total is not None else None
+
     def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
         """Return the requests after the next one, for concurrent pages; feed their responses in order.
 
@@ -121,10 +130,9 @@ class Pager(Generic[Item]):
 
         :param max_pages: maximum number of pages, the next one included.
         """
-        if self.next_request is None or not self._fullest or self._total is None:
+        if self.next_request is None or self.page_count is None:
             return []
-        last = -(-self._total // self._fullest) + 1
-        indices = range(self._index + 1, min(self._index + max_pages, last) + 1)
+        indices = range(self._index + 1, min(self._index + max_pages, self.page_count + 1) + 1)
         return [self.next_request.model_copy(update={"page_index": index}) for index in indices]
 
     def feed(self, page: PageResponse[Item]) -> list[Item]:
@@ -273,11 +281,38 @@ def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
     return pager.feed(page)
 
 
+def next_pages(pager: Pager[Item], max_pages: int) -> Flow[list[Item]]:
+    """Return the new records of the next pages, which are requested concurrently as soon as their number is known.
+
+    :param pager: of the list.
+    :param max_pages: maximum number of pages.
+    :raises MailIncompleteError: the list has ended and records are missing.
+    """
+    ahead = pager.ahead(max_pages)[: max_pages - 1]
+    if not ahead:
+        return (yield from next_page(pager))
+    records: list[Item] = []
+    responses: list[PageResponse[Item] | MailError] = yield Concurrent([pager.next_request, *ahead])  # type: ignore[list-item]
+    reading = pager.reading
+    for response in responses:
+        if pager.next_request is None or pager.reading != reading:
+            break
+        if not isinstance(response, MailError):
+            records += pager.feed(response)
+        elif records:
+            break  # the page is requested again if the records before it are not enough
+        elif isinstance(response, MailRejectedError):
+            pager.rejected(response)
+        else:
+            raise response
+    return records
+
+
 def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int = 3) -> Flow[Any]:
     """Return the first record that matches, or ``None`` when the complete list has none.
 
-    The service's filters mean "contains", so the records of each page are compared. A list that changed while it was
-    read is read again.
+    The service's filters mean "contains", so the records of each page are compared. One page is requested first, then
+    twice as many each time. A list that changed while it was read is read again.
 
     :param request: requests the first page.
     :param matches: whether a record is the one.
@@ -286,11 +321,13 @@ def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int 
     """
     for attempt in range(1, tries + 1):
         pager: Pager[Any] = Pager(request)
+        at_once = 1
         try:
             while pager.next_request is not None:
-                for record in (yield from next_page(pager)):
+                for record in (yield from next_pages(pager, at_once)):
                     if matches(record):
                         return record
+                at_once = min(2 * at_once, MAX_AT_ONCE)
         except MailIncompleteError:
             if attempt == tries:
                 raise

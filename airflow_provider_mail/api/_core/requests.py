@@ -7,7 +7,7 @@ the operation takes ``sandboxMode`` (document, "Conventions", 5).
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
@@ -254,8 +254,20 @@ class Pause:
     seconds: float
 
 
-Flow: TypeAlias = Generator[MailRequest[Any] | Pause, Any, T]
-"""Several requests in a row, written once for both clients.
+@dataclass(frozen=True, slots=True)
+class Concurrent:
+    """A step of a flow: send requests concurrently, as far as the connection's ``max_in_flight`` allows.
+
+    The result is a list in the same order, of responses and of `MailError` objects, which are not raised.
+
+    :param requests: the requests, none of which depends on another one.
+    """
+
+    requests: Sequence[MailRequest[Any]]
+
+
+Flow: TypeAlias = Generator[MailRequest[Any] | Pause | Concurrent, Any, T]
+"""Several requests, written once for both clients.
 
 The generator yields requests and pauses; the response to each request is sent in, each error is thrown in. Run it
 with ``client.run(flow)`` or ``await client.run(flow)``.

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from airflow_provider_mail.api.campaigns import Campaign, MailStatus
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.flows.campaign_states import CampaignState
 from airflow_provider_mail.api.flows.polling import (
     PollDecision,
     PollErrorBudget,
@@ -15,7 +16,7 @@ from airflow_provider_mail.api.flows.polling import (
     format_utc,
 )
 
-PollResult: TypeAlias = Campaign | MailError | None
+PollResult: TypeAlias = Campaign | CampaignState | MailError | None
 """The result of one poll: the campaign of exactly that name, ``None`` if there is none, or the error of the poll."""
 
 MAX_PAUSE = 300.0
@@ -85,11 +86,13 @@ class CampaignWait:
         self._missing.end()
         self.seen = True
         now = datetime.fromtimestamp(at + offset, UTC)
-        if result.mail_status == MailStatus.DRAFT and not result.send_time_is_ahead(now):
+        send_time = result.send_by_date_time
+        seconds_ahead = 0.0 if send_time is None else (send_time - now).total_seconds()
+        if result.mail_status == MailStatus.DRAFT and seconds_ahead <= 0:
             self._drafts.extend(at)
         else:
             self._drafts.end()
-        return self._decide_found(result, at, now)
+        return self._decide_found(result, at, seconds_ahead)
 
     def _decide_missing(self, at: float) -> PollDecision:
         campaign = f"campaign {self.mail_name!r}"
@@ -101,7 +104,7 @@ class CampaignWait:
             )
         return PollDecision(WaitStatus.WAITING, f"{campaign} was not found ({'any more' if self.seen else 'yet'})")
 
-    def _decide_found(self, found: Campaign, at: float, now: datetime) -> PollDecision:
+    def _decide_found(self, found: Campaign | CampaignState, at: float, seconds_ahead: float) -> PollDecision:
         campaign, status = f"campaign {self.mail_name!r}", found.mail_status
         if status == MailStatus.COMPLETE:
             stats = found.mail_stats.model_dump(mode="json", exclude_none=True) if found.mail_stats else {}
@@ -110,14 +113,14 @@ class CampaignWait:
             return PollDecision(
                 WaitStatus.FAILED, f"{campaign}: the service reports that sending failed (mailStatus 4)"
             )
-        send_time = found.send_by_date_time
         trusted = status != MailStatus.SENDING or self.scheduled
-        if send_time is not None and trusted and found.send_time_is_ahead(now):
+        if seconds_ahead > 0 and trusted:
+            assert found.send_by_date_time is not None
             self.scheduled = True
             return PollDecision(
                 WaitStatus.WAITING,
-                f"{campaign}: scheduled for {format_utc(send_time.timestamp())} (mailStatus {status})",
-                pause=min((send_time - now).total_seconds(), MAX_PAUSE),
+                f"{campaign}: scheduled for {format_utc(found.send_by_date_time.timestamp())} (mailStatus {status})",
+                pause=min(seconds_ahead, MAX_PAUSE),
             )
         if status == MailStatus.DRAFT and self._drafts.is_confirmed(at):
             return PollDecision(
