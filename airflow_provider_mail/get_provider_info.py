@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, HOOK_NAME, UI_FIELD_BEHAVIOUR, conn_fields
+from airflow_provider_mail.webhook.settings import config
 
 HOW_TO_GUIDES = (
     "quickstart",
@@ -44,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                 "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
             }
         ],
+        "config": config(),
         "cli": ["airflow_provider_mail.cli.definition.get_cli_commands"],
         "hooks": [{"integration-name": "Mail", "python-modules": ["airflow_provider_mail.hooks.mail"]}],
         "operators": [

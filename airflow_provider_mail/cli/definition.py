@@ -7,6 +7,7 @@ from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, G
 COMMANDS = "airflow_provider_mail.cli.commands"
 DOCTOR = "airflow_provider_mail.cli.doctor"
 OAUTH = "airflow_provider_mail.cli.oauth"
+RECEIVE = "airflow_provider_mail.cli.receive"
 
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
 SQL_CONN_ID = Arg(
@@ -43,6 +44,19 @@ MISSING_STATE = Arg(
     action="store_true",
 )
 TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file instead of the connection")
+RECEIVE_ACTION = Arg(
+    ("action",),
+    help="empty: receive until the process is ended; rotate: replace the secret token in the URL",
+    nargs="?",
+    choices=("rotate",),
+)
+RECEIVE_HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
+RECEIVE_PORT = Arg(("--port",), help="port to listen on (8026)", type=int, default=8026)
+WORKERS = Arg(("--workers",), help="number of processes (1)", type=int, default=1)
+URL = Arg(("--url",), help="rotate: URL of the receiver, without the token ([mail] receive_url, or the URL as saved)")
+GRACE_HOURS = Arg(("--grace-hours",), help="rotate: hours until former tokens end (72)", type=float, default=72.0)
+ENABLE = Arg(("--enable",), help="rotate: switch on pushing, with all events", action="store_true")
+NO_SAVE = Arg(("--no-save",), help="rotate: print the URL instead of saving it at the service", action="store_true")
 
 
 def get_cli_commands() -> list[CLICommand]:
@@ -60,6 +74,8 @@ def get_cli_commands() -> list[CLICommand]:
         _command("campaign", "Show one campaign, or watch it until it is sent", COMMANDS,
                  NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
+        _command("receive", "Receive the events that the service pushes, or rotate the token in the URL", RECEIVE,
+                 RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE),
         _command("emulator", "Serve the emulator of the service", COMMANDS,
                  HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, DEMO_DATA),
     )  # fmt: skip

@@ -144,7 +144,7 @@ class NamePart:
 
 # "%" would be a placeholder to some drivers; 63 bytes is where Postgres silently cuts.
 _NAME_PART = re.compile(r'"((?:[^"%\x00]|"")+)"|([^\W\d][\w$]*)')
-_MAX_PART_BYTES = 63
+MAX_PART_BYTES = 63
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,10 @@ class TableName:
                 break
             position += 1
         complete = bool(parts) and position == len(name) and not name.endswith(".")
-        if not complete or len(parts) > 3 or any(len(part.text.encode()) > _MAX_PART_BYTES for part in parts):
+        if not complete or len(parts) > 3 or any(len(part.text.encode()) > MAX_PART_BYTES for part in parts):
             raise WarehouseError(
                 f'`table` must be a name such as orders, crm.orders or crm."Orders 2026" '
-                f"(each part at most {_MAX_PART_BYTES} bytes, without '%'), not {name!r}"
+                f"(each part at most {MAX_PART_BYTES} bytes, without '%'), not {name!r}"
             )
         return cls(tuple(parts))
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,9 @@ _MAX_PUSHES = 200
 _MAX_BYTES = 16 * 2**20
 """The limits of one transaction, which only bound its memory: a push beyond them waits for the next one."""
 
+
+STORE_SECONDS = 30
+"""How long a push waits for the database. Senders give up sooner or later, and what comes later is stored anyway."""
 
 _Waiting = tuple[Push, Callable[[BaseException | None], None]]
 """A push, and what tells its request how it ended."""
@@ -45,6 +48,7 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._ended = False
+        self._connection: Any = None
         self._thread: threading.Thread | None = None
 
     async def store(self, push: Push) -> None:
@@ -77,7 +81,11 @@ class GroupCommit:
             self._pending += len(push.body)
             self._waiting.append((push, tell))
             self._changed.notify()
-        await stored
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                await stored
+        except TimeoutError:
+            raise NotStored from None
 
     def close(self) -> None:
         """Write what waits and end the thread."""
@@ -96,25 +104,40 @@ class GroupCommit:
             self._thread.start()
 
     def _run(self) -> None:
-        connection: Any = None
         try:
             while group := self._next_group():
                 error: BaseException | None = None
                 try:
-                    connection = connection or self._inbox.open()
-                    self._inbox.insert(connection, [push for push, _ in group])
+                    self._write([push for push, _ in group])
                 except Exception as failure:
                     # The message of a driver may quote the body.
                     _log.error("The inbox could not store %d pushes: %s", len(group), type(failure).__name__)
                     error = NotStored()
-                    _close(connection)
-                    connection = None
                 with self._changed:
                     self._pending -= sum(len(push.body) for push, _ in group)
                 for _, tell in group:
                     tell(error)
         finally:
-            _close(connection)
+            self._disconnect()
+
+    def _write(self, pushes: Sequence[Push]) -> None:
+        kept = self._connection is not None
+        try:
+            self._connection = self._connection or self._inbox.open()
+            self._inbox.insert(self._connection, pushes)
+        except Exception:
+            self._disconnect()
+            if not kept:
+                raise
+            # The server may have closed it while it was idle. What it stored nevertheless is stored twice, as if the
+            # service had sent it again.
+            self._write(pushes)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.close()
+            self._connection = None
 
     def _next_group(self) -> list[_Waiting]:
         """Wait for pushes and take them; none when closed."""
@@ -126,9 +149,3 @@ class GroupCommit:
                 group.append(self._waiting.popleft())
                 size += len(group[-1][0].body)
             return group
-
-
-def _close(connection: Any) -> None:
-    if connection is not None:
-        with suppress(Exception):
-            connection.close()

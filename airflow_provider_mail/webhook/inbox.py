@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 DEFAULT_TABLE = "mail_inbox"
 
+_DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+"""A server or a role may have switched off that a commit waits for the disk."""
+
 
 @dataclass(frozen=True)
 class Push:
@@ -110,7 +113,7 @@ class Inbox:
         :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
             Default: none.
         """
-        with self._connected() as cursor:
+        with self.connected() as cursor:
             if not self.is_sqlite:
                 cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table])
                 if cursor.fetchone()[0]:
@@ -136,8 +139,7 @@ class Inbox:
             for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, push.body)
         ]
         with closing(connection.cursor()) as cursor:
-            if self.is_sqlite:
-                cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
             cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
         connection.commit()
 
@@ -186,7 +188,7 @@ class Inbox:
             Default: all pushes, which reads the whole table.
         """
         condition = "task_status" if task_status_only else "true"
-        with self._connected() as cursor:
+        with self.connected() as cursor:
             if not self._exists(cursor):
                 return {}
             cursor.execute(f"SELECT mail_conn_id, max(id) FROM {self.table} WHERE {condition} GROUP BY mail_conn_id")
@@ -194,7 +196,7 @@ class Inbox:
 
     def waiting(self) -> bool:
         """Return whether there is a push that is not drained."""
-        with self._connected() as cursor:
+        with self.connected() as cursor:
             if not self._exists(cursor):
                 return False
             cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
@@ -241,8 +243,11 @@ class Inbox:
         return when.astimezone(datetime.UTC).isoformat(" ", "microseconds") if self.is_sqlite else when
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """A cursor on a connection of its own."""
+    def connected(self) -> Iterator[Any]:
+        """Yield a cursor on a connection of its own; what is not committed is rolled back.
+
+        :raises WarehouseError: the connection fails.
+        """
         with connected(self.hook) as connection:
             self._configure(connection)
             with closing(connection.cursor()) as cursor:

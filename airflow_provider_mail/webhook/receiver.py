@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import hmac
 import re
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,21 +15,26 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, USER_AGENT
+from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
 from airflow_provider_mail.webhook.inbox import Push
+from airflow_provider_mail.webhook.tokens import HIDDEN, token_digest, token_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-HIDDEN_PATH = "/..."
-"""What servers log in the place of the path, which holds the token."""
-
 RETRY_AFTER_SECONDS = 5
 
-_JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
+BODY_SECONDS = 60
+"""How long a body may take to arrive."""
 
-_TASK_STATUS = b"TaskStatus"
+TOKENS_SECONDS = 5
+"""How long a process may not know a new token, and still accept a retired one."""
+
+_FAILED_SECONDS = 1
+
+_JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
+_TASK_STATUS = EventCode.TASK_STATUS.encode()
 
 
 class _Event(msgspec.Struct):
@@ -37,61 +44,84 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(list[_Event]).decode
 
 
-def token_digest(token: str) -> str:
-    """Return what is stored of a token.
+class TokenCache:
+    """The valid tokens, read again when they are `TOKENS_SECONDS` old.
 
-    :param token: the token.
+    :param read: returns the ids of the `mail` connections by the digests of their valid tokens.
     """
-    return hashlib.sha256(token.encode()).hexdigest()
+
+    def __init__(self, read: Callable[[], Mapping[str, str]]) -> None:
+        self._read = read
+        # One thread: while the database hangs, requests wait for one attempt, and for no thread that others need.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="mail-tokens")
+        self._attempt: asyncio.Future[Mapping[str, str]] | None = None
+        self._until = 0.0
+
+    async def valid(self) -> Mapping[str, str]:
+        """Return the tokens.
+
+        :raises Exception: the database did not answer.
+        """
+        now = time.monotonic()
+        if self._attempt is None or (self._attempt.done() and now >= self._until):
+            self._attempt = asyncio.get_running_loop().run_in_executor(self._executor, self._read)
+            self._until = now + TOKENS_SECONDS
+            self._attempt.add_done_callback(self._note_failure)
+        # One request that ends must not end the attempt of all.
+        return await asyncio.shield(self._attempt)
+
+    def _note_failure(self, attempt: asyncio.Future[Mapping[str, str]]) -> None:
+        if not attempt.cancelled() and attempt.exception() is not None:
+            self._until = time.monotonic() + _FAILED_SECONDS
 
 
 class Receiver:
-    """Takes pushes at ``/<token>`` and answers 200 once the inbox holds them.
+    """Takes pushes at ``.../<token>`` and answers 200 once the inbox holds them.
 
     :param commits: writes to the inbox.
-    :param tokens: returns the ids of the `mail` connections by the digests of their valid tokens, see `token_digest`.
+    :param tokens: the valid tokens.
     :param max_body: the longest body in bytes; a longer one is answered with 413.
-    :param user_agent: the ``User-Agent`` of the service; ``None`` accepts any.
+    :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
-    def __init__(
-        self,
-        commits: GroupCommit,
-        tokens: Callable[[], Mapping[str, str]],
-        *,
-        max_body: int,
-        user_agent: str | None = USER_AGENT,
-    ) -> None:
+    def __init__(self, commits: GroupCommit, tokens: TokenCache, *, max_body: int, user_agent: str) -> None:
         self._commits = commits
         self._tokens = tokens
         self._max_body = max_body
         self._user_agent = user_agent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        request = Request(scope, receive)
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        # Before anything can be logged or raised: servers log the path after the answer.
-        scope["path"], scope["raw_path"], scope["query_string"] = HIDDEN_PATH, HIDDEN_PATH.encode(), b""
-        response = await self._response(request, path.strip("/"))
+        """Answer one request.
+
+        :param scope: of the request.
+        :param receive: of the request.
+        :param send: of the request.
+        """
+        token = hide_token(scope)
+        response = await self._response(Request(scope, receive), token)
         await response(scope, receive, send)
 
     async def _response(self, request: Request, token: str) -> Response:
+        try:
+            tokens = await self._tokens.valid()
+        except Exception:
+            return unavailable()
         given, mail_conn_id = token_digest(token), None
-        for digest, owner in self._tokens().items():
+        for digest, owner in tokens.items():
             mail_conn_id = owner if hmac.compare_digest(given, digest) else mail_conn_id
         if mail_conn_id is None:
             return Response("Not Found", 404)
         if request.method != "POST":
             return Response("Method Not Allowed", 405, {"Allow": "POST"})
-        if self._user_agent is not None and request.headers.get("user-agent") != self._user_agent:
+        if self._user_agent and request.headers.get("user-agent") != self._user_agent:
             return Response("Forbidden", 403)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
             return Response("Unsupported Media Type", 415)
         try:
-            body = await self._body(request)
-        except ClientDisconnect:
-            return Response("Bad Request", 400)
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await self._body(request)
+        except (ClientDisconnect, TimeoutError):
+            return Response("Bad Request", 400, {"Connection": "close"})
         if body is None:
             return Response("Content Too Large", 413)
         if (problem := check_push(body)) is not None:
@@ -99,11 +129,14 @@ class Receiver:
         try:
             await self._commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
-            return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+            return unavailable()
         return Response("OK")
 
     async def _body(self, request: Request) -> bytes | None:
         """Read the body; ``None`` when it is too long."""
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._max_body:
+            return None
         chunks, size = [], 0
         async for chunk in request.stream():
             size += len(chunk)
@@ -113,12 +146,31 @@ class Receiver:
         return b"".join(chunks)
 
 
+def hide_token(scope: Scope) -> str:
+    """Take the token out of a request before anything can be logged or raised; return it.
+
+    Servers log path and query after the answer.
+
+    :param scope: of the request.
+    """
+    token = token_of(scope["path"])
+    scope["path"] = f"{scope.get('root_path', '')}/{HIDDEN}"
+    scope["raw_path"], scope["query_string"] = scope["path"].encode(), b""
+    return token
+
+
+def unavailable() -> Response:
+    """Return the answer after which the service tries again."""
+    return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
 def check_push(body: bytes) -> str | None:
     """Return what is wrong with a body, without quoting it, or ``None``.
 
     :param body: the body, which should be a JSON array of up to 1,000 objects.
     """
     try:
+        body.decode()  # the decoder skips what is in strings
         events = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "The body is not a JSON array of events"

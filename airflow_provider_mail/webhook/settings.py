@@ -1,0 +1,162 @@
+"""The section ``[mail]`` of Airflow's configuration. Every Airflow command imports this module: keep it cheap."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.api.errors import MailConfigError
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.webhook.inbox import Inbox
+
+SECTION = "mail"
+
+URL_PREFIX = "/mail-events"
+"""Where the API server mounts the receiver, below its base path."""
+
+MAX_BODY_BYTES = 256 * 2**20
+"""The largest limit of a body. Postgres holds up to 1 GiB in one value, and drivers send twice as much."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "inbox_conn_id": {
+        "description": "The connection of the Postgres or SQLite database that keeps received pushes. Empty: nothing "
+        "is received.",
+        "type": "string",
+        "default": "",
+        "example": "warehouse",
+    },
+    "inbox_table": {
+        "description": "The table of received pushes, optionally with its schema. The digests of the tokens are in a "
+        "second table, whose name ends with ``_tokens``.",
+        "type": "string",
+        "default": "mail_inbox",
+        "example": "mail.inbox",
+    },
+    "receive_url": {
+        "description": "The URL under which the service reaches the receiver, without the token. ``airflow mail "
+        "receive rotate`` puts it before a new token.",
+        "type": "string",
+        "default": "",
+        "example": f"https://airflow.example.com{URL_PREFIX}",
+    },
+    "receive_in_api_server": {
+        "description": f"Whether Airflow's API server receives pushes below its path ``{URL_PREFIX}``. This path asks "
+        "for no login: whoever knows the token can push.",
+        "type": "boolean",
+        "default": "False",
+        "example": None,
+    },
+    "receive_user_agent": {
+        "description": "The ``User-Agent`` of pushes; others are answered with 403. Empty: every one is accepted.",
+        "type": "string",
+        "default": "ServiceWebhooks",
+        "example": None,
+    },
+    "receive_max_body_bytes": {
+        "description": "The longest push in bytes; longer ones are answered with 413.",
+        "type": "integer",
+        "default": str(8 * 2**20),
+        "example": None,
+    },
+    "receive_max_pending_bytes": {
+        "description": "Bytes of pushes that wait to be written to the inbox, for each process of the receiver. Beyond "
+        "them it answers 503, and the service tries again.",
+        "type": "integer",
+        "default": str(64 * 2**20),
+        "example": None,
+    },
+}
+
+
+def config() -> dict[str, Any]:
+    """Return the section for the provider information."""
+    options = {name: {"version_added": "0.1.0", **option} for name, option in OPTIONS.items()}
+    return {SECTION: {"description": "Events that the email service pushes.", "options": options}}
+
+
+@dataclass(frozen=True)
+class ReceiverSettings:
+    """The settings of the receiver, checked.
+
+    :param inbox_conn_id: the connection of the inbox; empty when nothing is received.
+    :param inbox_table: the table of the inbox.
+    :param receive_url: the URL of the receiver without the token; may be empty.
+    :param receive_in_api_server: whether the API server receives.
+    :param receive_user_agent: the only ``User-Agent`` that is accepted; empty for all.
+    :param receive_max_body_bytes: the longest push.
+    :param receive_max_pending_bytes: bytes that may wait to be written.
+    """
+
+    inbox_conn_id: str
+    inbox_table: str
+    receive_url: str
+    receive_in_api_server: bool
+    receive_user_agent: str
+    receive_max_body_bytes: int
+    receive_max_pending_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.receive_url and not re.fullmatch(r"https?://[^\s?#]+", self.receive_url):
+            raise MailConfigError("[mail] receive_url: must begin with https:// or http://, without a query")
+        if not 0 < self.receive_max_body_bytes <= MAX_BODY_BYTES:
+            raise MailConfigError(f"[mail] receive_max_body_bytes: must be from 1 to {MAX_BODY_BYTES}")
+        if self.receive_max_pending_bytes < self.receive_max_body_bytes:
+            raise MailConfigError("[mail] receive_max_pending_bytes: must be at least receive_max_body_bytes")
+
+    @classmethod
+    def from_airflow(cls) -> ReceiverSettings:
+        """Read the section.
+
+        :raises MailConfigError: an option has an impossible value.
+        """
+        return cls(
+            inbox_conn_id=_text("inbox_conn_id"),
+            inbox_table=_text("inbox_table"),
+            receive_url=_text("receive_url").rstrip("/"),
+            receive_in_api_server=receives_in_api_server(),
+            receive_user_agent=_text("receive_user_agent"),
+            receive_max_body_bytes=_number("receive_max_body_bytes"),
+            receive_max_pending_bytes=_number("receive_max_pending_bytes"),
+        )
+
+    def inbox(self) -> Inbox:
+        """Return the inbox.
+
+        :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
+        :raises WarehouseError: it is neither Postgres nor SQLite.
+        """
+        from airflow_provider_mail.version_compat import AirflowException, BaseHook
+        from airflow_provider_mail.webhook.inbox import Inbox
+
+        if not self.inbox_conn_id:
+            raise MailConfigError(
+                "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "
+                "(AIRFLOW__MAIL__INBOX_CONN_ID)"
+            )
+        try:
+            hook = BaseHook.get_connection(self.inbox_conn_id).get_hook()
+        except (AirflowException, ImportError) as error:
+            raise MailConfigError(f"[mail] inbox_conn_id: connection {self.inbox_conn_id!r}: {error}") from None
+        return Inbox(hook, self.inbox_table)
+
+
+def receives_in_api_server() -> bool:
+    """Return whether the API server receives pushes; cheap, since every part of Airflow may ask."""
+    from airflow_provider_mail.version_compat import conf
+
+    return bool(conf.getboolean(SECTION, "receive_in_api_server", fallback=False))
+
+
+def _text(name: str) -> str:
+    from airflow_provider_mail.version_compat import conf
+
+    return str(conf.get(SECTION, name, fallback=OPTIONS[name]["default"]) or "").strip()
+
+
+def _number(name: str) -> int:
+    text = _text(name)
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise MailConfigError(f"[mail] {name}: must be a whole number, not {text!r}")
+    return int(text)

@@ -1,0 +1,139 @@
+"""What a push is answered with, and that what was accepted is in the inbox (document, "Events")."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+
+import httpx
+import pytest
+
+from airflow_provider_mail.webhook.tokens import new_token
+from tests.webhook.running import HEADERS, RunningReceiver, event, push
+
+pytestmark = pytest.mark.not_unit
+
+
+def exchange(receiver: RunningReceiver, request: bytes) -> bytes:
+    """Send bytes, and return all bytes of the answer, without its date."""
+    with socket.create_connection(("127.0.0.1", receiver.port)) as connection:
+        with contextlib.suppress(ConnectionError):  # it may answer before it has read everything
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    return re.sub(rb"date: [^\r]*\r\n", b"", answer)
+
+
+def raw(target: str, method: str = "POST", body: bytes = b"[]", **headers: str) -> bytes:
+    lines = {"Host": "x", "Content-Length": str(len(body)), "Connection": "close", **HEADERS, **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def test_a_push_is_in_the_inbox_when_it_is_accepted(receiver: RunningReceiver) -> None:
+    bodies = [
+        push(event(1), event(2, "Opened")),
+        push(event(3, "TaskStatus")),
+        b" [ ] ",
+        json.dumps([{"EventCode": "Ünknown", "Anything": [1, None, {}]}], ensure_ascii=False).encode(),
+        push(*(event(number) for number in range(1000))),
+    ]
+    for body in bodies:
+        answer = receiver.post(body)
+        assert (answer.status_code, answer.text) == (200, "OK")
+        assert receiver.bodies()[-1] == body
+    expected = [(body, "mail_default", b"TaskStatus" in body) for body in bodies]
+    assert [(bytes(body), conn_id, bool(status)) for body, conn_id, status in receiver.rows()][-5:] == expected
+
+
+def test_behind_a_path_that_a_proxy_leaves_or_adds(receiver: RunningReceiver) -> None:
+    for path in (f"/mail-events/{receiver.token}", f"/a/b/{receiver.token}/", f"/{receiver.token}?x=1"):
+        assert httpx.post(f"{receiver.url}{path}", content=b"[]", headers=HEADERS).status_code == 200
+
+
+def test_who_does_not_know_the_token_learns_nothing(receiver: RunningReceiver) -> None:
+    """Wrong, missing and unknown answer alike, whatever else is right or wrong with the request."""
+    wrong = ("/", f"/{new_token()}", "/docs", "/openapi.json", f"/{receiver.token}/x", f"/{receiver.token[:-1]}",
+             f"/x?{receiver.token}", f"/{receiver.token}%00", "/%ff", "/" + "a" * 20_000)  # fmt: skip
+    answers = {exchange(receiver, raw(target)) for target in wrong}
+    answers |= {exchange(receiver, raw("/x", method, b"")) for method in ("GET", "PUT", "DELETE", "OPTIONS", "PATCH")}
+    answers |= {
+        exchange(receiver, raw("/x", body=b"{")),
+        exchange(receiver, raw("/x", **{"Content-Length": "9000000"})),
+        exchange(receiver, raw("/x", **{"Content-Type": "text/plain"})),
+        exchange(receiver, raw("/x", **{"User-Agent": "curl"})),
+        exchange(receiver, raw("/x", Upgrade="websocket", Connection="Upgrade, close")),
+    }
+    assert len(answers) == 1
+    assert answers.pop().startswith(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "headers", "status"),
+    [
+        ("GET", b"", {}, 405),
+        ("PUT", b"[]", {}, 405),
+        ("POST", b"[]", {"User-Agent": "curl/8"}, 403),
+        ("POST", b"[]", {"Content-Type": "text/plain"}, 415),
+        ("POST", b"[]", {"Content-Type": "application/jsonp"}, 415),
+        ("POST", b"[]", {"Content-Type": "APPLICATION/JSON"}, 200),
+        ("POST", b"", {}, 400),
+        ("POST", b"{}", {}, 400),
+        ("POST", b"[1]", {}, 400),
+        ("POST", b"[[]]", {}, 400),
+        ("POST", b'[{"EventCode": "Del', {}, 400),
+        ("POST", b"[{}] [{}]", {}, 400),
+        ("POST", b'[{"EventCode": "\xff"}]', {}, 400),
+        ("POST", b"[" * 200_000, {}, 400),
+        ("POST", b"[" + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]", {}, 400),
+        ("POST", push(*[{}] * 1001), {}, 400),
+        ("POST", b"[" + b" " * (8 * 2**20) + b"]", {}, 413),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_not_a_push(
+    receiver: RunningReceiver, method: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    before = len(receiver.bodies())
+    answer = httpx.request(method, f"{receiver.url}/{receiver.token}", content=body, headers={**HEADERS, **headers})
+    assert answer.status_code == status
+    assert len(receiver.bodies()) == before + (status == 200)
+    if status == 405:
+        assert answer.headers["Allow"] == "POST"
+
+
+def test_a_body_in_chunks_is_bounded_too(receiver: RunningReceiver) -> None:
+    def chunks() -> list[bytes]:
+        return [b"[" + b" " * 2**20, *[b" " * 2**20] * 8, b"]"]
+
+    assert httpx.post(f"{receiver.url}/{receiver.token}", content=iter(chunks()), headers=HEADERS).status_code == 413
+    few = iter([b"[", b"{}", b"]"])
+    assert httpx.post(f"{receiver.url}/{receiver.token}", content=few, headers=HEADERS).status_code == 200
+
+
+def test_a_body_that_is_cut_off_is_not_stored(receiver: RunningReceiver) -> None:
+    before = len(receiver.bodies())
+    exchange(receiver, raw(f"/{receiver.token}", body=b"[]", **{"Content-Length": "100"}))
+    assert receiver.post(b"[]").status_code == 200
+    assert len(receiver.bodies()) == before + 1
+
+
+def test_while_nothing_can_be_stored_the_service_is_told_to_try_again(receiver: RunningReceiver) -> None:
+    receiver.query("ALTER TABLE mail_inbox RENAME TO hidden")
+    answer = receiver.post(push(event(9)))
+    receiver.query("ALTER TABLE hidden RENAME TO mail_inbox")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert receiver.post(push(event(9))).status_code == 200
+
+
+def test_the_log_has_each_request_but_no_secret_and_no_address(receiver: RunningReceiver) -> None:
+    receiver.post(push(event(7)))
+    receiver.post(b'[{"Email": "reader7@planted.example"')
+    httpx.get(f"{receiver.url}/{receiver.token}/x?{receiver.token}")
+    log = receiver.log.read_text()
+    assert '"POST /... HTTP/1.1" 200' in log
+    assert '"GET /... HTTP/1.1" 404' in log
+    assert receiver.token not in log
+    assert "planted.example" not in log
