@@ -189,7 +189,7 @@ class Inbox:
         """
         condition = "task_status" if task_status_only else "true"
         with self.connected() as cursor:
-            if not self._exists(cursor):
+            if not self.exists(cursor, self.name):
                 return {}
             cursor.execute(f"SELECT mail_conn_id, max(id) FROM {self.table} WHERE {condition} GROUP BY mail_conn_id")
             return dict(cursor.fetchall())
@@ -197,7 +197,7 @@ class Inbox:
     def waiting(self) -> bool:
         """Return whether there is a push that is not drained."""
         with self.connected() as cursor:
-            if not self._exists(cursor):
+            if not self.exists(cursor, self.name):
                 return False
             cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
             return cursor.fetchone() is not None
@@ -234,6 +234,19 @@ class Inbox:
         """
         with self._write(connection) as cursor:
             cursor.execute(f"UPDATE {self.table} SET body = {self.mark} WHERE id = {self.mark}", [body, id])
+
+    def exists(self, cursor: Any, name: TableName) -> bool:
+        """Return whether a table exists.
+
+        :param cursor: a cursor on the database.
+        :param name: name of the table.
+        """
+        if self.is_sqlite:
+            *schema, table = (part.text for part in name.parts)
+            cursor.execute("SELECT 1 FROM pragma_table_info(?, ?) LIMIT 1", [table, schema[-1] if schema else "main"])
+        else:
+            cursor.execute("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", [qualified(name)])
+        return cursor.fetchone() is not None
 
     def time(self, when: datetime.datetime) -> Any:
         """Return a time as a parameter of a statement.
@@ -286,14 +299,6 @@ class Inbox:
 
     def _list(self, ids: Sequence[int]) -> Any:
         return json.dumps(ids) if self.is_sqlite else list(ids)
-
-    def _exists(self, cursor: Any) -> bool:
-        if self.is_sqlite:
-            *schema, name = (part.text for part in self.name.parts)
-            cursor.execute("SELECT 1 FROM pragma_table_info(?, ?) LIMIT 1", [name, schema[-1] if schema else "main"])
-        else:
-            cursor.execute("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", [self.table])
-        return cursor.fetchone() is not None
 
     def _index(self, purpose: str) -> str:
         """The name of an index with the table that it is on, as CREATE INDEX wants both."""

@@ -51,12 +51,11 @@ class Tokens:
     def __init__(self, inbox: Inbox) -> None:
         *schema, own = inbox.name.parts
         self._inbox = inbox
-        self._name = NamePart(f"{own.text}_tokens", own.quoted)
-        if len(self._name.text.encode()) > MAX_PART_BYTES:
-            raise WarehouseError(
-                f"[mail] inbox_table: the table {self._name.text!r} has a name of over {MAX_PART_BYTES} bytes"
-            )
-        self.table = qualified(TableName((*schema, self._name)))
+        name = NamePart(f"{own.text}_tokens", own.quoted)
+        if len(name.text.encode()) > MAX_PART_BYTES:
+            raise WarehouseError(f"[mail] inbox_table: {name.text!r} is longer than {MAX_PART_BYTES} bytes")
+        self._name = TableName((*schema, name))
+        self.table = qualified(self._name)
 
     def create(self) -> None:
         """Create the table unless it exists."""
@@ -69,7 +68,7 @@ class Tokens:
     def valid(self) -> dict[str, str]:
         """Return the ids of the `mail` connections by the digests of their valid tokens."""
         with self._inbox.connected() as cursor:
-            if not self._exists(cursor):
+            if not self._inbox.exists(cursor, self._name):
                 return {}
             query = "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {mark}"
             self._run(cursor, query, self._inbox.time(datetime.now(UTC)))
@@ -129,13 +128,6 @@ class Tokens:
 
     def _run(self, cursor: Any, query: str, *parameters: Any) -> None:
         cursor.execute(query.format(table=self.table, mark=self._inbox.mark), parameters)
-
-    def _exists(self, cursor: Any) -> bool:
-        if self._inbox.is_sqlite:
-            cursor.execute("SELECT 1 FROM sqlite_master WHERE lower(name) = lower(?)", [self._name.text])
-        else:
-            cursor.execute("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", [self.table])
-        return cursor.fetchone() is not None
 
 
 def with_token(url: str, token: str) -> str:
