@@ -57,7 +57,8 @@ def load(
     """Insert rows, or update those with the same keys, in one transaction on one connection.
 
     The table is created when missing and gets the declared columns that it lacks; no column is ever narrowed or
-    dropped. Of several rows with the same key the last one is loaded. A row never replaces one that was observed later.
+    dropped. Of several rows with the same key the last one is loaded, or the first one into a table whose rows are
+    never updated. A row never replaces one that was observed later.
     When anything fails, the table is unchanged. Memory does not grow with the number of rows.
 
     :param hook: the hook of the database.

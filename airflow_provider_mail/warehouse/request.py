@@ -28,6 +28,7 @@ class LoadResult:
     :param outdated: were skipped because the table has a row that was observed later.
     :param deleted: existing rows of ``replace_where`` that were not given.
     :param gone: existing rows of ``mark_gone`` that were not given and not marked before.
+    :param inserted_by: the inserted rows by their value of `Table.counted_by`.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class LoadResult:
     outdated: int | None = None
     deleted: int | None = None
     gone: int | None = None
+    inserted_by: Mapping[Any, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,8 @@ class LoadRequest:
         if (self.covers or self.expire_before) and not self.table.observed:
             argument = "covers" if self.covers else "expire_before"
             raise ValueError(f"`{argument}` needs a table with a time of observation")
+        if self.replace_where and self.table.insert_only:
+            raise ValueError("`replace_where` needs a table whose rows may be replaced")
         if self.mark_gone and not self.table.gone:
             raise ValueError("`mark_gone` needs a table with a column for rows that are gone")
 

@@ -83,11 +83,15 @@ class Table:
     :param columns: the columns.
     :param key: names of the columns that identify a row; not nullable, and with a length if they are text.
     :param comment: what the table holds; stored in databases that have comments.
+    :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
+    :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
     """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     comment: str
+    insert_only: bool = False
+    counted_by: str | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names):
@@ -102,6 +106,10 @@ class Table:
             column = self[name]
             if column.nullable or column.observed or column.type in (TEXT, JSON):
                 raise ValueError(f"key column {name} must not be nullable, observed, JSON or text without a length")
+        if self.insert_only and self.observed:
+            raise ValueError("a table whose rows are never updated has no time of observation")
+        if self.counted_by and (not self.insert_only or self[self.counted_by].nullable):
+            raise ValueError("inserted rows are counted by a column that is not nullable, in a table without updates")
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
@@ -123,6 +131,11 @@ class Table:
     def gone(self) -> str | None:
         """Name of the column with the time since which a row is gone."""
         return next((column.name for column in self.columns if column.gone), None)
+
+    @cached_property
+    def updated(self) -> tuple[str, ...]:
+        """Names of the columns that a load updates in an existing row."""
+        return () if self.insert_only else tuple(name for name in self.names if name not in self.key)
 
     @cached_property
     def content(self) -> tuple[str, ...]:

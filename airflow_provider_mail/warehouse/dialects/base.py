@@ -210,6 +210,16 @@ class Dialect(ABC):
         if self.request.fall_limit and self.request.fall_limit.exceeded(before, after):
             raise FallError(f"{self.prefix}{before} rows would become {after}", before=before, after=after)
 
+    def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
+        """The result of a load that updates nothing.
+
+        :param inserted_by: the inserted rows by their value of `Table.counted_by`, or all by ``None``.
+        """
+        source, inserted = self.request.source, sum(inserted_by.values())
+        unchanged = source.read - source.rejected - inserted
+        shown = inserted_by if self.table.counted_by else None
+        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=shown)
+
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
         """Fail when rows claim to have been observed in the future: until then no load would replace them.
 

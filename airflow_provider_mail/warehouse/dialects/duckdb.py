@@ -114,8 +114,9 @@ class DuckDb(Staged):
     @property
     def _staged(self) -> str:
         names, key = ", ".join(self.table.names), ", ".join(self.table.key)
-        last = f"SELECT max(stage_row) AS stage_row FROM {self.stage_name} GROUP BY {key}"
-        return f"(SELECT {names} FROM {self.stage_name} SEMI JOIN ({last}) USING (stage_row))"
+        which = "min" if self.table.insert_only else "max"
+        one = f"SELECT {which}(stage_row) AS stage_row FROM {self.stage_name} GROUP BY {key}"
+        return f"(SELECT {names} FROM {self.stage_name} SEMI JOIN ({one}) USING (stage_row))"
 
     def _ordered(self, alias: str = "s.") -> str:
         return ""  # DuckDB does not lock rows; sorting would take memory

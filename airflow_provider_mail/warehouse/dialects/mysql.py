@@ -176,10 +176,13 @@ class MySql(Staged):
         )
         key = self._columns_list(self.table.key)  # keeps one row of each
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
-        replace = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
+        insert = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
+        if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
+            one = self._column(self.table.key[0])
+            insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
         rows = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
-            cursor.executemany(replace, chunk)  # one statement with both drivers
+            cursor.executemany(insert, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
 
     def _open_merge(self, cursor: Any) -> None:
@@ -204,7 +207,7 @@ class MySql(Staged):
 
     def _upsert(self, source: str, condition: str = "true") -> str:
         names, selected = self._columns_list(self.table.names), self._columns_list(self.table.names, "s.")
-        rest = [name for name in self.table.names if name not in self.table.key] or [self.table.key[0]]
+        rest = self.table.updated or (self.table.key[0],)
         # Rows that are not newer have been left out: our loads run one at a time.
         assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self._column, rest))
         # A derived table, or the names in the last clause would be ambiguous.

@@ -7,6 +7,7 @@ where the database enforces the primary key and has transactions; both are teste
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
@@ -93,44 +94,61 @@ class Portable(Dialect):
         tables = [self, self._coverage] if self._coverage else [self]
         with ExitStack() as stack:
             cursor = stack.enter_context(closing(connection.cursor()))
-            spools = [stack.enter_context(closing(RowSpool(table._key_indexes))) for table in tables]
+            spools = [
+                stack.enter_context(closing(RowSpool(each._key_indexes, first=each.table.insert_only)))
+                for each in tables
+            ]
             for table in tables:
                 table._prepare(connection, cursor)
                 table._probe(connection, cursor)
             for table, spool in zip(tables, spools, strict=True):
                 spool.fill(table.request.source.encoded(Encoder(table.table, each(_CONVERTERS))))
 
-            def attempt() -> int:
-                outdated, *_ = [table._replace(cursor, spool) for table, spool in zip(tables, spools, strict=True)]
+            def attempt() -> LoadResult:
+                result, *_ = [table._replace(cursor, spool) for table, spool in zip(tables, spools, strict=True)]
                 connection.commit()
-                return outdated
+                return result
 
-            outdated = self._retry_conflicts(attempt, connection.rollback)
-        return LoadResult(rows=self.request.source.read, outdated=outdated)
+            return self._retry_conflicts(attempt, connection.rollback)
 
-    def _replace(self, cursor: Any, spool: RowSpool) -> int:
-        """Write the rows; return how many were skipped because the table has a newer one."""
+    def _replace(self, cursor: Any, spool: RowSpool) -> LoadResult:
+        """Write the rows, except those of which the table has a newer one, or any if rows are never updated."""
         self._delete_expired(cursor)
         before = self._window_rows(cursor)
         if self.request.replace_where and not self.request.source.rejected:
             self._delete_stale(cursor, self._observed_at(spool))
         insert = self._insert_statement()
-        outdated = 0
+        by = self.table.names.index(self.table.counted_by) if self.table.counted_by else None
+        outdated, inserted_by = 0, Counter[Any]()
         for batch in batched(spool.rows(), _MAX_PARAMETERS // (len(self._key_indexes) + 1)):
             self._current_batch = batch
-            self._delete(cursor, batch)
-            newer = self._newer(cursor, batch) if self._observed_index is not None else ()
-            if newer:
-                keys = " OR ".join([f"({self._same_key()})"] * len(batch))
-                values = [row[index] for row in batch for index in self._key_indexes]
-                self._reject_future(cursor, self.target, (f"({keys})", values), self._last_observed())
-            outdated += len(newer)
-            if given := [row for row in batch if spool.key(row) not in newer]:
+            if self.table.insert_only:
+                skipped = self._keys_found(cursor, batch, f"({self._same_key()})", self._key_indexes)
+            else:
+                skipped = self._delete_older(cursor, batch)
+                outdated += len(skipped)
+            if given := [row for row in batch if spool.key(row) not in skipped]:
                 cursor.executemany(insert, given)
+                inserted_by.update(row[by] if by is not None else None for row in given)
         if self.request.mark_gone and not self.request.source.rejected:
             self._mark_gone(cursor, self.request.mark_gone)
         self._check_fall(cursor, before)
-        return outdated
+        if self.table.insert_only:
+            return self._insert_result(inserted_by)
+        return LoadResult(self.request.source.read, outdated=outdated)
+
+    def _delete_older(self, cursor: Any, batch: Sequence[Row]) -> set[Row]:
+        """Delete the rows with these keys; return the keys of those that stay, since they were observed later."""
+        self._delete(cursor, batch)
+        if self._observed_index is None:
+            return set()
+        newer_one = f"({self._same_key()} AND NOT {self._not_newer()})"
+        newer = self._keys_found(cursor, batch, newer_one, [*self._key_indexes, self._observed_index])
+        if newer:
+            keys = " OR ".join([f"({self._same_key()})"] * len(batch))
+            values = [row[index] for row in batch for index in self._key_indexes]
+            self._reject_future(cursor, self.target, (f"({keys})", values), self._last_observed())
+        return newer
 
     def _delete_stale(self, cursor: Any, observed_at: Any) -> None:
         """Delete the rows of ``replace_where`` that were not observed later than this load."""
@@ -170,10 +188,14 @@ class Portable(Dialect):
         values = [row[index] for row in batch for index in indexes]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
-    def _newer(self, cursor: Any, batch: Sequence[Row]) -> set[Row]:
-        """The keys of the rows that were observed later."""
-        assert self._observed_index is not None
-        one, indexes = f"({self._same_key()} AND NOT {self._not_newer()})", [*self._key_indexes, self._observed_index]
+    def _keys_found(self, cursor: Any, batch: Sequence[Row], one: str, indexes: Sequence[int]) -> set[Row]:
+        """The keys of the rows of the table that fulfil a condition for one of these rows.
+
+        :param cursor: an open cursor.
+        :param batch: the rows.
+        :param one: the condition for one row.
+        :param indexes: positions of the condition's parameters in a row.
+        """
         cursor.execute(
             f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {' OR '.join([one] * len(batch))}",
             [row[index] for row in batch for index in indexes],

@@ -143,12 +143,20 @@ class Postgres(Staged):
         return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row DESC)"
 
     def _ordered(self, alias: str = "s.") -> str:
-        return f"ORDER BY {self._sortable(alias)}"
+        first = f", {alias}stage_row" if self.table.insert_only else ""
+        return f"ORDER BY {self._sortable(alias)}{first}"
 
     def _sortable(self, alias: str) -> str:
         # Comparing bytes is many times faster than comparing by the rules of a language.
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
+
+    def _insert_new(self, cursor: Any) -> dict[Any, int]:
+        # Without a join, for which Postgres might read the whole table. Of one key, the first row in this order stays.
+        by = self._counted_by()
+        insert = self._upsert(f"{self.stage_name} AS s")
+        cursor.execute(f"WITH new AS ({insert} RETURNING {by}) SELECT {by}, count(*) FROM new GROUP BY 1")
+        return dict(cursor.fetchall())
 
     def _write(self, cursor: Any) -> Counts:
         # In one statement, so that the rows are sorted and joined once.

@@ -12,16 +12,18 @@ Row = tuple[Any, ...]
 
 
 class RowSpool:
-    """Keeps each key once, with the last of its rows, in the order of the keys.
+    """Keeps each key once, with the last or the first of its rows, in the order of the keys.
 
     The user's table is not locked while the rows arrive, two loads lock its rows in the same order, and a load can be
     repeated.
 
     :param key_indexes: positions of the key's columns in a row.
+    :param first: whether to keep the first row instead of the last one.
     """
 
-    def __init__(self, key_indexes: Sequence[int]) -> None:
+    def __init__(self, key_indexes: Sequence[int], *, first: bool = False) -> None:
         self._key_indexes = key_indexes
+        self._insert = f"INSERT OR {'IGNORE' if first else 'REPLACE'} INTO spool"
         self._file = sqlite3.connect("", isolation_level=None)
         key = ", ".join(f"k{index}" for index in key_indexes)
         self._file.execute(f"CREATE TABLE spool ({key}, line BLOB, PRIMARY KEY ({key})) WITHOUT ROWID")
@@ -34,7 +36,7 @@ class RowSpool:
         marks = ", ".join("?" for _ in [*self._key_indexes, "line"])
         lines = ((*self.key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL)) for row in rows)
         self._file.execute("BEGIN")
-        self._file.executemany(f"INSERT OR REPLACE INTO spool VALUES ({marks})", lines)
+        self._file.executemany(f"{self._insert} VALUES ({marks})", lines)
 
     def rows(self) -> Iterator[Row]:
         """Iterate over the rows; can be called repeatedly."""

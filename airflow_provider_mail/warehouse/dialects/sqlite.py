@@ -90,12 +90,13 @@ class Sqlite(Staged):
         return super()._holds(column, _affinity(actual))
 
     def _stage(self, cursor: Any) -> None:
-        # The key keeps one row of each, the last one, and sorts them.
+        # The key keeps one row of each, and sorts them.
         definition = f"{self._staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) WITHOUT ROWID")
         cursor.execute("BEGIN")
+        other = "IGNORE" if self.table.insert_only else "REPLACE"
         cursor.executemany(
-            f"INSERT OR REPLACE INTO {self.stage_name} VALUES ({', '.join('?' for _ in self.table.columns)})",
+            f"INSERT OR {other} INTO {self.stage_name} VALUES ({', '.join('?' for _ in self.table.columns)})",
             self.request.source.encoded(Encoder(self.table, each(_CONVERTERS))),
         )
         cursor.execute("COMMIT")

@@ -184,6 +184,8 @@ class Staged(StagedSql):
 
         :param cursor: an open cursor.
         """
+        if self.table.insert_only:
+            return self._insert_result(self._insert_new(cursor))
         self._delete_expired(cursor)
         before = self._window_rows(cursor)
         late_parts = self._late_parts(cursor)
@@ -207,6 +209,18 @@ class Staged(StagedSql):
             deleted=deleted,
             gone=gone,
         )
+
+    def _insert_new(self, cursor: Any) -> dict[Any, int]:
+        """Insert the staged rows whose keys are new; count them by `Table.counted_by`, or else all by ``None``."""
+        source, is_new = self._joined(), f"NOT {self._exists()}"
+        cursor.execute(f"SELECT {self._counted_by('s.')}, count(*) FROM {source} WHERE {is_new} GROUP BY 1")
+        inserted_by = dict(cursor.fetchall())
+        cursor.execute(self._upsert(source, is_new))
+        return inserted_by
+
+    def _counted_by(self, alias: str = "") -> str:
+        name = self.table.counted_by
+        return f"{alias}{self._column(name)}" if name else "NULL"
 
     def _write(self, cursor: Any) -> Counts:
         """Insert or update the staged rows that are new or changed."""

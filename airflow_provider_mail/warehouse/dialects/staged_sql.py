@@ -82,7 +82,7 @@ class StagedSql(Dialect):
 
     @property
     def _staged(self) -> str:
-        """What to select from to get each key once, with the last of its rows."""
+        """What to select from to get each key once, with the last of its rows, or the first one if that stays."""
         return self.stage_name
 
     def _staged_columns(self) -> str:
@@ -129,8 +129,8 @@ class StagedSql(Dialect):
         """Insert from ``source``, or update the row with the same key unless it is newer."""
         names, key = self._columns_list(self.table.names), self._columns_list(self.table.key)
         action = "NOTHING"
-        if rest := [name for name in self.table.names if name not in self.table.key]:
-            assignments = ", ".join(f"{name} = excluded.{name}" for name in rest)
+        if self.table.updated:
+            assignments = ", ".join(f"{name} = excluded.{name}" for name in self.table.updated)
             action = f"UPDATE SET {assignments} WHERE {self._is_newer('excluded')}"
         selected = self._columns_list(self.table.names, "s.")
         return (
