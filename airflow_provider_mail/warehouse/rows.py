@@ -154,7 +154,7 @@ class Encoder:
                 row for row, value in enumerate(values) if value is not None and not _converted(convert, [value])
             )
             need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
-            reason = _text_problem(values[row], nul=True) if column.type.name in ("text", "json") else None
+            reason = text_problem(values[row], nul=True) if column.type.name in ("text", "json") else None
             raise UnstorableError.of(number + row, column.name, reason or f"needs {need}")
         if made and not self._storable(column, given, made):
             for row, value in enumerate(values):
@@ -187,7 +187,7 @@ class Encoder:
                 return f"is less than {column.least}, which cannot be true: the service's error"
             least, most = _RANGES[kind]
             return None if least <= value <= most else f"is too large for {kind}"
-        return _text_problem(value, nul=self._nul)
+        return text_problem(value, nul=self._nul)
 
 
 def _encodes(text: str) -> bool:
@@ -198,8 +198,12 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _text_problem(value: Any, *, nul: bool) -> str | None:
-    """The reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value."""
+def text_problem(value: Any, *, nul: bool) -> str | None:
+    """Return the reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value.
+
+    :param value: the value, nested no deeper than Python can recurse.
+    :param nul: whether texts may hold the character NUL.
+    """
     if isinstance(value, str):
         if not _encodes(value):
             return "holds half a surrogate pair, which is no character"
@@ -212,9 +216,9 @@ def _text_problem(value: Any, *, nul: bool) -> str | None:
     elif isinstance(value, list | tuple):
         items = enumerate(value)
     for name, item in items:
-        if (reason := _text_problem(name, nul=nul)) is not None:
+        if (reason := text_problem(name, nul=nul)) is not None:
             return f"the name of a field {reason}"
-        if (reason := _text_problem(item, nul=nul)) is not None:
+        if (reason := text_problem(item, nul=nul)) is not None:
             return f"field {name!r} {reason}" if isinstance(name, str) else f"item {name} {reason}"
     return None
 

@@ -22,7 +22,7 @@ HAPPENED = Table(
         Column("kind", TEXT, "Its kind"),
         Column("note", TEXT, "A note", nullable=True),
         Column("raw", JSON, "The whole", nullable=True),
-        Column("at", TIMESTAMP, "When", nullable=True),
+        Column("happened_at", TIMESTAMP, "When", nullable=True),
     ),
     insert_only=True,
     counted_by="kind",

@@ -226,7 +226,12 @@ def _from_epoch_millis(value: Any) -> datetime:
         raise ValueError("must be milliseconds since 1970") from None
 
 
-def _from_text(value: Any) -> datetime:
+def time_from_text(value: Any) -> datetime:
+    """Parse a time of the service: ISO 8601, UTC where no zone is given.
+
+    :param value: the text.
+    :raises ValueError: it is no time.
+    """
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
@@ -238,5 +243,5 @@ def _from_text(value: Any) -> datetime:
 EpochMillis = Annotated[datetime | None, _nullable(_from_epoch_millis)]
 """Milliseconds since 1970 on the wire, an aware datetime here; absent, empty or 0 is ``None``."""
 
-ServiceTime = Annotated[datetime | None, _nullable(_from_text)]
+ServiceTime = Annotated[datetime | None, _nullable(time_from_text)]
 """A time as text on the wire, an aware datetime here (UTC where no zone is given); absent or empty is ``None``."""

@@ -8,6 +8,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.coverage import Between
@@ -84,6 +85,54 @@ class Dialect(ABC):
 
         :param connection: an open connection of the driver.
         """
+
+    def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
+        """Delete the rows of the table that fulfil one of the conditions, and commit; return their number.
+
+        :param connection: an open connection of the driver.
+        :param conditions: values by column.
+        """
+        count = 0
+        self._begin(connection)
+        with self._cursor(connection) as cursor:
+            for where in conditions:
+                condition, values = self._condition("conditions", where)
+                cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
+                count += self._affected(cursor)
+            connection.commit()
+        return count
+
+    def select_page(self, columns: Iterable[str], by: str) -> str:
+        """Return the statement for the rows behind a value, its parameter, in the order of the column.
+
+        :param columns: names of the columns to select.
+        :param by: name of the column to compare and sort by.
+        """
+        # Without LIMIT, which not every database has: the rest need not be fetched.
+        order = self._column(by)
+        names = self._columns_list(columns)
+        return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
+
+    def select_spellings(self, column: str) -> str:
+        """Return the statement for the different texts that are equal to a lower-case text, its parameter.
+
+        :param column: name of the column.
+        """
+        name = self._column(column)
+        return f"SELECT DISTINCT {name} FROM {self.target} WHERE LOWER({name}) = {self.hook.placeholder}"
+
+    def _begin(self, connection: Any) -> None:
+        """Configure the connection."""
+        if self.hook.supports_autocommit:
+            self.hook.set_autocommit(connection, False)
+
+    def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
+        """Open a cursor of this connection; closed on exit."""
+        return closing(connection.cursor())
+
+    def _affected(self, cursor: Any) -> int:
+        """How many rows the last statement deleted or updated."""
+        return int(cursor.rowcount)
 
     def _qualified(self, name: TableName) -> str:
         """Spell the name of a table in a statement."""

@@ -89,8 +89,7 @@ class Portable(Dialect):
 
         :param connection: an open connection of the driver.
         """
-        if self.hook.supports_autocommit:
-            self.hook.set_autocommit(connection, False)
+        self._begin(connection)
         tables = [self, self._coverage] if self._coverage else [self]
         with ExitStack() as stack:
             cursor = stack.enter_context(closing(connection.cursor()))

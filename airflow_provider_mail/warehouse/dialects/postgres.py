@@ -140,11 +140,11 @@ class Postgres(Staged):
     @property
     def _staged(self) -> str:
         names, key = self._columns_list(self.table.names), self._sortable("")
-        return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row DESC)"
+        order = "" if self.table.insert_only else " DESC"
+        return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row{order})"
 
     def _ordered(self, alias: str = "s.") -> str:
-        first = f", {alias}stage_row" if self.table.insert_only else ""
-        return f"ORDER BY {self._sortable(alias)}{first}"
+        return f"ORDER BY {self._sortable(alias)}"
 
     def _sortable(self, alias: str) -> str:
         # Comparing bytes is many times faster than comparing by the rules of a language.
@@ -152,9 +152,9 @@ class Postgres(Staged):
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
     def _insert_new(self, cursor: Any) -> dict[Any, int]:
-        # Without a join, for which Postgres might read the whole table. Of one key, the first row in this order stays.
+        # Without a join, for which Postgres might read the whole table.
         by = self._counted_by()
-        insert = self._upsert(f"{self.stage_name} AS s")
+        insert = self._upsert(f"{self._staged} AS s")
         cursor.execute(f"WITH new AS ({insert} RETURNING {by}) SELECT {by}, count(*) FROM new GROUP BY 1")
         return dict(cursor.fetchall())
 

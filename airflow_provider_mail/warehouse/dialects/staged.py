@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
@@ -68,14 +67,6 @@ class Staged(StagedSql):
     # What a dialect implements
 
     @abstractmethod
-    def _begin(self, connection: Any) -> None:
-        """Configure the connection."""
-
-    def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
-        """Open a cursor of this connection; closed on exit."""
-        return closing(connection.cursor())
-
-    @abstractmethod
     def _columns(self, cursor: Any) -> dict[str, str]:
         """The types of the columns of the user's table, by name; empty when it does not exist."""
 
@@ -96,10 +87,6 @@ class Staged(StagedSql):
 
     def _lock(self, cursor: Any) -> None:
         """Wait until no other load merges into this table."""
-
-    def _affected(self, cursor: Any) -> int:
-        """How many rows the last statement deleted or updated."""
-        return int(cursor.rowcount)
 
     def _describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
         """Store the comments of columns, and with ``whole`` that of the table."""

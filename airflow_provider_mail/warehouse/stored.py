@@ -1,0 +1,83 @@
+"""Reads and deletes rows of a declared table."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.dialects import dialect_of
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import Column, Table, TableName
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+
+class StoredTable:
+    """A declared table in a database.
+
+    :param hook: the hook of the database.
+    :param table: the declared table.
+    :param name: its name in the database, optionally with its schema.
+    :raises WarehouseError: for an invalid name.
+    """
+
+    def __init__(self, hook: DbApiHook, table: Table, name: str) -> None:
+        self._hook = hook
+        self._table = table
+        self._dialect = dialect_of(database(hook))(hook, LoadRequest(table, TableName.parse(name), Source(())))
+
+    def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
+        """Return the first rows behind a value, in the order of a column.
+
+        :param columns: names of the columns to return.
+        :param by: name of the column, which is different in each row.
+        :param after: only rows with larger values.
+        :param size: the largest number of rows.
+        """
+        with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
+            rows = next(batches, [])
+        return [tuple(map(_python, map(self._table.__getitem__, columns), row)) for row in rows]
+
+    def spellings(self, column: str, value: str) -> list[str]:
+        """Return the different values of a text column that equal a value, ignoring case.
+
+        :param column: name of the column.
+        :param value: the value.
+        """
+        # Some databases lower only the letters of ASCII.
+        lowered = {value.lower(), "".join(letter.lower() if letter.isascii() else letter for letter in value)}
+        found: set[str] = set()
+        for text in lowered:
+            with stream_rows(self._hook, self._dialect.select_spellings(column), [text]) as (_, batches):
+                found.update(spelling for batch in batches for (spelling,) in batch)
+        return sorted(found)
+
+    def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
+        """Delete the rows that fulfil one of the conditions; return their number.
+
+        :param conditions: values by column.
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
+        try:
+            with connected(self._hook) as connection:
+                return self._dialect.delete(connection, conditions)
+        except WarehouseError:
+            raise
+        except Exception as error:
+            failure = self._dialect.error(self._dialect.safe_message(error))
+        # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
+        raise failure
+
+
+def _python(column: Column, value: Any) -> Any:
+    """The value as it was loaded: some databases have no times, or none with a zone."""
+    if column.type.name != "timestamp" or value is None:
+        return value
+    time = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)

@@ -1,0 +1,162 @@
+"""The drain: moves pushes from the inbox into the table of events, in batches of bounded memory.
+
+A batch is loaded before its pushes are marked as drained, and the rows of the tables are never updated. So a drain that
+dies leaves one batch to be loaded again, which changes nothing, and several drains may run at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.api.events import EventCode
+from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
+from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.rows import json_text
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.webhook.inbox import Inbox, StoredPush
+
+BATCH_BYTES = 16 * 2**20
+"""Bytes of pushes in a batch, which bound its memory."""
+
+OTHER = "other"
+"""What events with codes that the document does not have are counted as: a pushed code may be any text."""
+
+_CODES = frozenset(EventCode)
+
+
+class UnreadableEventError(WarehouseError):
+    """An event cannot be read, and dead letters are not wanted."""
+
+
+@dataclass
+class Drained:
+    """What a drain did.
+
+    :param pushes: drained pushes.
+    :param events: events in them that could be read.
+    :param stored: those that were new, by code; ``other`` for codes that the document does not have.
+    :param dead_letters: new dead letters.
+    """
+
+    pushes: int = 0
+    events: int = 0
+    stored: Counter[str] = field(default_factory=Counter)
+    dead_letters: int = 0
+
+    @property
+    def duplicates(self) -> int:
+        """Events that were stored already."""
+        return self.events - self.stored.total()
+
+    def __iadd__(self, other: Drained) -> Drained:
+        self.pushes += other.pushes
+        self.events += other.events
+        self.stored += other.stored
+        self.dead_letters += other.dead_letters
+        return self
+
+
+@dataclass(frozen=True)
+class EventTables:
+    """The tables of events and of dead letters, in one database.
+
+    :param hook: the hook of the database.
+    :param events: name of the table of events, optionally with its schema.
+    :param dead_letters: name of the table of dead letters, likewise.
+    """
+
+    hook: DbApiHook
+    events: str
+    dead_letters: str
+
+    def create(self) -> None:
+        """Create the tables, or add columns of a later version."""
+        load(self.hook, EVENTS, self.events, ())
+        load(self.hook, DEAD_LETTERS, self.dead_letters, ())
+
+    def store(
+        self, rows: Iterable[Row], letters: list[DeadLetter], reject: Callable[[DeadLetter], None] | None = None
+    ) -> Drained:
+        """Store events, then dead letters. What is stored already stays as it is.
+
+        :param rows: rows of `EVENTS`; iterating over them may add to ``letters``.
+        :param letters: dead letters.
+        :param reject: receives the events that the table cannot store. Default: they become dead letters.
+        """
+        add = reject or letters.append
+
+        def on_unstorable(row: Sequence[Any], error: UnstorableError) -> None:
+            given = dict(zip(EVENTS.names, row, strict=True))
+            origin = Origin(given["mail_conn_id"], given["received_at"], given["push_id"])
+            reason = f"column {error.column}: {error.reason}"
+            add(DeadLetter(origin, given["push_index"], reason, json_text(given["raw"])))
+
+        loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable)
+        drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
+        for code, count in (loaded.inserted_by or {}).items():
+            drained.stored[code if code in _CODES else OTHER] += count
+        if letters:
+            kept = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
+            drained.dead_letters = kept.inserted or 0
+        return drained
+
+
+def drain(
+    inbox: Inbox,
+    tables: EventTables,
+    *,
+    batch_size: int,
+    max_pushes: int | None = None,
+    dead_letters: bool = True,
+    on_batch: Callable[[Drained], None] | None = None,
+) -> Drained:
+    """Move pushes from the inbox into the tables until none is left.
+
+    :param inbox: the inbox.
+    :param tables: the tables.
+    :param batch_size: the largest number of pushes in one transaction; at most 16 MiB of them, too.
+    :param max_pushes: stop after this number of pushes. Default: no limit.
+    :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.
+    :param on_batch: called after each batch with the counts so far. Default: nothing is called.
+    :raises UnreadableEventError: an event cannot be read; its batch stays in the inbox.
+    :raises WarehouseError: the tables cannot be loaded; the batch stays in the inbox.
+    """
+    total = Drained()
+    with closing(inbox.open()) as connection:
+        while max_pushes is None or total.pushes < max_pushes:
+            size = batch_size if max_pushes is None else min(batch_size, max_pushes - total.pushes)
+            if not (pushes := inbox.take(connection, max_pushes=size, max_bytes=BATCH_BYTES)):
+                break
+            total += _store(pushes, tables, dead_letters)
+            inbox.finish(connection, [push.id for push in pushes], datetime.now(UTC))
+            if on_batch:
+                on_batch(total)
+    return total
+
+
+def _store(pushes: Sequence[StoredPush], tables: EventTables, dead_letters: bool) -> Drained:
+    letters: list[DeadLetter] = []
+    reject = letters.append if dead_letters else _fail
+
+    def rows() -> Iterator[Row]:
+        for push in pushes:
+            yield from read_push(push.body, Origin(push.mail_conn_id, push.received_at, push.id), reject)
+
+    stored = tables.store(rows(), letters, reject)
+    stored.pushes = len(pushes)
+    return stored
+
+
+def _fail(letter: DeadLetter) -> None:
+    where = f"push {letter.origin.push_id}" + ("" if letter.index is None else f", event {letter.index}")
+    raise UnreadableEventError(f"{where}: {letter.reason}; it stays in the inbox")

@@ -1,0 +1,223 @@
+"""Turns pushes into rows of `mail_events`, and what cannot be read into rows of `mail_dead_letters`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from airflow_provider_mail.api._core.fields import time_from_text
+from airflow_provider_mail.api.events import EventCode, MailEvent
+from airflow_provider_mail.warehouse.rows import json_text, text_problem
+from airflow_provider_mail.warehouse.tables.events import EVENTS
+
+Row = tuple[Any, ...]
+
+WIRE_NAMES = {name: str(field.alias) for name, field in MailEvent.model_fields.items()}
+"""The names of the document, by those of `MailEvent` and of the columns."""
+
+_TEXTS = tuple(WIRE_NAMES[name] for name in EVENTS.names[EVENTS.names.index("email") : EVENTS.names.index("raw")])
+_CODE, _EMAIL, _MESSAGE = WIRE_NAMES["event_code"], WIRE_NAMES["email"], WIRE_NAMES["unique_msg_id"]
+_TRIGGERED, _SUBMITTED = WIRE_NAMES["triggered_time"], WIRE_NAMES["submit_time"]
+
+HAPPENS_ONCE = frozenset(
+    (EventCode.DROPPED, EventCode.BOUNCED, EventCode.DELIVERED, EventCode.UNSUBSCRIBED, EventCode.SPAM_REPORT)
+)
+"""Codes of which each recipient of a mail has one event, whatever its time. Unknown codes may happen again."""
+
+MAX_DEPTH = 16
+"""Levels of arrays and objects in an event. The document has one; MariaDB stores at most 32."""
+
+_MAX_DIGITS = 300
+
+_decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
+"""Decodes what the document describes, events whose fields are text, in a third of the time."""
+
+
+class Origin(NamedTuple):
+    """Where an event came from.
+
+    :param mail_conn_id: the connection of the account.
+    :param received_at: when the push was received.
+    :param push_id: number of the push in the inbox.
+    """
+
+    mail_conn_id: str
+    received_at: datetime
+    push_id: int
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An event, or a whole push, that cannot be read.
+
+    :param origin: where it came from.
+    :param index: position of the event in the push; ``None`` for a whole push.
+    :param reason: why it cannot be read, without its values.
+    :param raw: its text.
+    """
+
+    origin: Origin
+    index: int | None
+    reason: str
+    raw: str
+
+    @property
+    def letter_id(self) -> str:
+        """The identifier: the same whenever the account pushes the same text."""
+        return _digest(f"{self.origin.mail_conn_id}\x00{self.raw}")
+
+    def row(self) -> Row:
+        """The row of `DEAD_LETTERS`."""
+        conn_id, received_at, push_id = self.origin
+        return conn_id, self.letter_id, self.reason, self.raw, received_at, push_id, self.index
+
+
+class UnreadableError(ValueError):
+    """An event cannot be read; the message says why, without its values."""
+
+
+def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
+    """Yield a row of `EVENTS` for each event of a push.
+
+    :param body: the body of the push.
+    :param origin: where it came from.
+    :param reject: receives what cannot be read.
+    """
+    try:
+        events: Any = None if b"\\u0000" in body else _decode_flat(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        events = None
+    read = _row
+    if events is None:
+        read = read_event
+        try:
+            events = _parse(body.decode(errors="surrogateescape"))
+        except UnreadableError as error:
+            raw = body.decode(errors="backslashreplace").replace("\x00", "\\u0000")
+            return reject(DeadLetter(origin, None, str(error), raw))
+    for index, event in enumerate(events):
+        try:
+            row = read(event, origin, index)
+        except UnreadableError as error:
+            reject(DeadLetter(origin, index, str(error), json.dumps(event)))
+        else:
+            yield row
+
+
+def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
+    """Yield a row of `EVENTS` for each event of a dead letter that can be read now.
+
+    :param raw: the text of the letter.
+    :param index: its position in the push; ``None`` for a whole push.
+    :param origin: where it came from.
+    :param reject: receives what still cannot be read.
+    """
+    if index is None:
+        yield from read_push(raw.encode(), origin, reject)
+        return
+    try:
+        row = read_event(json.loads(raw), origin, index)
+    except UnreadableError as error:
+        return reject(DeadLetter(origin, index, str(error), raw))
+    yield row
+
+
+def read_event(event: Any, origin: Origin, index: int) -> Row:
+    """Return the row of `EVENTS` for an event.
+
+    :param event: the decoded event.
+    :param origin: where it came from.
+    :param index: its position in the push.
+    :raises UnreadableError: it is no event, or cannot be stored.
+    """
+    if type(event) is not dict:
+        raise UnreadableError("it is not an object")
+    _check(event)
+    return _row(event, origin, index)
+
+
+def _row(event: Mapping[str, Any], origin: Origin, index: int) -> Row:
+    """The row for an event that can be stored."""
+    code = event.get(_CODE)
+    if type(code) is not str or not code:
+        raise UnreadableError(f"{_CODE} is not a text, or is missing")
+    texts = map(event.get, _TEXTS)
+    triggered, submitted = _time(event, _TRIGGERED), _time(event, _SUBMITTED)
+    return (
+        origin.mail_conn_id,
+        event_id(event, code),
+        code,
+        triggered,
+        submitted,
+        *(value if value is None or type(value) is str else json_text(value) for value in texts),
+        event,
+        origin.received_at,
+        origin.push_id,
+        index,
+    )
+
+
+def event_id(event: Mapping[str, Any], code: str) -> str:
+    """Return the identifier of an event, the same for each of its duplicates.
+
+    Not shown in the document: whether the recipients of one request share a ``UniqueMsgID``, so the address is a part
+    of it, and what identifies a ``TaskStatus``, for which all fields are.
+
+    :param event: the decoded event.
+    :param code: its ``EventCode``.
+    """
+    message = event.get(_MESSAGE)
+    if not message or code == EventCode.TASK_STATUS:
+        return _digest(json_text(event))
+    time = "" if code in HAPPENS_ONCE else event.get(_TRIGGERED)
+    return _digest(f"{message}\x00{code}\x00{event.get(_EMAIL)}\x00{time}")
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _time(event: Mapping[str, Any], name: str) -> datetime | None:
+    if not (value := event.get(name)):
+        return None
+    try:
+        time = time_from_text(value)
+        return time if time.tzinfo is UTC else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UnreadableError(f"{name} is not a date and time") from None
+
+
+def _parse(body: str) -> list[Any]:
+    """Parse a push of which an event may be unusual: other types than text, or bytes that are not UTF-8."""
+    try:
+        events = json.loads(body, parse_int=_integer)
+    except (ValueError, RecursionError):
+        events = None
+    if not isinstance(events, list):
+        raise UnreadableError("the push is not a JSON array")
+    return events
+
+
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)  # infinite, which no event may be
+
+
+def _check(value: Any) -> None:
+    """Reject what not every database can store."""
+    if _depth(value) > MAX_DEPTH:
+        raise UnreadableError(f"it is nested more than {MAX_DEPTH} levels deep")
+    if problem := text_problem(value, nul=False):
+        raise UnreadableError(problem)
+
+
+def _depth(value: Any, most: int = MAX_DEPTH) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    items = value.values() if isinstance(value, dict) else value
+    return 1 + max((_depth(item, most - 1) for item in items), default=0) if most >= 0 else 1

@@ -1,0 +1,180 @@
+"""One pushed event becomes one row, or a dead letter that says why not."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.events import EventCode, MailEvent
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.webhook.events import MAX_DEPTH, WIRE_NAMES, DeadLetter, Origin, read_letter, read_push
+from tests.webhook.pushes import EARLIER, NOON, body, event
+
+ORIGIN = Origin("mail_default", NOON, 7)
+
+
+def read(push: bytes, origin: Origin = ORIGIN) -> tuple[list[dict[str, Any]], list[DeadLetter]]:
+    letters: list[DeadLetter] = []
+    rows = [dict(zip(EVENTS.names, row, strict=True)) for row in read_push(push, origin, letters.append)]
+    return rows, letters
+
+
+def one(event: Any) -> dict[str, Any]:
+    rows, letters = read(body(event))
+    assert not letters
+    return rows[0]
+
+
+def id_of(event: Any) -> str:
+    return str(one(event)["event_id"])
+
+
+def reasons(push: bytes) -> list[tuple[int | None, str]]:
+    rows, letters = read(push)
+    assert not rows
+    return [(letter.index, letter.reason) for letter in letters]
+
+
+def test_every_field_of_the_document_has_a_column() -> None:
+    assert set(MailEvent.model_fields) <= set(EVENTS.names)
+    assert WIRE_NAMES["triggered_time"] == "TriggeredDateTimeV2"
+
+
+def test_an_event_becomes_a_row() -> None:
+    every = {wire: f"the {name}" for name, wire in WIRE_NAMES.items()}
+    every |= {"TriggeredDateTimeV2": "2026-03-01T12:00:00.5Z", "SubmitDateTimeV2": "2026-03-01T13:00:00+02:00"}
+    row = one({**every, "NewField": "new"})
+    assert {name: row[name] for name in WIRE_NAMES} == {
+        **{name: f"the {name}" for name in WIRE_NAMES},
+        "triggered_time": NOON + datetime.timedelta(seconds=0.5),
+        "submit_time": EARLIER,
+    }
+    assert row["raw"] == {**every, "NewField": "new"}
+    assert [row[name] for name in ("mail_conn_id", "received_at", "push_id", "push_index")] == [*ORIGIN, 0]
+
+
+def test_missing_fields_are_null() -> None:
+    row = one({"EventCode": "Unheard", "TriggeredDateTimeV2": "", "Email": None})
+    assert (row["event_code"], row["triggered_time"], row["submit_time"], row["email"]) == ("Unheard", None, None, None)
+
+
+def test_fields_that_are_no_text_are_kept() -> None:
+    row = one(event(Guid=5, MailName=["a", 1.5], IP=True, Extra={"deep": [{"er": None}]}, BrowserType={}))
+    assert (row["guid"], row["mail_name"], row["ip"], row["browser_type"]) == ("5", '["a",1.5]', "true", "{}")
+    assert row["raw"]["Extra"] == {"deep": [{"er": None}]}
+
+
+@pytest.mark.parametrize("code", ["Dropped", "Bounced", "Delivered", "Unsubscribed", "SpamReport"])
+def test_what_happens_once_is_identified_by_message_and_code(code: str) -> None:
+    first = id_of(event(code=code))
+    assert id_of(event(code=code, TriggeredDateTimeV2="2026-03-02T12:00:00Z", Platform="x")) == first
+    others = [event(code="Opened"), event(code=code, UniqueMsgID="m2"), event(code=code, Email="other@example.com")]
+    assert first not in map(id_of, others)
+
+
+@pytest.mark.parametrize("code", ["Opened", "Clicked", "Forwarded"])
+def test_what_may_happen_again_is_identified_by_its_time_too(code: str) -> None:
+    first = id_of(event(code=code))
+    assert id_of(event(code=code, Platform="x")) == first
+    assert id_of(event(code=code, TriggeredDateTimeV2="2026-03-01T12:00:01Z")) != first
+
+
+@pytest.mark.parametrize("fields", [{"code": "TaskStatus"}, {"UniqueMsgID": None}, {"UniqueMsgID": ""}])
+def test_without_a_message_all_fields_identify_an_event(fields: dict[str, Any]) -> None:
+    created = event(**fields, Status="Created")
+    assert id_of(dict(reversed(created.items()))) == id_of(created)
+    assert id_of({**created, "Status": "Completed"}) != id_of(created)
+
+
+def test_what_joins_the_parts_of_an_identifier_cannot_be_in_them() -> None:
+    assert id_of(event(UniqueMsgID="a", code="bc")) != id_of(event(UniqueMsgID="ab", code="c"))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (1, "it is not an object"),
+        (None, "it is not an object"),
+        ([], "it is not an object"),
+        ({}, "EventCode is not a text, or is missing"),
+        ({"EventCode": ""}, "EventCode is not a text, or is missing"),
+        ({"EventCode": 5}, "EventCode is not a text, or is missing"),
+        (event(TriggeredDateTimeV2="yesterday"), "TriggeredDateTimeV2 is not a date and time"),
+        (event(SubmitDateTimeV2=[1]), "SubmitDateTimeV2 is not a date and time"),
+        (event(SubmitDateTimeV2="0001-01-01T00:00:00+05:00"), "SubmitDateTimeV2 is not a date and time"),
+        (event(Extra="a\x00b"), "field 'Extra' holds the character NUL, which the database cannot keep"),
+        (event(Extra="\ud800"), "field 'Extra' holds half a surrogate pair, which is no character"),
+        (event(Extra=float("inf")), "field 'Extra' holds NaN or infinity, which JSON cannot say"),
+        (event(Extra=json.loads("[" * 20 + "]" * 20)), f"it is nested more than {MAX_DEPTH} levels deep"),
+    ],
+)
+def test_what_cannot_be_read_is_a_dead_letter_beside_the_others(given: Any, reason: str) -> None:
+    rows, letters = read(body(event(1), given, event(2)))
+    assert [row["push_index"] for row in rows] == [0, 2]
+    assert [(letter.index, letter.reason) for letter in letters] == [(1, reason)]
+    assert json.dumps(json.loads(letters[0].raw)) == json.dumps(given)
+    assert len(letters[0].row()) == len(DEAD_LETTERS.columns)
+
+
+@pytest.mark.parametrize(
+    "push", [b"", b"{}", b"\xff", b"nonsense", b'[{"EventCode": "Opened"}', b"[" * 9999, b"null\x00"]
+)
+def test_a_push_that_is_no_array_is_one_dead_letter(push: bytes) -> None:
+    assert reasons(push) == [(None, "the push is not a JSON array")]
+    (letter,) = read(push)[1]
+    letter.raw.encode()
+    assert "\x00" not in letter.raw
+
+
+def test_bytes_that_are_not_text_spoil_only_their_event() -> None:
+    rows, letters = read(b'[{"EventCode":"Opened","Email":"\xff"},{"EventCode":"Opened"}]')
+    assert [row["push_index"] for row in rows] == [1]
+    assert [letter.index for letter in letters] == [0]
+
+
+def test_a_dead_letter_can_be_read_again_as_it_was() -> None:
+    letters: list[DeadLetter] = []
+    rows = list(read_letter(json.dumps(event(5)), 3, ORIGIN, letters.append))
+    assert [(row[-2:], letters) for row in rows] == [((7, 3), [])]
+    assert not list(read_letter(json.dumps({}), 3, ORIGIN, letters.append))
+    assert [letter.index for letter in letters] == [3]
+    assert len(list(read_letter(body(event(1), event(2)).decode(), None, ORIGIN, letters.append))) == 2
+
+
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from([*EventCode, "\x00", "2026-03-01"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.sampled_from([*WIRE_NAMES.values()]), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.binary() | _values.map(lambda value: json.dumps(value).encode()) | st.lists(_values).map(lambda v: body(*v)))
+def test_whatever_is_pushed_is_kept_as_a_row_or_a_letter(push: bytes) -> None:
+    rows, letters = read(push)
+    try:
+        parsed = json.loads(push)
+    except ValueError:
+        parsed = None
+    whole = [letter for letter in letters if letter.index is None]
+    if isinstance(parsed, list) and not whole:
+        assert sorted([row["push_index"] for row in rows] + [letter.index for letter in letters]) == [
+            *range(len(parsed))
+        ]
+    else:
+        assert whole == letters
+        assert (len(whole), rows) == (1, [])
+    for letter in letters:
+        letter.raw.encode()
+        assert "\x00" not in letter.raw + letter.reason
