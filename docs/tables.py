@@ -13,8 +13,11 @@ from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.lists import LISTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS
+from airflow_provider_mail.warehouse.tables.senders import SENDERS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 
 PAGE = Path(__file__).resolve().parent / "warehouse.md"
 TABLES: Mapping[str, Table] = {
@@ -23,6 +26,9 @@ TABLES: Mapping[str, Table] = {
     "mail_transactional_stats": TRANSACTIONAL_STATS,
     "mail_contacts": CONTACTS,
     "mail_campaigns": CAMPAIGNS,
+    "mail_lists": LISTS,
+    "mail_templates": TEMPLATES,
+    "mail_senders": SENDERS,
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }

@@ -22,6 +22,7 @@ RECORD = ROOT / "tests" / "public_names.txt"
 PACKAGES = ("operators", "sensors", "triggers", "transfers")
 MODULES = (
     *("hooks.mail", "notifications.mail", "utils.emailer", "assets", "lineage", "links", "retry_policy", "api"),
+    "dlt_source",
     "emulator",
 )
 CHANGED = """The public surface has changed (- recorded, + now):

@@ -6,9 +6,11 @@ import datetime
 import fcntl
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -131,18 +133,20 @@ def migrate(database: Path, cache: Path) -> None:
         if template.exists():
             shutil.copy(template, database)
             return
-        migrated = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "airflow", "db", "migrate"],
             env=dict(os.environ),
             capture_output=True,
             text=True,
             check=False,
         )
-        if migrated.returncode:
-            raise RuntimeError(f"airflow db migrate failed:\n{migrated.stdout}\n{migrated.stderr}")
+        if done.returncode:
+            raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}\n{done.stderr}")
         # A run that is ended here must not leave half a file.
         unfinished = template.with_suffix(".unfinished")
-        shutil.copy(database, unfinished)
+        # Not a copy of the file: a part of the database may be in the file beside it.
+        with closing(sqlite3.connect(database)) as migrated, closing(sqlite3.connect(unfinished)) as copy:
+            migrated.backup(copy)
         unfinished.replace(template)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+from typing import Any
+
 from pydantic import BaseModel
 
-from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, text
+from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table, text
 
 CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
 TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
@@ -36,3 +39,16 @@ def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suf
         for name, field in record.model_fields.items()
         if name not in besides
     )
+
+
+def resource_row(
+    table: Table, record: BaseModel, *, mail_conn_id: str, observed_at: datetime.datetime
+) -> tuple[Any, ...]:
+    """Build a row of a table whose columns are fields of the record, between the connection and the time.
+
+    :param table: the table.
+    :param record: the record, with the columns' names.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param observed_at: the time at which the service was asked, with a zone.
+    """
+    return mail_conn_id, *(getattr(record, name) for name in table.names[1:-1]), observed_at

@@ -1,0 +1,303 @@
+"""A `dlt <https://dlthub.com/docs>`_ source: everything that the service returns, for the destinations of dlt.
+
+Needs the extra ``dlt``, and no Airflow. The tables have the names, columns and keys of the tables that the package's
+own transfers load, and each row is built by the same function.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+import dlt
+from dlt.common.configuration.specs import BaseConfiguration
+from dlt.common.schema.typing import TColumnSchema
+from dlt.extract import DltResource
+
+from airflow_provider_mail.api._core.pagination import Changes
+from airflow_provider_mail.api._core.requests import PagedRequest
+from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.contacts import GetListContacts
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
+from airflow_provider_mail.api.lists import GetLists, find_list
+from airflow_provider_mail.api.senders import GetSenders
+from airflow_provider_mail.api.templates import GetTemplates
+from airflow_provider_mail.api.transactional import GetTransactionalStats
+from airflow_provider_mail.warehouse.table import Column, Table
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
+from airflow_provider_mail.warehouse.tables.lists import LISTS, list_row
+from airflow_provider_mail.warehouse.tables.senders import SENDERS, sender_row
+from airflow_provider_mail.warehouse.tables.stats import (
+    CAMPAIGN_SNAPSHOTS,
+    CAMPAIGN_STATS,
+    TRANSACTIONAL_STATS,
+    campaign_stats_row,
+    snapshot_rows,
+    transactional_stats_row,
+)
+from airflow_provider_mail.warehouse.tables.templates import TEMPLATES, template_row
+
+__all__ = ["mail_source"]
+
+WINDOW_DAYS = 31
+"""Days that one request for statistics spans."""
+
+Row: TypeAlias = dict[str, Any]
+
+# dlt's name for each portable type, of whose names only one differs.
+_TYPES = {"integer": "bigint", "boolean": "bool"}
+_REMOVED = "is_removed"
+
+
+# Without a configuration of its own: dlt fills in no argument.
+@dlt.source(name="mail", max_table_nesting=0, spec=BaseConfiguration)
+def mail_source(
+    client: Any,
+    *,
+    start_day: date,
+    end_day: date | None = None,
+    lookback_days: int = 7,
+    contact_lists: Sequence[str] | Literal["all"] = (),
+    snapshots: bool = False,
+    mail_conn_id: str = "mail_default",
+    team: str | None = None,
+    max_in_flight: int = 8,
+) -> list[DltResource]:
+    """Read campaigns, statistics, lists, contacts, templates and senders of an account.
+
+    Resources are named like the tables: ``mail_campaigns``, ``mail_campaign_stats``, ``mail_transactional_stats``,
+    ``mail_lists``, ``mail_contacts``, ``mail_templates``, ``mail_senders``; with ``snapshots`` also
+    ``mail_campaign_stats_snapshots``. Select some with ``mail_source(...).with_resources("mail_campaigns")``.
+
+    A list of the service is read completely, or the run fails before anything is loaded. A table of lists, contacts,
+    templates or senders then holds what the service has, per account, and for contacts per list; rows of campaigns and
+    statistics are merged by their keys.
+
+    :param client: a :class:`~airflow_provider_mail.api.client.MailClient`: in Airflow ``MailHook(...).get_conn()``,
+        elsewhere ``MailClient(ClientConfig(...))``.
+    :param start_day: the first day of the first run's statistics, in UTC. Later runs begin ``lookback_days`` before the
+        last day that was loaded, which dlt stores with the pipeline's state.
+    :param end_day: the last day of the statistics, included; the window is then exactly ``start_day`` to ``end_day``,
+        and the state is neither used nor changed: for backfills. Default: today.
+    :param lookback_days: days that are read again, since opens and clicks arrive late. Default: 7.
+    :param contact_lists: the lists whose contacts are read (personal data), or ``"all"``. Default: none.
+    :param snapshots: also keep one row per campaign and day of observation. Default: false.
+    :param mail_conn_id: the value of the column ``mail_conn_id``: what tells accounts apart in one table. Default:
+        ``mail_default``.
+    :param team: the value of the column ``team``, in Airflow ``MailHook(...).team_name``. Default: none.
+    :param max_in_flight: pages requested at once, at most the client's own limit. Default: 8.
+    :raises MailValidationError: an argument is invalid.
+    :raises MailError: while the pipeline runs: a response is incomplete or an error.
+    """
+    if not isinstance(client, MailClient):
+        raise MailValidationError(f"client: expected a MailClient, not {type(client).__name__}")
+    if end_day is not None and end_day < start_day:
+        raise MailValidationError(f"end_day: {end_day} is before start_day {start_day}")
+    if lookback_days < 0:
+        raise MailValidationError(f"lookback_days: {lookback_days} is negative")
+    if isinstance(contact_lists, str) and contact_lists != "all":
+        raise MailValidationError('contact_lists: expected names of lists, or "all"')
+    source = _Source(client, mail_conn_id, team, max_in_flight)
+
+    def windows() -> Iterator[tuple[date, date]]:
+        if end_day is not None:
+            yield from _split(start_day, end_day)
+            return
+        state = dlt.current.resource_state()
+        today = source.clock().date()
+        last = state.get("last_day")
+        first = date.fromisoformat(last) - timedelta(days=lookback_days) if last else start_day
+        yield from _split(max(first, start_day), today)
+        state["last_day"] = today.isoformat()
+
+    account = ("mail_conn_id",)
+    resources = [
+        _resource("mail_campaigns", CAMPAIGNS, source.campaigns),
+        _resource("mail_campaign_stats", CAMPAIGN_STATS, lambda: source.campaign_stats(windows())),
+        _resource("mail_transactional_stats", TRANSACTIONAL_STATS, lambda: source.transactional_stats(windows())),
+        _resource("mail_lists", LISTS, source.lists, replaces=account),
+        _resource("mail_templates", TEMPLATES, source.templates, replaces=account),
+        _resource("mail_senders", SENDERS, source.senders, replaces=account),
+    ]
+    if contact_lists:
+        parts = ("mail_conn_id", "team", "list_name")
+        resources.append(_resource("mail_contacts", CONTACTS, lambda: source.contacts(contact_lists), replaces=parts))
+    if snapshots:
+        resources.append(
+            dlt.transformer(
+                _snapshot_rows,
+                data_from=resources[1],
+                name="mail_campaign_stats_snapshots",
+                write_disposition="merge",
+                columns=_columns(CAMPAIGN_SNAPSHOTS),
+            )
+        )
+    return resources
+
+
+class _Source:
+    """Reads one account, and makes rows of what it returns."""
+
+    def __init__(self, client: MailClient, mail_conn_id: str, team: str | None, max_in_flight: int) -> None:
+        self._client = client
+        self._mail_conn_id = mail_conn_id
+        self._team = team
+        self._max_in_flight = max_in_flight
+
+    def clock(self) -> datetime:
+        """Return the service's time, or the local one if the service has not told its own yet."""
+        return self._client.service_clock.now()
+
+    def campaigns(self) -> Iterator[list[Row]]:
+        # Each campaign is returned with its whole content.
+        return self._pages(CAMPAIGNS, GetCampaigns(page_size=100), campaign_row)
+
+    def lists(self) -> Iterator[list[Row]]:
+        return self._part(LISTS, self._pages(LISTS, GetLists(page_size=100), list_row))
+
+    def templates(self) -> Iterator[list[Row]]:
+        return self._part(TEMPLATES, self._pages(TEMPLATES, GetTemplates(page_size=100), template_row))
+
+    def senders(self) -> Iterator[list[Row]]:
+        began = time.time()
+        records = self._client.send(GetSenders()).mail_from_domains or []
+        observed_at = self._at(began)
+        rows = [sender_row(each, mail_conn_id=self._mail_conn_id, observed_at=observed_at) for each in records]
+        return self._part(SENDERS, iter([_dicts(SENDERS, rows)]))
+
+    def contacts(self, lists: Sequence[str]) -> Iterator[list[Row]]:
+        for name in self._names(lists):
+            place = {"team": self._team or "", "list_name": name}
+
+            def row(contact: Any, place: Any = place, **values: Any) -> tuple[Any, ...]:
+                return contact_row(contact, **place, **values)
+
+            yield from self._part(
+                CONTACTS, self._pages(CONTACTS, GetListContacts(list_name=name, page_size=1000), row), place
+            )
+
+    def campaign_stats(self, windows: Iterator[tuple[date, date]]) -> Iterator[list[Row]]:
+        for first, last in windows:
+            request = GetCampaignStats(start_date=first, end_date=last)
+            yield self._window(CAMPAIGN_STATS, campaign_stats(request, compact=True), campaign_stats_row)
+
+    def transactional_stats(self, windows: Iterator[tuple[date, date]]) -> Iterator[list[Row]]:
+        for first, last in windows:
+            request = GetTransactionalStats(start_date=first, end_date=last)
+            yield self._window(TRANSACTIONAL_STATS, transactional_stats(request), transactional_stats_row)
+
+    def _window(self, table: Table, flow: Any, row: Callable[..., tuple[Any, ...]]) -> list[Row]:
+        began = time.time()
+        records = self._client.run(flow)
+        values = {"mail_conn_id": self._mail_conn_id, "team": self._team}
+        observed_at = self._at(began)
+        return _dicts(table, (row(record, **values, observed_at=observed_at) for record in records))
+
+    def _pages(
+        self, table: Table, request: PagedRequest[Any], row: Callable[..., tuple[Any, ...]]
+    ) -> Iterator[list[Row]]:
+        began = time.time()
+        # A list that grew meanwhile is read again: its repeated records are merged by their keys.
+        for records in concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH):
+            values = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
+            yield _dicts(table, (row(record, **values) for record in records))
+
+    def _part(self, table: Table, pages: Iterator[list[Row]], place: Row | None = None) -> Iterator[list[Row]]:
+        """Yield the pages of a part of the table that is replaced, and say so if the part is empty.
+
+        dlt replaces the parts that it sees rows of. A row that is marked as removed shows it an empty part.
+        """
+        found = False
+        for page in pages:
+            found = found or bool(page)
+            yield page
+        if not found:
+            empty = {column.name: _EMPTY[column.type.name] for column in table.columns if not column.nullable}
+            part = {"mail_conn_id": self._mail_conn_id, **(place or {})}
+            yield [{**empty, **part, _REMOVED: True}]
+
+    def _names(self, lists: Sequence[str]) -> list[str]:
+        if lists == "all":
+            pages = concurrent_pages(self._client, GetLists(page_size=100), self._max_in_flight, Changes.ALLOW_GROWTH)
+            return list(dict.fromkeys(record.list_name for page in pages for record in page))
+        for name in lists:
+            # The service may return no contacts for a wrong name.
+            if self._client.run(find_list(name)) is None:
+                raise MailValidationError(f"contact_lists: there is no list {name!r}")
+        return list(lists)
+
+    def _at(self, began: float) -> datetime:
+        """Return a local time by the service's clock, which is known after the first response."""
+        return datetime.fromtimestamp(began + self._client.service_clock.offset, UTC)
+
+
+_EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}, "timestamp": datetime.fromtimestamp(0, UTC)}
+
+
+def _resource(
+    name: str, table: Table, read: Callable[[], Iterator[list[Row]]], *, replaces: Sequence[str] = ()
+) -> DltResource:
+    """Declare a resource.
+
+    :param replaces: columns that say which rows are replaced: those that are equal to a loaded row in all of them.
+    """
+
+    def pages() -> Iterator[list[Row]]:
+        yield from read()
+
+    resource: DltResource = dlt.resource(
+        pages, name=name, write_disposition="merge", columns=_columns(table, replaces=replaces)
+    )
+    return resource
+
+
+def _columns(table: Table, *, replaces: Sequence[str] = ()) -> dict[str, TColumnSchema]:
+    """Return a table's columns as dlt declares them."""
+    columns: dict[str, TColumnSchema] = {column.name: _column(column) for column in table.columns}
+    for name in table.key:
+        columns[name]["primary_key"] = True
+    for name in replaces:
+        columns[name]["merge_key"] = True
+    if replaces:
+        columns[_REMOVED] = {
+            "name": _REMOVED,
+            "data_type": "bool",
+            "nullable": True,
+            "hard_delete": True,
+            "description": "Always null: no row is stored with it",
+        }
+    return columns
+
+
+def _column(column: Column) -> TColumnSchema:
+    declared: TColumnSchema = {
+        "name": column.name,
+        "data_type": _TYPES.get(column.type.name, column.type.name),  # type: ignore[typeddict-item]
+        "nullable": column.nullable,
+        "description": column.comment,
+    }
+    if column.type.length:
+        declared["precision"] = column.type.length
+    return declared
+
+
+def _dicts(table: Table, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
+    return [dict(zip(table.names, row, strict=True)) for row in rows]
+
+
+def _snapshot_rows(page: list[Row]) -> list[Row]:
+    return _dicts(CAMPAIGN_SNAPSHOTS, snapshot_rows(tuple(row.values()) for row in page))
+
+
+def _split(first: date, last: date) -> Iterator[tuple[date, date]]:
+    """Split a window into windows of at most `WINDOW_DAYS`."""
+    while first <= last:
+        end = min(last, first + timedelta(days=WINDOW_DAYS - 1))
+        yield first, end
+        first = end + timedelta(days=1)

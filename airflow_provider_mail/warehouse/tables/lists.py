@@ -1,0 +1,38 @@
+"""The table of contact lists (document, "Contact lists")."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from airflow_provider_mail.api.lists import ContactList
+from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, TEXT, TIMESTAMP, Column, Table, text
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, resource_row
+
+LISTS = Table(
+    comment="Contact lists, as the mail service has them",
+    key=("mail_conn_id", "list_name"),
+    columns=(
+        CONNECTION,
+        Column("list_name", text(250), "Name of the list"),
+        Column("id", BIGINT, "Number of the list", nullable=True),
+        Column("team_id", BIGINT, "Number of the owning team", nullable=True),
+        Column("list_status", INTEGER, "As the service has it", nullable=True),
+        Column("list_type", INTEGER, "0 dynamic, 1 static", nullable=True),
+        Column("list_filters", TEXT, "Filters of a dynamic list", nullable=True),
+        Column("create_user_id", BIGINT, "Id of the creating user", nullable=True),
+        Column("create_date", TIMESTAMP, "When the list was created", nullable=True),
+        Column("modify_date", TIMESTAMP, "When the list was last changed", nullable=True),
+        LAST_SEEN,
+    ),
+)
+
+
+def list_row(record: ContactList, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
+    """Build a row of `LISTS`.
+
+    :param record: the list.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param observed_at: the time at which reading began, with a zone.
+    """
+    return resource_row(LISTS, record, mail_conn_id=mail_conn_id, observed_at=observed_at)
