@@ -133,15 +133,21 @@ def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
         fixed: dict[str, int] = codec.decode(row["fixed_stats"])
         return fixed
     elapsed = now - (row["ended_at"] or now)
+    delivered: int = row["sent"] - row["hard"] - row["soft"]
+    by_hand: dict[str, int] = codec.decode(row["by_hand"]) if row["by_hand"] else {}
+
+    def reacted(column: str) -> int:
+        return min(delivered, count_at(row[column], elapsed, settings) + by_hand.get(column, 0))
+
     return {
         "sentCount": row["sent"],
-        "deliveredCount": row["sent"] - row["hard"] - row["soft"],
-        "openCount": count_at(row["opens"], elapsed, settings),
-        "clickCount": count_at(row["clicks"], elapsed, settings),
+        "deliveredCount": delivered,
+        "openCount": reacted("opens"),
+        "clickCount": reacted("clicks"),
         "hardBounce": row["hard"],
         "softBounce": row["soft"],
         "unsentCount": row["unsent"],
-        "unsubscribeCount": count_at(row["unsubscribes"], elapsed, settings),
+        "unsubscribeCount": reacted("unsubscribes"),
     }
 
 
@@ -196,29 +202,41 @@ def apply_reactions(context: Context) -> None:
 
 
 _SUPPRESS = "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ?"
+_RANKS = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
 
 
 def _apply_campaign_reactions(context: Context, row: Row, last: int) -> None:
     store, now, ended = context.store, context.now, row["ended_at"]
-    ranks = "FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?"
     if last < ended <= now:
         bounced = [row["id"], 0, row["hard"]]
-        store.run(f"{_SUPPRESS} {ranks}", ["hard bounce", ended, *bounced])
+        store.run(f"{_SUPPRESS} {_RANKS}", ["hard bounce", ended, *bounced])
         store.run(
             "UPDATE contacts SET properties = json_set(properties, '$.email_bounced_flag', '1', "
-            f"'$.email_bounced_time', ?) WHERE id IN (SELECT contact_id {ranks})",
+            f"'$.email_bounced_time', ?) WHERE id IN (SELECT contact_id {_RANKS})",
             [str(ended), *bounced],
         )
     for event, column in REACTIONS:
         begin, end = (first_rank(row, column) + at for at in reacting(row, column, last, now, context.settings))
-        if begin == end:
-            continue
-        if event in ("Unsubscribed", "SpamReport"):
-            store.run(f"{_SUPPRESS} {ranks}", [event, now, row["id"], begin, end])
-        elif event == "Opened":
-            store.run(
-                "UPDATE contacts SET properties = json_set(properties, '$.email_open_count', CAST(1 + CAST("
-                "coalesce(json_extract(properties, '$.email_open_count'), 0) AS INTEGER) AS TEXT)) "
-                f"WHERE id IN (SELECT contact_id {ranks})",
-                [row["id"], begin, end],
-            )
+        if begin < end:
+            apply_reaction(context, event, row["id"], begin, end)
+
+
+def apply_reaction(context: Context, event: str, campaign_id: int, begin: int, end: int) -> None:
+    """Update the suppressions and contacts of recipients with a reaction.
+
+    :param context: state, settings and time.
+    :param event: the reaction, of `REACTIONS`.
+    :param campaign_id: id of the task.
+    :param begin: rank of the first recipient.
+    :param end: rank behind the last one.
+    """
+    recipients = [campaign_id, begin, end]
+    if event in ("Unsubscribed", "SpamReport"):
+        context.store.run(f"{_SUPPRESS} {_RANKS}", [event, context.now, *recipients])
+    elif event == "Opened":
+        context.store.run(
+            "UPDATE contacts SET properties = json_set(properties, '$.email_open_count', CAST(1 + CAST("
+            "coalesce(json_extract(properties, '$.email_open_count'), 0) AS INTEGER) AS TEXT)) "
+            f"WHERE id IN (SELECT contact_id {_RANKS})",
+            recipients,
+        )

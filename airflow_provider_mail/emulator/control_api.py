@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_mail.emulator import oauth
 from airflow_provider_mail.emulator.faults import operation_path
+from airflow_provider_mail.emulator.inbox.control import InboxControl
 from airflow_provider_mail.emulator.inspection import Inspection
 from airflow_provider_mail.emulator.rpc import Channel, Group, control
 from airflow_provider_mail.emulator.seeding import Seeding
@@ -161,6 +162,25 @@ class JournalControl(Group):
         return [entry for entry in entries if entry["processed"]]
 
     @control
+    def newest(self, limit: int = 50, *, before: int | None = None, containing: str = "") -> list[dict[str, Any]]:
+        """Return requests, newest first.
+
+        :param limit: maximum number of requests.
+        :param before: only requests with a lower sequence number.
+        :param containing: only requests whose path contains this.
+        """
+        return self.service.journal.newest(limit, before, containing)
+
+    @control
+    def response(self, sequence: int) -> str | None:
+        """Return the beginning of the body of a response: of the last 1,000 requests, at most 16 KiB; else None.
+
+        :param sequence: sequence number of the request.
+        """
+        body = self.service.journal.response(sequence)
+        return None if body is None else body.decode(errors="replace")
+
+    @control
     def most_in_flight(self) -> int:
         """Return the maximum number of requests in flight so far."""
         return self.service.journal.most_in_flight
@@ -185,10 +205,11 @@ class ControlApi(Seeding, Inspection):
         self.clock = ClockControl(self.channel)
         self.faults = FaultControl(self.channel)
         self.journal = JournalControl(self.channel)
+        self.inbox = InboxControl(self.channel)
 
     def groups(self) -> dict[str, Group]:
         """Return all groups by their place in the path."""
-        return {group.name: group for group in (self, self.clock, self.faults, self.journal)}
+        return {group.name: group for group in (self, self.clock, self.faults, self.journal, self.inbox)}
 
     @control
     def read_settings(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.control_api import ControlApi
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
-from airflow_provider_mail.emulator.pages import page
+from airflow_provider_mail.emulator.inbox.pages import Pages
 from airflow_provider_mail.emulator.responses import Response
 from airflow_provider_mail.emulator.rpc import LocalChannel, find_control
 from airflow_provider_mail.emulator.server import CONTROL, Server
@@ -42,6 +42,7 @@ class Emulator(ControlApi):
         service = Service(self.settings, file)
         self._server = Server(service, self._control)
         super().__init__(LocalChannel(service, self._server, self._in_loop))
+        self._pages = Pages(self)
         self._host, self._port = host, port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -99,9 +100,11 @@ class Emulator(ControlApi):
         self.stop()
 
     def _control(self, request: Request) -> Response:
-        """Handle a request for the control interface or an HTML page."""
+        """Handle a request for the control interface or a page."""
+        if request.method == "POST" and _is_foreign(request):
+            return Response(status=403, text="this page of another site may not do that", content_type="text/plain")
         if not request.path.startswith(CONTROL):
-            return page(self, request.path)
+            return self._pages.respond(request)
         *group_names, name = request.path.removeprefix(CONTROL).strip("/").split("/")
         if not name:
             kinds = {name: {"meaning": kind.meaning, **kind.parameters} for name, kind in FAULT_KINDS.items()}
@@ -114,3 +117,9 @@ class Emulator(ControlApi):
         except (ValueError, TypeError, LookupError) as error:
             return Response(status=400, text=str(error), content_type="text/plain")
         return Response(text=codec.encode(result))
+
+
+def _is_foreign(request: Request) -> bool:
+    """Whether a page of another site, open in the same browser, makes the request. Only browsers send an Origin."""
+    origin = request.headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != request.headers.get("host")

@@ -92,6 +92,14 @@ class DueEvents:
                 "TriggeredDateTimeV2": iso(row["at"]),
                 "UniqueMsgID": f"{row['guid']}-{row['detail']}",
             }
+        if row["campaign_id"] is not None:
+            campaign = self._context.store.row("SELECT * FROM campaigns WHERE id = ?", [row["campaign_id"]])
+            recipient = self._context.store.row(
+                "SELECT * FROM recipients WHERE campaign_id = ? AND rank = ?", [row["campaign_id"], int(row["detail"])]
+            )
+            assert campaign is not None
+            assert recipient is not None
+            return self._campaign_event(campaign, recipient, row["code"], row["at"])
         return _event(
             settings, row["code"], settings.transactional_event_type, row["email"], row["msg_id"], row["sender"],
             row["send_at"], row["at"],
@@ -133,24 +141,30 @@ class DueEvents:
         self, row: Row, code: str, begin: int, end: int, moment: Callable[[int], int], every: int = 1
     ) -> Iterator[list[tuple[str, Event]]]:
         """Yield one kind of event for the ranks from ``begin`` to ``end``, 1,000 at a time."""
-        settings = self._context.settings
         for start in range(begin, end, 1000):
             recipients = self._context.store.rows(
                 "SELECT * FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?",
                 [row["id"], start, min(start + 1000, end)],
             )
             yield self._addressed(
-                (at, row["sender"], {
-                    **_event(settings, code, settings.campaign_event_type, recipient["email"],
-                             f"{row['guid']}-{recipient['rank']}", row["sender"], row["send_at"], at),
-                    "Guid": row["guid"],
-                    "MailName": row["name"],
-                    "SentMailListName": recipient["list_name"],
-                })
+                (at, row["sender"], self._campaign_event(row, recipient, code, at))
                 for recipient in recipients
                 if recipient["rank"] % every == 0
                 for at in (moment(recipient["rank"]),)
-            )  # fmt: skip
+            )
+
+    def _campaign_event(self, row: Row, recipient: Row, code: str, at: int) -> Event:
+        settings = self._context.settings
+        msg_id = f"{row['guid']}-{recipient['rank']}"
+        return {
+            **_event(
+                settings, code, settings.campaign_event_type, recipient["email"], msg_id, row["sender"],
+                row["send_at"], at,
+            ),
+            "Guid": row["guid"],
+            "MailName": row["name"],
+            "SentMailListName": recipient["list_name"],
+        }  # fmt: skip
 
 
 def _event(

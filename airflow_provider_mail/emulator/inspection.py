@@ -8,6 +8,7 @@ from airflow_provider_mail.emulator import codec, contacts
 from airflow_provider_mail.emulator.campaign_life import DONE, SENDING, counts, mail_status
 from airflow_provider_mail.emulator.clock import iso
 from airflow_provider_mail.emulator.rpc import Group, control
+from airflow_provider_mail.emulator.store import Row
 from airflow_provider_mail.emulator.webhooks import configuration
 
 
@@ -24,19 +25,24 @@ class Inspection(Group):
         return None if row is None else contacts.to_json(row)
 
     @control
-    def contacts(self, list_name: str | None = None) -> list[dict[str, Any]]:
-        """Return all contacts, or those of a list, in the order of creation.
+    def contacts(
+        self, list_name: str | None = None, *, limit: int | None = None, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return contacts, in the order of creation.
 
         :param list_name: only those of this list. Default: all.
+        :param limit: maximum number. Default: all.
+        :param offset: how many to skip.
         """
         store = self.service.store
+        part = [-1 if limit is None else limit, offset]
         if list_name is None:
-            rows = store.rows("SELECT * FROM contacts ORDER BY id")
+            rows = store.rows("SELECT * FROM contacts ORDER BY id LIMIT ? OFFSET ?", part)
         else:
             rows = store.rows(
                 "SELECT contacts.* FROM members JOIN contacts ON contacts.id = contact_id "
-                "WHERE list_id = (SELECT id FROM lists WHERE name = ?) ORDER BY contact_id",
-                [list_name],
+                "WHERE list_id = (SELECT id FROM lists WHERE name = ?) ORDER BY contact_id LIMIT ? OFFSET ?",
+                [list_name, *part],
             )
         return [contacts.to_json(row) for row in rows]
 
@@ -83,30 +89,57 @@ class Inspection(Group):
 
         :param mail_name: only those of exactly this name. Default: all.
         """
-        service = self.service
-        rows = service.store.rows(
+        rows = self.service.store.rows(
             "SELECT * FROM campaigns WHERE ? IS NULL OR name = ? ORDER BY id", [mail_name, mail_name]
         )
-        now, settings = service.clock.now_ms(), service.settings
-        return [
-            {
-                "id": row["id"],
-                "guid": row["guid"],
-                "mailName": row["name"],
-                "state": row["state"],
-                "mailStatus": mail_status(row["state"], settings),
-                "removed": row["deleted_at"] is not None,
-                "cancelled": row["cancelled_at"] is not None,
-                "keptBecause": row["kept_because"],
-                "attachmentBytes": row["attachment_bytes"],
-                "created": iso(row["created"]),
-                "sendDate": iso(row["send_at"]),
-                "request": codec.decode(row["request"]),
-                "sentCount": row["sent"] if row["state"] in (SENDING, DONE) else 0,
-                "mailStats": counts(row, now, settings) if row["state"] == DONE else None,
-            }
-            for row in rows
-        ]
+        return [self._campaign(row) for row in rows]
+
+    @control
+    def newest_campaigns(
+        self, limit: int = 50, *, before: int | None = None, containing: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return tasks in the form of :meth:`campaigns`, newest first.
+
+        :param limit: maximum number.
+        :param before: only those with a lower id.
+        :param containing: only those with this in their name or subject, in upper or lower case.
+        """
+        rows = self.service.store.rows(
+            "SELECT * FROM campaigns WHERE (:before IS NULL OR id < :before) AND "
+            "(instr(lower(name), :text) OR instr(lower(subject), :text)) ORDER BY id DESC LIMIT :limit",
+            {"before": before, "text": containing.lower(), "limit": limit},
+        )
+        return [self._campaign(row) for row in rows]
+
+    @control
+    def find_campaign(self, identity: str) -> dict[str, Any] | None:
+        """Return the newest task in the form of :meth:`campaigns`; None when there is none.
+
+        :param identity: its exact name, its guid or its id.
+        """
+        row = self.service.store.row(
+            "SELECT * FROM campaigns WHERE ? IN (name, guid, CAST(id AS TEXT)) ORDER BY id DESC", [identity]
+        )
+        return None if row is None else self._campaign(row)
+
+    def _campaign(self, row: Row) -> dict[str, Any]:
+        settings = self.service.settings
+        return {
+            "id": row["id"],
+            "guid": row["guid"],
+            "mailName": row["name"],
+            "state": row["state"],
+            "mailStatus": mail_status(row["state"], settings),
+            "removed": row["deleted_at"] is not None,
+            "cancelled": row["cancelled_at"] is not None,
+            "keptBecause": row["kept_because"],
+            "attachmentBytes": row["attachment_bytes"],
+            "created": iso(row["created"]),
+            "sendDate": iso(row["send_at"]),
+            "request": codec.decode(row["request"]),
+            "sentCount": row["sent"] if row["state"] in (SENDING, DONE) else 0,
+            "mailStats": counts(row, self.service.clock.now_ms(), settings) if row["state"] == DONE else None,
+        }
 
     @control
     def campaign_recipients(self, mail_name: str) -> list[str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
+
+#: How many of the last responses are kept, and how many bytes of each.
+RESPONSES, RESPONSE_BYTES = 1000, 16_384
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class Journal:
         self.in_flight = 0
         #: Maximum number of requests in flight so far.
         self.most_in_flight = 0
+        self._responses: dict[int, bytes] = {}
 
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
         """Add a request.
@@ -84,6 +89,27 @@ class Journal:
         entry.body_bytes = size
         entry.body = _summary(body) if size > self._body_limit else body
 
+    def note_response(self, entry: Entry, body: bytes) -> None:
+        """Keep the beginning of a response for a while.
+
+        :param entry: the request.
+        :param body: body of the response.
+        """
+        self._responses[entry.sequence] = body[:RESPONSE_BYTES]
+        if len(self._responses) > RESPONSES:
+            del self._responses[next(iter(self._responses))]
+
+    def response(self, sequence: int) -> bytes | None:
+        """Return the beginning of a response, of the last `RESPONSES`; None without one.
+
+        :param sequence: sequence number of the request.
+        """
+        return self._responses.get(sequence)
+
+    def progress(self) -> tuple[int, int]:
+        """Return the number of requests so far, and of those in flight."""
+        return self._sequence, self.in_flight
+
     def close(self, entry: Entry, *, answered: bool = False) -> None:
         """End the request; only the first call for an entry counts.
 
@@ -107,8 +133,23 @@ class Journal:
             if entry.sequence > since and operation in (None, entry.operation)
         ]
 
+    def newest(self, limit: int, before: int | None = None, containing: str = "") -> list[dict[str, Any]]:
+        """Return entries as dictionaries, newest first.
+
+        :param limit: maximum number of entries.
+        :param before: only those with a lower sequence number.
+        :param containing: only those whose path contains this.
+        """
+        matching = (
+            dataclasses.asdict(entry)
+            for entry in reversed(self._entries)
+            if (before is None or entry.sequence < before) and containing in entry.operation
+        )
+        return list(itertools.islice(matching, limit))
+
     def clear(self) -> None:
         """Remove entries, counts and the maximum; sequence numbers continue."""
+        self._responses.clear()
         self._entries.clear()
         self.counts.clear()
         self.most_in_flight = self.in_flight

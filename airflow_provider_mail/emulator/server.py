@@ -21,8 +21,8 @@ from airflow_provider_mail.emulator.service import Request, Service
 from airflow_provider_mail.emulator.webhook_delivery import WebhookSender
 
 CONTROL = "/_emulator"
-#: Prefix of the page of each campaign, by its name, guid or id: a target for ``campaign_url`` of a connection.
-CAMPAIGNS = "/campaigns/"
+#: Where pages are. That of each campaign is a target for ``campaign_url`` of a connection.
+PAGES = ("/inbox", "/campaigns")
 _CREDENTIALS = ("apikey", "oauth", "authorization", "cookie")
 
 
@@ -183,7 +183,7 @@ class _Connection:
         headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         request = Request(head.method.decode(), url.path, query, headers)
-        if url.path == "/" or url.path.startswith((CONTROL, CAMPAIGNS)):
+        if url.path == "/" or url.path.startswith((CONTROL, *PAGES)):
             request.content = await self._content() or b""
             await self._send(self._control(request))
             return
@@ -261,6 +261,7 @@ class _Connection:
         if entry is not None:
             # Before the last bytes, so that a client with the response finds it in the journal.
             with self._service.lock:
+                self._service.journal.note_response(entry, body)
                 self._service.journal.close(entry, answered=True)
         rest = (self._http.send(h11.Data(body)) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
         self._writer.write(head + rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,11 @@ CREATE TABLE IF NOT EXISTS campaigns (
     sender TEXT, subject TEXT, request TEXT, kept_because TEXT, attachment_bytes INTEGER,
     sent INTEGER DEFAULT 0, unsent INTEGER DEFAULT 0, dropped INTEGER DEFAULT 0, hard INTEGER DEFAULT 0,
     soft INTEGER DEFAULT 0, opens INTEGER DEFAULT 0, clicks INTEGER DEFAULT 0, unsubscribes INTEGER DEFAULT 0,
-    spam INTEGER DEFAULT 0, fixed_stats TEXT, events_to INTEGER DEFAULT 0);
+    spam INTEGER DEFAULT 0, fixed_stats TEXT, events_to INTEGER DEFAULT 0, by_hand TEXT);
 CREATE INDEX IF NOT EXISTS campaigns_by_name ON campaigns (name);
 CREATE INDEX IF NOT EXISTS campaigns_by_state ON campaigns (state);
+CREATE TABLE IF NOT EXISTS reactions (campaign_id INTEGER, rank INTEGER, code TEXT, at INTEGER);
+CREATE INDEX IF NOT EXISTS reactions_by_recipient ON reactions (campaign_id, rank);
 CREATE TABLE IF NOT EXISTS campaign_plans (
     name TEXT PRIMARY KEY, seconds REAL, looks INTEGER, outcome TEXT);
 CREATE TABLE IF NOT EXISTS recipients (
@@ -70,7 +72,7 @@ CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, issued INTEGER, expir
 FIRST_CAMPAIGN_ID = 7_000_000_001
 
 Row = dict[str, Any]
-Values = Sequence[Any]
+Values = Sequence[Any] | Mapping[str, Any]
 
 
 class Store:
@@ -91,10 +93,18 @@ class Store:
                 "PRAGMA page_size=32768; PRAGMA cache_size=-262144; PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
             )
             self.connection.executescript(SCHEMA)
+            self._add_new_columns()
             self._number_campaigns()
         except sqlite3.Error as error:
             raise OSError(f"the state file {file} cannot be used: {error}") from error
         self.members = Members(self)
+        #: How often the state was deleted.
+        self.generation = 0
+
+    def _add_new_columns(self) -> None:
+        """Add the columns that a file of an older version lacks."""
+        if "by_hand" not in (column["name"] for column in self.rows("PRAGMA table_info(campaigns)")):
+            self.run("ALTER TABLE campaigns ADD COLUMN by_hand TEXT")
 
     def _number_campaigns(self) -> None:
         if self.value("SELECT 1 FROM sqlite_sequence WHERE name = 'campaigns'") is None:
@@ -107,6 +117,7 @@ class Store:
                 self.run(f"DELETE FROM {table['name']}")
             self._number_campaigns()
         self.members.clear_cache()
+        self.generation += 1
 
     def close(self) -> None:
         self.connection.close()

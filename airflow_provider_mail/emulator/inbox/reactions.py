@@ -1,0 +1,90 @@
+"""Let recipients react now, whatever the settings say."""
+
+from __future__ import annotations
+
+from airflow_provider_mail.emulator import codec
+from airflow_provider_mail.emulator.campaign_life import DONE, REACTIONS, apply_reaction
+from airflow_provider_mail.emulator.inbox import mail
+from airflow_provider_mail.emulator.operations import Context
+from airflow_provider_mail.emulator.store import Row
+
+_COLUMNS = {"Opened": "opened_at", "Clicked": "clicked_at", "Unsubscribed": "unsubscribed_at", "SpamReport": "spam_at"}
+
+
+def react(context: Context, mail_id: str, code: str) -> None:
+    """Let the recipient of a mail react; see ``InboxControl.react``.
+
+    :param context: state, settings and time.
+    :param mail_id: id of the mail.
+    :param code: EventCode of the reaction.
+    :raises ValueError: there is no such mail or reaction, or the mail was not delivered.
+    """
+    if code not in _COLUMNS:
+        raise ValueError(f"a recipient cannot react with {code!r}; reactions are: {', '.join(_COLUMNS)}")
+    found = mail.read(context, mail_id)
+    had = {event["code"] for event in found["events"]}
+    if "Delivered" not in had:
+        raise ValueError(f"mail {mail_id} was not delivered: {found['status']}")
+    # Whoever clicks has opened.
+    codes = ("Opened", code) if code != "Opened" and "Opened" not in had else (code,)
+    delivery_id, campaign_id, rank = mail.parse(mail_id)
+    for each in codes:
+        if campaign_id:
+            _campaign_reaction(context, campaign_id, rank, each, again=each in had)
+        else:
+            _transactional_reaction(context, delivery_id, each, again=each in had)
+
+
+def react_to_campaign(context: Context, mail_name: str, code: str, people: int) -> int:
+    """Let recipients of a campaign react; see ``InboxControl.react_to_campaign``.
+
+    :param context: state, settings and time.
+    :param mail_name: name of the campaign.
+    :param code: EventCode of the reaction.
+    :param people: number of recipients.
+    :raises ValueError: there is no such campaign or reaction, or the campaign is not sent.
+    """
+    row = context.store.row("SELECT * FROM campaigns WHERE name = ? ORDER BY id DESC", [mail_name])
+    if row is None or row["state"] != DONE:
+        raise ValueError(f"there is no sent campaign {mail_name!r}")
+    # Those who never react otherwise.
+    ranks = context.store.rows(
+        "SELECT rank FROM recipients WHERE campaign_id = :campaign AND rank >= :first AND NOT EXISTS "
+        "(SELECT 1 FROM reactions WHERE campaign_id = :campaign AND reactions.rank = recipients.rank AND code = :code) "
+        "ORDER BY rank LIMIT :people",
+        {"campaign": row["id"], "first": row["hard"] + row["soft"] + row["opens"], "code": code, "people": people},
+    )
+    for each in ranks:
+        react(context, f"c{row['id']}.{each['rank']}", code)
+    return len(ranks)
+
+
+def _transactional_reaction(context: Context, delivery_id: int, code: str, *, again: bool) -> None:
+    store, now = context.store, context.now
+    if again:
+        store.insert("events", code=code, at=now, delivery_id=delivery_id)
+        return
+    # The recipient reacts now instead of later.
+    store.run("DELETE FROM events WHERE delivery_id = ? AND code = ? AND at > ?", [delivery_id, code, now])
+    store.insert("events", code=code, at=now, delivery_id=delivery_id)
+    store.update("deliveries", delivery_id, **{_COLUMNS[code]: now})
+    if code in ("Unsubscribed", "SpamReport"):
+        store.run(
+            "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ? FROM deliveries WHERE id = ?",
+            [code, now, delivery_id],
+        )
+
+
+def _campaign_reaction(context: Context, campaign_id: int, rank: int, code: str, *, again: bool) -> None:
+    store, now = context.store, context.now
+    store.insert("events", code=code, at=now, campaign_id=campaign_id, detail=str(rank))
+    store.insert("reactions", campaign_id=campaign_id, rank=rank, code=code, at=now)
+    if again:
+        return
+    column = dict(REACTIONS)[code]
+    row: Row | None = store.row("SELECT by_hand FROM campaigns WHERE id = ?", [campaign_id])
+    assert row is not None
+    counts = codec.decode(row["by_hand"] or "{}")
+    counts[column] = counts.get(column, 0) + 1
+    store.update("campaigns", campaign_id, by_hand=codec.encode(counts).decode())
+    apply_reaction(context, code, campaign_id, rank, rank + 1)
