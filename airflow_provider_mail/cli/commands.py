@@ -146,7 +146,13 @@ def emulator(args: Namespace) -> None:
     """
     from airflow_provider_mail.emulator.__main__ import main
 
-    given = {"--host": args.host, "--port": args.port, "--file": args.file, "--api-key": args.api_key}
+    given = {
+        "--host": args.host,
+        "--port": args.port,
+        "--file": args.file,
+        "--api-key": args.api_key,
+        "--forward-smtp": args.forward_smtp,
+    }
     arguments = [word for name, value in given.items() if value for word in (name, value)]
     arguments += [word for setting in args.setting for word in ("--setting", setting)]
     flags = {"--list-settings": args.list_settings, "--demo-data": args.demo_data}

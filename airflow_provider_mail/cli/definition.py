@@ -34,6 +34,7 @@ FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memo
 API_KEY = Arg(("--api-key",), help="API key to accept")
 SETTING = Arg(("--setting",), help="NAME=VALUE, see --list-settings; may be repeated", action="append", default=[])
 LIST_SETTINGS = Arg(("--list-settings",), help="list all settings with their defaults", action="store_true")
+FORWARD_SMTP = Arg(("--forward-smtp",), help="HOST:PORT of an SMTP server that gets a copy of each delivered mail")
 DEMO_DATA = Arg(("--demo-data",), help="start with senders, lists, templates and campaigns", action="store_true")
 PASTE = Arg(("--paste",), help="do not listen for the redirect; paste its address", action="store_true")
 WAIT = Arg(("--wait",), help="seconds to wait for the redirect (300)", type=float, default=300.0)
@@ -77,7 +78,7 @@ def get_cli_commands() -> list[CLICommand]:
         _command("receive", "Receive the events that the service pushes, or rotate the token in the URL", RECEIVE,
                  RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE),
         _command("emulator", "Serve the emulator of the service", COMMANDS,
-                 HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, DEMO_DATA),
+                 HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, FORWARD_SMTP, DEMO_DATA),
     )  # fmt: skip
     return [GroupCommand(name="mail", help="Email service of a connection", subcommands=commands)]
 

@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         settings.update(dict(map(from_text, options.setting)))
         if options.api_key:
             settings.api_key = options.api_key
-        emulator = Emulator(settings, file=options.file, host=options.host, port=options.port)
+        emulator = Emulator(
+            settings, file=options.file, host=options.host, port=options.port, forward_smtp=options.forward_smtp
+        )
         emulator.start()
     except (ValueError, OSError) as error:
         print(f"The emulator cannot start: {error}", file=sys.stderr)
@@ -53,8 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
         f"The emulator serves the email service at {emulator.base_url}\n"
         f"  API key    {emulator.api_key}\n"
         f"  state in   {options.file or 'memory (lost when it stops)'}\n"
+        f"  inbox      {emulator.base_url}/\n"
         f"  control    {emulator.base_url}/_emulator\n"
-        "It sends no mail. Ctrl-C stops it."
+        f"{_where_mail_goes(options.forward_smtp)} Ctrl-C stops it."
     )
     stopping.wait()
     emulator.stop()
@@ -69,6 +72,10 @@ def _print(text: str) -> None:
     except BrokenPipeError:
         # Discard the buffer, or the interpreter reports an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _where_mail_goes(forward_smtp: str | None) -> str:
+    return f"It forwards mail to {forward_smtp} alone." if forward_smtp else "It sends no mail."
 
 
 def _port(text: str) -> int:
@@ -105,6 +112,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting; see --list-settings"
     )
     parser.add_argument("--list-settings", action="store_true", help="show all settings with their defaults")
+    parser.add_argument(
+        "--forward-smtp", metavar="HOST:PORT", help="SMTP server that gets a copy of each delivered mail"
+    )
     parser.add_argument("--ready-file", type=Path, metavar="PATH", help="JSON file to write when the server is ready")
     parser.add_argument("--with-parent", action="store_true", help="stop when standard input ends")
     parser.add_argument("--demo-data", action="store_true", help="start with senders, lists, templates and campaigns")

@@ -10,6 +10,7 @@ from pathlib import Path
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.control_api import ControlApi
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from airflow_provider_mail.emulator.inbox.forward import Forwarder, parse_address
 from airflow_provider_mail.emulator.inbox.pages import Pages
 from airflow_provider_mail.emulator.responses import Response
 from airflow_provider_mail.emulator.rpc import LocalChannel, find_control
@@ -28,6 +29,7 @@ class Emulator(ControlApi):
     :param file: SQLite file that keeps the state. Default: memory.
     :param host: interface to listen on.
     :param port: port to listen on. Default: a free one.
+    :param forward_smtp: ``HOST:PORT`` of an SMTP server that gets a copy of each delivered mail. Default: none.
     """
 
     def __init__(
@@ -37,12 +39,15 @@ class Emulator(ControlApi):
         file: Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        forward_smtp: str | None = None,
     ) -> None:
+        smtp_address = parse_address(forward_smtp) if forward_smtp else None
         self.settings = settings or EmulatorSettings()
         service = Service(self.settings, file)
         self._server = Server(service, self._control)
         super().__init__(LocalChannel(service, self._server, self._in_loop))
         self._pages = Pages(self)
+        self._forwarder = Forwarder(service, smtp_address) if smtp_address else None
         self._host, self._port = host, port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -71,12 +76,16 @@ class Emulator(ControlApi):
         except BaseException:
             self._end_loop()
             raise
+        if self._forwarder is not None:
+            self._forwarder.start()
 
     def stop(self) -> None:
         """Stop the server; requests in progress get no response."""
         if self._loop is None:
             return
         asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
+        if self._forwarder is not None:
+            self._forwarder.stop()
         self._end_loop()
         self.service.store.close()
 

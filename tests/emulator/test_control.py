@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorClient, EmulatorSettings
 from airflow_provider_mail.emulator.control_api import ClockControl, ControlApi, FaultControl, JournalControl
+from airflow_provider_mail.emulator.inbox.control import InboxControl
 from airflow_provider_mail.emulator.rpc import Group
 from tests.emulator.conftest import Api
 
@@ -124,6 +125,7 @@ def test_every_control_function_is_reachable_over_http(emulator: Emulator) -> No
     """None has a result that JSON cannot carry, and none is missing from the table."""
     groups: list[tuple[str, type[Group]]] = [
         ("", ControlApi), ("clock/", ClockControl), ("faults/", FaultControl), ("journal/", JournalControl),
+        ("inbox/", InboxControl),
     ]  # fmt: skip
     names = [
         f"{prefix}{name}"

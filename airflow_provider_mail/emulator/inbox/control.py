@@ -7,7 +7,7 @@ from typing import Any
 from airflow_provider_mail.emulator.inbox import mail, reactions
 from airflow_provider_mail.emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL, Mails, Place, Wanted
 from airflow_provider_mail.emulator.inbox.message import compose
-from airflow_provider_mail.emulator.inbox.search_index import SearchIndex
+from airflow_provider_mail.emulator.inbox.search_index import SearchIndex, words
 from airflow_provider_mail.emulator.markup import to_text
 from airflow_provider_mail.emulator.rpc import Channel, Group, control
 
@@ -52,7 +52,7 @@ class InboxControl(Group):
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         context, index = self.service.context(), self._index
         index.update(index_seconds)
-        found = Mails(context, index, Wanted(text.split(), kind, status, mail_name))
+        found = Mails(context, Wanted(words(text), kind, status, mail_name))
         places = found.newest(limit, self._place(after) if after else None)
         return {
             "mails": mail.summaries(context, places),

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from airflow_provider_mail.emulator.campaign_life import DONE, REACTIONS, SENDING, first_rank
-from airflow_provider_mail.emulator.inbox.search_index import SearchIndex
+from airflow_provider_mail.emulator.inbox.search_index import match
 from airflow_provider_mail.emulator.operations import Context
 from airflow_provider_mail.emulator.recipient_behaviour import count_at
 from airflow_provider_mail.emulator.store import FIRST_CAMPAIGN_ID, Row
@@ -66,15 +66,13 @@ class Wanted:
 class Mails:
     """Finds mail.
 
-    :param context: state, settings and time.
-    :param index: the search index, up to date.
+    :param context: state, settings and time. The search index is up to date.
     :param wanted: which mail to find.
     """
 
-    def __init__(self, context: Context, index: SearchIndex, wanted: Wanted) -> None:
+    def __init__(self, context: Context, wanted: Wanted) -> None:
         self._context = context
         self._store = context.store
-        self._index = index
         self._wanted = wanted
 
     def count(self) -> int:
@@ -129,7 +127,7 @@ class Mails:
         values: dict[str, Any] = {"now": self._context.now}
         conditions = [_CONDITIONS[wanted.status] if wanted.status else "true"]
         for number, word in enumerate(wanted.words):
-            values |= {f"word{number}": word.lower(), f"match{number}": self._index.query(word)}
+            values |= {f"word{number}": word.lower(), f"match{number}": match(word)}
             conditions.append(
                 f"(instr(lower(email), :word{number}) OR instr(lower(name), :word{number}) OR message_id IN "
                 f"(SELECT rowid FROM temp.mail_index WHERE mail_index MATCH :match{number}))"
@@ -162,7 +160,7 @@ class Mails:
         """Return the ids of the campaigns with this word in their text."""
         rows = self._store.rows(
             "SELECT rowid FROM temp.mail_index WHERE mail_index MATCH ? AND rowid >= ?",
-            [self._index.query(word), FIRST_CAMPAIGN_ID],
+            [match(word), FIRST_CAMPAIGN_ID],
         )
         return {row["rowid"] for row in rows}
 

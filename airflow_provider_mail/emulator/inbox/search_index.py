@@ -14,6 +14,22 @@ _WORD = re.compile(r"[^\W_]+")
 _CHUNK = 200
 
 
+def words(text: str) -> list[str]:
+    """Return the words of a search. What has neither a letter nor a digit is left out.
+
+    :param text: what was typed.
+    """
+    return [word for word in text.split() if _WORD.search(word)]
+
+
+def match(word: str) -> str:
+    """Return the full-text query for a word: each of its parts must be the beginning of a word of the text.
+
+    :param word: the word, of :func:`words`.
+    """
+    return " ".join(f'"{part}"*' for part in _WORD.findall(word))
+
+
 class SearchIndex:
     """A full-text index of messages and campaigns by their id; ids of campaigns are higher than those of messages.
 
@@ -45,14 +61,6 @@ class SearchIndex:
     def missing(self) -> int:
         """Return the number of messages that are not in the index yet."""
         return int(self._store.value("SELECT coalesce(max(id), 0) FROM messages")) - self._message_id
-
-    @staticmethod
-    def query(word: str) -> str:
-        """Return the query for a word: each of its parts must be the beginning of a word of the text.
-
-        :param word: the word, with any characters.
-        """
-        return " ".join(f'"{part}"*' for part in _WORD.findall(word)) or '""'
 
     def _create(self) -> None:
         self._store.run("DROP TABLE IF EXISTS temp.mail_index")

@@ -1,0 +1,63 @@
+"""What the Containerfile copies and installs is enough to run the emulator, and Airflow is not among it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.env import ROOT
+
+pytestmark = pytest.mark.not_unit
+
+CONTAINERFILE = (ROOT / "Containerfile").read_text()
+INSTALLED = re.findall(r'"(\w+)(>=[^"]*)"', CONTAINERFILE)
+# Jinja brings markupsafe along.
+ALLOWED = [*(name for name, _ in INSTALLED), "markupsafe", "airflow_provider_mail"]
+
+LOOK = f"""
+import importlib.abc, runpy, sys, threading, time, urllib.request
+
+class OnlyAllowed(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {ALLOWED!r}:
+            raise ModuleNotFoundError("not in the image: " + name)
+
+sys.meta_path.insert(0, OnlyAllowed())
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.emulator import __main__, client, demo_data
+assert __main__.__file__.startswith(sys.argv[1]), __main__.__file__
+with Emulator(forward_smtp="127.0.0.1:9") as emulator:
+    demo_data.add_demo_data(emulator)
+    for page in ("/", "/campaigns", "/inbox/lists", "/inbox/requests", "/inbox/faults", "/inbox/static/inbox.css"):
+        urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(emulator.base_url + page).read()
+    assert not emulator.crashes(), emulator.crashes()
+print("served")
+"""
+
+
+def test_the_copied_files_run_without_airflow(tmp_path: Path) -> None:
+    copied = re.findall(r"^COPY (\S+) (\S+)$", CONTAINERFILE, re.MULTILINE)
+    for source, target in copied:
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, tmp_path / target)
+        else:
+            (tmp_path / target).mkdir()
+            shutil.copy(ROOT / source, tmp_path / target)
+    assert len(copied) == 2
+    # Without the entries of site-packages that extend the path (an editable installation of this project).
+    script = f"import sys; sys.path[:] = [{str(tmp_path)!r}] + sys.path; sys.argv[1:] = [{str(tmp_path)!r}]\n{LOOK}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "served\n", done.stderr
+
+
+def test_versions_are_those_of_the_project() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {name for name, _ in INSTALLED} == {"h11", "jinja2", "msgspec"}
+    assert [f"{name}{versions}" for name, versions in INSTALLED if f"{name}{versions}" not in declared] == []
