@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from airflow_provider_mail._polling.shared_poller import PollSubscription, Report, SharedPoller
+from airflow_provider_mail._polling.shared_poller import MailPoller, PollSubscription, Report
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
@@ -109,12 +109,14 @@ class CompletedSubscription(PollSubscription):
         self.results.put_nowait((result, at + offset))
 
 
-class CompletedCampaignPoller(SharedPoller[CompletedSubscription]):
+class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
     """Reads final campaigns once for all subscriptions to the same text.
 
     :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
+
+    woken_by_task_status = True
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         super().__init__(mail_conn_id, interval)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_mail._polling.shared_poller import Report, SharedPoller, WaitSubscription
+from airflow_provider_mail._polling.shared_poller import MailPoller, Report, WaitSubscription
 from airflow_provider_mail.api._core.pagination import MAX_AT_ONCE, Pager, next_pages
 from airflow_provider_mail.api.campaigns import MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
@@ -38,12 +38,14 @@ class CampaignSubscription(WaitSubscription):
     mail_name: str
 
 
-class CampaignPoller(SharedPoller[CampaignSubscription]):
+class CampaignPoller(MailPoller[CampaignSubscription]):
     """Lists the campaigns that are being sent; requests those that are in no list by name.
 
     :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
+
+    woken_by_task_status = True
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         super().__init__(mail_conn_id, interval)

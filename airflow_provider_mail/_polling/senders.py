@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from airflow_provider_mail._polling.shared_poller import Report, SharedPoller, WaitSubscription
+from airflow_provider_mail._polling.shared_poller import MailPoller, Report, WaitSubscription
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
@@ -24,7 +24,7 @@ class SenderSubscription(WaitSubscription):
     selector: str | None
 
 
-class SenderPoller(SharedPoller[SenderSubscription]):
+class SenderPoller(MailPoller[SenderSubscription]):
     """Reads all senders at once; has those checked that have a selector.
 
     :param mail_conn_id: the connection.

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from airflow_provider_mail._polling.task_status import on_task_status
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog, WaitStatus
@@ -25,6 +26,16 @@ SETTLE_SECONDS = 5.0
 
 SHORTEST_INTERVAL = 0.1
 """Minimum seconds between polls, whatever a sensor's ``poke_interval`` is."""
+
+EXTRA_POLL_SECONDS = 10.0
+"""Minimum seconds between a poll and one that `SharedPoller.poll_soon` causes, however often it is called."""
+
+EXTRA_POLLS = 2
+"""Polls that a call of `SharedPoller.poll_soon` causes: the service may list later what it has pushed."""
+
+JOINED_LATE_SECONDS = 60.0
+"""A subscriber that joins within this time after `SharedPoller.poll_soon` is polled for as well: what caused the call
+may have happened while its task deferred."""
 
 LONGEST_SLEEP = 60.0
 """Maximum seconds after which the poll task checks its schedule again."""
@@ -95,30 +106,31 @@ Report: TypeAlias = Callable[[S, object], None]
 
 
 class SharedPoller(ABC, Generic[S]):
-    """Polls for all its subscribers through one client; after errors it reads the connection again.
+    """Polls for all its subscribers, once per interval.
 
-    :param mail_conn_id: the connection.
+    :param target: what is polled, such as a connection.
     :param interval: seconds between polls.
     """
 
-    def __init__(self, mail_conn_id: str, interval: float) -> None:
-        self._mail_conn_id = mail_conn_id
+    def __init__(self, target: Any, interval: float) -> None:
+        self._target = target
         self._interval = interval
         self._subscriptions: set[S] = set()
-        self._subscribed = asyncio.Event()
+        self._changed = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
-        self._client: AsyncMailClient | None = None
-        self._connected_at = 0.0
-        self._offset = 0.0
+        self._extra_polls = 0
+        self._last_poll = self._asked_at = -inf
 
     @abstractmethod
-    async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
-        """Poll once, and report to each subscription; an error is the result for all others.
+    async def poll_for(self, due: Collection[S]) -> None:
+        """Poll once, and deliver the result or the `MailError` to each subscription.
 
-        :param client: the client of the connection.
         :param due: the subscriptions to poll for.
-        :param report: called once for each, as soon as its result is known.
         """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close what the polls use."""
 
     def add(self, subscription: S) -> None:
         """Add a subscription; the first one starts the poll.
@@ -126,9 +138,11 @@ class SharedPoller(ABC, Generic[S]):
         :param subscription: receives the results.
         """
         self._subscriptions.add(subscription)
-        self._subscribed.set()
+        if time.monotonic() - self._asked_at < JOINED_LATE_SECONDS:
+            self._extra_polls = EXTRA_POLLS
+        self._changed.set()
         if self._polling is None:
-            self._polling = asyncio.create_task(self._run(), name=f"mail-poller-{self._mail_conn_id}")
+            self._polling = asyncio.create_task(self._run(), name=f"mail-poller-{self._target}")
 
     def remove(self, subscription: S) -> bool:
         """Remove a subscription; return whether it was the last one.
@@ -137,6 +151,14 @@ class SharedPoller(ABC, Generic[S]):
         """
         self._subscriptions.discard(subscription)
         return not self._subscriptions
+
+    def poll_soon(self) -> None:
+        """Poll before the interval has passed, since something may have changed.
+
+        A subscription's ``due`` is kept: failed polls still back off.
+        """
+        self._extra_polls, self._asked_at = EXTRA_POLLS, time.monotonic()
+        self._changed.set()
 
     async def stop(self) -> None:
         """Stop polling; return when the poll task has ended."""
@@ -150,25 +172,59 @@ class SharedPoller(ABC, Generic[S]):
             while True:
                 await self._sleep_until_due(next_poll)
                 started = time.monotonic()
-                await self._poll_for([each for each in self._subscriptions if each.due <= started])
+                self._extra_polls, self._last_poll = max(self._extra_polls - 1, 0), started
+                await self.poll_for([each for each in self._subscriptions if each.due <= started])
                 # A poll may take longer than the interval: subscribers that are done must leave before the next one.
                 next_poll = max(started + self._interval, time.monotonic() + SHORTEST_INTERVAL)
         finally:
-            await self._close()
+            await self.close()
 
     async def _sleep_until_due(self, next_poll: float) -> None:
-        """Sleep until the next poll is due; wake early when a subscriber joins."""
+        """Sleep until the next poll is due; wake early when a subscriber joins or `poll_soon` is called."""
         while True:
-            self._subscribed.clear()
+            self._changed.clear()
             first = min(each.due for each in self._subscriptions)
-            left = max(first, next_poll) - time.monotonic()
+            planned = min(next_poll, self._last_poll + EXTRA_POLL_SECONDS) if self._extra_polls else next_poll
+            left = max(first, planned) - time.monotonic()
             if left <= 0:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LONGEST_SLEEP)):
-                    await self._subscribed.wait()
+                    await self._changed.wait()
 
-    async def _poll_for(self, due: Collection[S]) -> None:
+
+class MailPoller(SharedPoller[S]):
+    """Polls the service through one client; after errors it reads the connection again.
+
+    :param mail_conn_id: the connection.
+    :param interval: seconds between polls.
+    """
+
+    woken_by_task_status: ClassVar[bool] = False
+    """Whether a pushed event ``TaskStatus`` makes it poll soon, where pushes are received."""
+
+    def __init__(self, mail_conn_id: str, interval: float) -> None:
+        super().__init__(mail_conn_id, interval)
+        self._client: AsyncMailClient | None = None
+        self._connected_at = 0.0
+        self._offset = 0.0
+
+    @abstractmethod
+    async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
+        """Poll once, and report to each subscription; an error is the result for all others.
+
+        :param client: the client of the connection.
+        :param due: the subscriptions to poll for.
+        :param report: called once for each, as soon as its result is known.
+        """
+
+    async def _run(self) -> None:
+        if not self.woken_by_task_status:
+            return await super()._run()
+        async with on_task_status(self._target, self.poll_soon):
+            await super()._run()
+
+    async def poll_for(self, due: Collection[S]) -> None:
         at, remaining, errors = time.time(), set(due), list[MailError]()
 
         def report(subscription: S, result: object) -> None:
@@ -183,23 +239,23 @@ class SharedPoller(ABC, Generic[S]):
         try:
             if self._client is None:
                 self._connected_at = time.monotonic()
-                self._client = await MailHook(self._mail_conn_id).get_async_conn()
+                self._client = await MailHook(self._target).get_async_conn()
             await self.poll(self._client, due, report)
         except MailError as error:
             failure = error
         except Exception as error:
             # Polling must go on whatever happens: otherwise the waits would never end.
-            log.exception("polling for connection %r failed", self._mail_conn_id)
-            failure = MailConnectError(f"connection {self._mail_conn_id!r}: {type(error).__name__}: {error}")
+            log.exception("polling for connection %r failed", self._target)
+            failure = MailConnectError(f"connection {self._target!r}: {type(error).__name__}: {error}")
         if failure is not None:
             for each in tuple(remaining):
                 report(each, failure)
         rejected = any(not error.temporary for error in errors)
         all_failed = bool(errors) and len(errors) == len(due)
         if rejected or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
-            await self._close()
+            await self.close()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -207,23 +263,23 @@ class SharedPoller(ABC, Generic[S]):
 
 @asynccontextmanager
 async def subscribe(
-    poller_type: type[SharedPoller[S]], mail_conn_id: str, interval: float, subscription: S
+    poller_type: type[SharedPoller[S]], target: Hashable, interval: float, subscription: S
 ) -> AsyncIterator[None]:
-    """Subscribe to the shared poller of a connection in the running event loop, until the context ends.
+    """Subscribe to the shared poller of a target in the running event loop, until the context ends.
 
     The first subscriber starts the poller, the last one stops it.
 
     :param poller_type: what is polled.
-    :param mail_conn_id: the connection.
+    :param target: what is polled, such as a connection.
     :param interval: seconds between polls; each interval has a poller of its own.
     :param subscription: receives the results.
     """
     interval = max(interval, SHORTEST_INTERVAL)
     subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))
     pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
-    key = poller_type, mail_conn_id, interval
+    key = poller_type, target, interval
     if key not in pollers:
-        pollers[key] = poller_type(mail_conn_id, interval)
+        pollers[key] = poller_type(target, interval)
     poller = pollers[key]
     poller.add(subscription)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_provider_mail._polling.shared_poller import Report, SharedPoller, WaitSubscription
+from airflow_provider_mail._polling.shared_poller import MailPoller, Report, WaitSubscription
 from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
@@ -26,7 +26,7 @@ class StatsSubscription(WaitSubscription):
     days: Days
 
 
-class StatsPoller(SharedPoller[StatsSubscription]):
+class StatsPoller(MailPoller[StatsSubscription]):
     """Requests the statistics once for each range of days on which the awaited campaigns were sent.
 
     :param mail_conn_id: the connection.

@@ -61,6 +61,11 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         self.poll_error_timeout = seconds_of(self.poll_error_timeout)
         check_number("poll_error_timeout", self.poll_error_timeout)
 
+    @property
+    def conn_id(self) -> str:
+        """The connection that is polled."""
+        return self.mail_conn_id
+
     @abstractmethod
     def poll(self, context: Context) -> object:
         """Poll once; return what was found, ``None`` if there is nothing, or the error of the poll.
@@ -132,7 +137,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             time.sleep(seconds)
             result, self._decision = next(self._polls)
         if self._decision.status is not WaitStatus.WAITING:
-            decision = self._decision.for_connection(self.mail_conn_id)
+            decision = self._decision.for_connection(self.conn_id)
             return PokeReturnValue(is_done=True, xcom_value=result_of(decision, timeout_error=AirflowSensorTimeout))
         if isinstance(result, MailError):
             # Only failed polls slow down: the sensor holds its worker slot anyway.

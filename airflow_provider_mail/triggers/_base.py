@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +27,7 @@ class BaseWaitTrigger(BaseTrigger):
 
     The event is plain JSON, which :func:`decision_of` reads: ``status``, ``message``, the name and the result.
 
-    :param mail_conn_id: the connection.
+    :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
     :param end_time: Unix time of the deadline, which survives restarts of the triggerer; ``None`` for none.
     :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
@@ -50,18 +50,23 @@ class BaseWaitTrigger(BaseTrigger):
     def __init__(
         self,
         *,
-        mail_conn_id: str,
+        conn_id: str,
         poke_interval: float,
         end_time: float | None,
         max_poll_errors: int,
         poll_error_timeout: float,
     ) -> None:
         super().__init__()
-        self.mail_conn_id = mail_conn_id
+        self.conn_id = conn_id
         self.poke_interval = poke_interval
         self.end_time = end_time
         self.max_poll_errors = max_poll_errors
         self.poll_error_timeout = poll_error_timeout
+
+    @property
+    def target(self) -> Hashable:
+        """What is polled: waits for the same target share their polls."""
+        return self.conn_id
 
     @abstractmethod
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
@@ -82,7 +87,7 @@ class BaseWaitTrigger(BaseTrigger):
         """Wait; yields exactly one event."""
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, self.poller_module)
-        decision = (await self._wait()).for_connection(self.mail_conn_id)
+        decision = (await self._wait()).for_connection(self.conn_id)
         name, result = self.event_keys
         yield TriggerEvent(
             {
@@ -100,7 +105,7 @@ class BaseWaitTrigger(BaseTrigger):
         # The task polled successfully before it deferred, so a rejection may be temporary.
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout, max_errors=self.max_poll_errors)
         poller_type, subscription = self.subscription(errors)
-        async with subscribe(poller_type, self.mail_conn_id, self.poke_interval, subscription):
+        async with subscribe(poller_type, self.target, self.poke_interval, subscription):
             while True:
                 left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
                 try:

@@ -65,12 +65,13 @@ class MailCampaignTrigger(BaseWaitTrigger):
         poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
-            mail_conn_id=mail_conn_id,
+            conn_id=mail_conn_id,
             poke_interval=poke_interval,
             end_time=end_time,
             max_poll_errors=max_poll_errors,
             poll_error_timeout=poll_error_timeout,
         )
+        self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.not_before = not_before
         self.seen = seen

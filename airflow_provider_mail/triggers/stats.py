@@ -60,12 +60,13 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
-            mail_conn_id=mail_conn_id,
+            conn_id=mail_conn_id,
             poke_interval=poke_interval,
             end_time=end_time,
             max_poll_errors=max_poll_errors,
             poll_error_timeout=poll_error_timeout,
         )
+        self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.start_day = start_day
         self.end_day = end_day

@@ -1,0 +1,105 @@
+"""Queries the inbox of received pushes without blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from asgiref.sync import sync_to_async
+
+from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
+from airflow_provider_mail.version_compat import conf
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
+from airflow_provider_mail.webhook.inbox import DEFAULT_TABLE, Inbox
+
+T = TypeVar("T")
+
+
+class InboxName(NamedTuple):
+    """Where an inbox is.
+
+    :param conn_id: the connection to its database.
+    :param table: its table.
+    """
+
+    conn_id: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"inbox {self.table!r} of connection {self.conn_id!r}"
+
+
+def configured_inbox(conn_id: str | None = None, table: str | None = None) -> InboxName | None:
+    """Return where the inbox is; ``None`` where no connection is given or configured.
+
+    :param conn_id: the connection to its database. Default: ``[mail] inbox_conn_id`` of Airflow's configuration.
+    :param table: its table. Default: ``[mail] inbox_table``, or ``mail_inbox``.
+    """
+    conn_id = conn_id or conf.get("mail", "inbox_conn_id", fallback="")
+    return InboxName(conn_id, table or conf.get("mail", "inbox_table", fallback=DEFAULT_TABLE)) if conn_id else None
+
+
+class InboxReader:
+    """Queries an inbox; reads the connection once, and again after an error.
+
+    :param name: where the inbox is.
+    """
+
+    def __init__(self, name: InboxName) -> None:
+        self.name = name
+        self._inbox: Inbox | None = None
+        # A thread of its own: a database that does not answer must hold up nothing else.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="mail-inbox")
+
+    def query(self, ask: Callable[[Inbox], T]) -> T:
+        """Query the inbox; blocks.
+
+        :param ask: the query, such as ``Inbox.waiting``.
+        :raises MailError: temporary, unless the connection cannot hold an inbox.
+        """
+        with self._errors():
+            self._inbox = self._inbox or self._connect()
+            return ask(self._inbox)
+
+    async def aquery(self, ask: Callable[[Inbox], T]) -> T:
+        """Query the inbox without blocking the event loop.
+
+        :param ask: as for `query`.
+        :raises MailError: as `query` does.
+        """
+        with self._errors():
+            # In a trigger, Airflow 3.0 and 3.1 can read connections only in asgiref's threads, which cannot be left
+            # before they end, unlike those of an executor.
+            self._inbox = self._inbox or await sync_to_async(self._connect, thread_sensitive=False)()
+            return await asyncio.get_running_loop().run_in_executor(self._executor, ask, self._inbox)
+
+    def close(self) -> None:
+        """End the thread once a running query has ended."""
+        self._executor.shutdown(wait=False)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+            return
+        except MailError:
+            raise
+        except Exception as error:
+            self._inbox = None
+            message = connect_error_message(error)
+        # Outside of `except`, so that the driver's exception is not chained.
+        raise MailConnectError(f"the {self.name} could not be read: {message}")
+
+    def _connect(self) -> Inbox:
+        hook = sql_hook(self.name.conn_id)
+        # The hook of SQLite would read the connection again for each query.
+        connection = hook.connection
+        hook.__dict__["get_connection"] = lambda conn_id: connection
+        try:
+            return Inbox(hook, self.name.table)
+        except WarehouseError as error:
+            raise MailConfigError(str(error)) from None

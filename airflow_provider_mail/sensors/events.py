@@ -1,0 +1,117 @@
+"""Wait for received events."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._polling.inbox import InboxWait
+    from airflow_provider_mail._polling.inbox_reader import InboxReader
+    from airflow_provider_mail._task.airflow_arguments import SensorArguments
+    from airflow_provider_mail.api.errors import MailError
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
+    from airflow_provider_mail.triggers.events import MailInboxTrigger
+
+__all__ = ["MailInboxSensor"]
+
+
+class MailInboxSensor(BaseWaitSensor):
+    """Wait until a push of events waits in the inbox to be drained.
+
+    Only the database of the inbox is queried, never the service. An inbox whose table does not exist yet is waited for.
+
+    Returns ``conn_id`` and ``table``, which name the inbox.
+
+    .. seealso::
+        For more information on how to use this sensor, see the guide
+        :ref:`howto/sensor:MailInboxSensor`
+        (in the package: ``airflow_provider_mail/docs/events.md``).
+
+    :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``. (templated)
+    :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``. (templated)
+    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
+    :param poke_interval: the time from one query to the next; seconds or a timedelta. Default: 10 seconds.
+    :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
+        seven days.
+    :param poll_error_timeout: how long consecutive queries may fail before the wait fails; seconds or a timedelta. In
+        ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: 600 seconds.
+    """
+
+    identity = "inbox_conn_id"
+    state_key = "mail_inbox_wait"
+    inbox_conn_id: str | None
+    inbox_table: str | None
+
+    def __init__(
+        self,
+        *,
+        inbox_conn_id: Templated[str] | None = None,
+        inbox_table: Templated[str] | None = None,
+        deferrable: bool = DEFERRABLE,
+        poke_interval: float | timedelta = 10.0,
+        timeout: float | timedelta = TIMEOUT,
+        poll_error_timeout: float | timedelta = 600.0,
+        **kwargs: Unpack[SensorArguments],
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.set_arguments(locals())
+
+    @property
+    def conn_id(self) -> str:
+        """The connection to the inbox."""
+        return str(self.inbox_conn_id)
+
+    @cached_property
+    def reader(self) -> InboxReader:
+        """Queries the inbox."""
+        from airflow_provider_mail._polling.inbox_reader import InboxName, InboxReader
+
+        return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
+
+    def execute(self, context: Context) -> Any:
+        """Wait.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail._polling.inbox_reader import configured_inbox
+
+        inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)
+        if inbox is None:
+            raise AirflowFailException("inbox_conn_id: is missing; give it, or set [mail] inbox_conn_id")
+        self.inbox_conn_id, self.inbox_table = inbox
+        return super().execute(context)
+
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> InboxWait:
+        from airflow_provider_mail._polling.inbox import InboxWait
+
+        return InboxWait(self.reader.name, errors, state=state)
+
+    def poll(self, context: Context) -> bool | MailError:
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.webhook.inbox import Inbox
+
+        try:
+            return self.reader.query(Inbox.waiting)
+        except MailError as error:
+            return error
+
+    def trigger(self, end_time: float) -> MailInboxTrigger:
+        from airflow_provider_mail.triggers.events import MailInboxTrigger
+
+        return MailInboxTrigger(
+            inbox_conn_id=self.reader.name.conn_id,
+            inbox_table=self.reader.name.table,
+            poke_interval=self.poke_interval,
+            end_time=end_time,
+            poll_error_timeout=self.poll_error_timeout,
+        )

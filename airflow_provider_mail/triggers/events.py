@@ -1,0 +1,69 @@
+"""Trigger for the inbox of received events."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.triggers._base import BaseWaitTrigger
+
+if TYPE_CHECKING:
+    from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
+    from airflow_provider_mail.api.flows.polling import PollErrorBudget
+
+__all__ = ["MailInboxTrigger"]
+
+
+class MailInboxTrigger(BaseWaitTrigger):
+    """Fire when a push waits in the inbox to be drained, or when the wait times out.
+
+    The event holds ``status``, ``name`` (the table), ``message`` and ``result`` (the connection and the table).
+
+    :param inbox_conn_id: the connection to the database of the inbox.
+    :param inbox_table: the table of the inbox. Default: ``mail_inbox``.
+    :param poke_interval: seconds from one query to the next; all waits for the same inbox with the same interval share
+        their queries. Default: 10.
+    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param max_poll_errors: the wait fails only after more consecutive failed queries than this. Default: 2.
+    :param poll_error_timeout: seconds for which consecutive queries must have failed, as well, for the wait to fail.
+        Default: 600.
+    """
+
+    poller_module = "airflow_provider_mail._polling.inbox"
+    identity = "inbox_table"
+    event_keys = ("name", "result")
+
+    def __init__(
+        self,
+        *,
+        inbox_conn_id: str,
+        inbox_table: str = "mail_inbox",
+        poke_interval: float = 10.0,
+        end_time: float | None = None,
+        max_poll_errors: int = 2,
+        poll_error_timeout: float = 600.0,
+    ) -> None:
+        super().__init__(
+            conn_id=inbox_conn_id,
+            poke_interval=poke_interval,
+            end_time=end_time,
+            max_poll_errors=max_poll_errors,
+            poll_error_timeout=poll_error_timeout,
+        )
+        self.inbox_conn_id = inbox_conn_id
+        self.inbox_table = inbox_table
+
+    @property
+    def target(self) -> Hashable:
+        """The inbox."""
+        from airflow_provider_mail._polling.inbox_reader import InboxName
+
+        return InboxName(self.inbox_conn_id, self.inbox_table)
+
+    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        from airflow_provider_mail._polling.inbox import InboxPoller, InboxWait
+        from airflow_provider_mail._polling.inbox_reader import InboxName
+        from airflow_provider_mail._polling.shared_poller import WaitSubscription
+
+        wait = InboxWait(InboxName(self.inbox_conn_id, self.inbox_table), errors)
+        return InboxPoller, WaitSubscription(decide=wait.decide)
