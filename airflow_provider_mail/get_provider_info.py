@@ -68,6 +68,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Mail",
                 "python-modules": [
                     "airflow_provider_mail.sensors.campaigns",
+                    "airflow_provider_mail.sensors.events",
                     "airflow_provider_mail.sensors.senders",
                     "airflow_provider_mail.sensors.stats",
                 ],
@@ -78,6 +79,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Mail",
                 "python-modules": [
                     "airflow_provider_mail.triggers.campaigns",
+                    "airflow_provider_mail.triggers.events",
                     "airflow_provider_mail.triggers.senders",
                     "airflow_provider_mail.triggers.stats",
                 ],

@@ -19,6 +19,7 @@ from airflow_provider_mail._task.airflow_arguments import SensorArguments, TaskA
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications.mail import MailNotifier
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger, MailCampaignTrigger
+from airflow_provider_mail.triggers.events import MailInboxTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from tests.support.dags import AIRFLOW_VERSION
@@ -31,6 +32,7 @@ CLASSES: dict[type[Any], dict[str, Any]] = {
     MailNotifier: {"to": "ada@example.com"},
     MailCampaignTrigger: {"mail_conn_id": "mail_default", "mail_name": "a"},
     MailCampaignEventTrigger: {},
+    MailInboxTrigger: {"inbox_conn_id": "warehouse"},
     MailSenderTrigger: {"mail_conn_id": "mail_default", "sender_email": "a.example.com"},
     MailStatsSettledTrigger: {"mail_conn_id": "mail_default", "mail_name": "a", "start_day": "2026-03-01"},
 }

@@ -10,9 +10,8 @@ from typing import NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.version_compat import conf
+from airflow_provider_mail.version_compat import BaseHook, conf
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.webhook.inbox import DEFAULT_TABLE, Inbox
 
@@ -95,9 +94,11 @@ class InboxReader:
         raise MailConnectError(f"the {self.name} could not be read: {message}")
 
     def _connect(self) -> Inbox:
-        hook = sql_hook(self.name.conn_id)
+        connection = BaseHook.get_connection(self.name.conn_id)
+        hook = connection.get_hook()
+        if not hasattr(hook, "dialect_name"):
+            raise MailConfigError(f"connection {self.name.conn_id!r} of type {connection.conn_type!r} is no database")
         # The hook of SQLite would read the connection again for each query.
-        connection = hook.connection
         hook.__dict__["get_connection"] = lambda conn_id: connection
         try:
             return Inbox(hook, self.name.table)

@@ -32,6 +32,7 @@ from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
@@ -79,6 +80,8 @@ def connections(service: Emulator, folder: Path, **extra: Any) -> dict[str, str]
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE people (mail_address TEXT, full_name TEXT)")
         connection.execute("INSERT INTO people VALUES ('ida@example.com', 'Ida')")
+        connection.execute("CREATE TABLE waiting_pushes (id INTEGER PRIMARY KEY, drained_at TEXT)")
+        connection.execute("INSERT INTO waiting_pushes (drained_at) VALUES (NULL)")
         connection.commit()
     (folder / "people.csv").write_text("mail_address,full_name\nkim@example.com,Kim\n")
     mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key, "extra": extra}
@@ -188,6 +191,9 @@ def tasks(folder: Path) -> Iterable[BaseOperator]:
     yield MailCampaignSensor(task_id="wait_for_campaign", mail_name="done", poke_interval=1, timeout=5)
     yield MailStatsSettledSensor(
         task_id="wait_for_final_stats", mail_name="done", age=60, poke_interval=1, timeout=5, **MARCH
+    )
+    yield MailInboxSensor(
+        task_id="wait_for_pushes", inbox_conn_id="sqlite_everything", inbox_table="waiting_pushes", timeout=5
     )
     letter: dict[str, Any] = {
         "sender_mail": "news@example.com",

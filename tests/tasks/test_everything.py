@@ -164,6 +164,7 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
     "wait_for_campaign": [("/v5/campaign/mail/get", {"mailName": "done"} | LOOKED_UP)],
     "wait_for_final_stats": [("/v5/campaign/mail/stats/get", MARCH | {"mailName": "done"})],
+    "wait_for_pushes": [],
     "send": [
         (
             "/v5/transactional/mail/sends_customised",

@@ -40,6 +40,7 @@ from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
@@ -69,6 +70,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailDeleteListOperator: {"list_name": "friends"},
     MailDeleteSenderOperator: {"sender_email": "new.example.com"},
     MailDeleteTemplateOperator: {"template_name": "a"},
+    MailInboxSensor: {},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
     MailPreflightOperator: {"sender_mail": "news@example.com"},
     MailSaveWebhookOperator: {"trans_enable": False},
@@ -89,6 +91,8 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailVerifySenderOperator: {"from_domain": "new.example.com", "selector": "mail"},
     SqlToMailContactsOperator: {"sql_conn_id": "crm", "sql": "SELECT 1"},
 }
+LOCAL = {MailInboxSensor}
+"""They send nothing to the service."""
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
     *("adopt_older", "age", "all_team", "allow_empty", "allow_past_send_date", "apart", "cancel_on_kill"),
@@ -150,7 +154,8 @@ def test_all_of_them_are_tested_here() -> None:
 def test_arguments_are_keywords_and_the_connection_has_a_default(kind: type[BaseOperator]) -> None:
     parameters = arguments(kind)
     assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-    assert parameters["mail_conn_id"].default == "mail_default"
+    assert "mail_conn_id" in parameters or kind in LOCAL
+    assert "mail_conn_id" not in parameters or parameters["mail_conn_id"].default == "mail_default"
 
 
 @every_kind
@@ -205,7 +210,8 @@ def test_a_dag_of_all_of_them_is_serialised_without_a_warning(new_dag: Callable[
         with new_dag() as dag:
             for kind, needed in NEEDED.items():
                 made(kind)
-                kind.partial(task_id=f"{kind.__name__}_mapped", **needed).expand(mail_conn_id=["one", "two"])
+                conn_id = "inbox_conn_id" if kind in LOCAL else "mail_conn_id"
+                kind.partial(task_id=f"{kind.__name__}_mapped", **needed).expand(**{conn_id: ["one", "two"]})
         stored = json.loads(json.dumps(SERIALIZATION.to_dict(dag)))
         again = SERIALIZATION.from_dict(stored)
 

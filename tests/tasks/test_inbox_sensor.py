@@ -1,0 +1,209 @@
+"""`MailInboxSensor`: until a push waits to be drained, three ways to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail.api.flows import polling
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.sensors.events import MailInboxSensor
+from airflow_provider_mail.triggers.events import MailInboxTrigger
+from airflow_provider_mail.webhook.inbox import Inbox
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.inboxes import drained, new_inbox, push
+from tests.tasks.sensing import WAYS, every_way, repeating, retrying
+from tests.tasks.triggering import Event, cancelled, event, restarted, until
+from tests.tasks.triggering import run as run_trigger
+from tests.tasks.waiting import as_soon_as
+
+OPENED = {"EventCode": "Opened"}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(polling, "MAX_BACKOFF", 0.2)
+
+
+@pytest.fixture
+def any_inbox(any_warehouse: SqlDatabase) -> Inbox:
+    return new_inbox(any_warehouse)
+
+
+@pytest.fixture
+def inbox(warehouse: SqlDatabase) -> Inbox:
+    return new_inbox(warehouse)
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times at which an inbox was asked whether a push waits."""
+    asked: list[float] = []
+    waiting = Inbox.waiting
+
+    def note(inbox: Inbox) -> bool:
+        asked.append(time.monotonic())
+        return waiting(inbox)
+
+    monkeypatch.setattr(Inbox, "waiting", note)
+    return asked
+
+
+def wait(way: str, **arguments: Any) -> MailInboxSensor:
+    given = {"task_id": TASK, "inbox_conn_id": "warehouse", "poke_interval": 0.3, "timeout": 60}
+    return MailInboxSensor(**given | WAYS[way] | arguments)
+
+
+@every_way
+def test_a_push_waits_already(run: Run, emulator: Emulator, any_inbox: Inbox, way: str) -> None:
+    push(any_inbox, OPENED)
+    assert run(lambda: wait(way)).returned == {"conn_id": "warehouse", "table": "mail_inbox"}
+    assert emulator.journal.count() == 0
+
+
+@repeating
+def test_a_push_comes(run: Run, inbox: Inbox, queries: list[float], way: str) -> None:
+    push(inbox, OPENED)
+    drained(inbox)
+    with as_soon_as(lambda: len(queries) >= 2, lambda: push(inbox, OPENED)):
+        done = run(lambda: wait(way))
+    assert done.state == "success"
+    assert "no push waits in the inbox 'mail_inbox' of connection 'warehouse'" in done.log
+
+
+@repeating
+def test_no_push_comes(run: Run, inbox: Inbox, way: str) -> None:
+    done = run(lambda: wait(way, timeout=1))
+    assert done.state == "failed"
+    assert "no push waits" in done.log
+
+
+@every_way
+def test_an_inbox_that_is_created_later_is_waited_for(
+    run: Run, warehouse: SqlDatabase, queries: list[float], way: str
+) -> None:
+    if way == "reschedule":
+        return
+    with as_soon_as(lambda: len(queries) >= 2, lambda: push(new_inbox(warehouse), OPENED)):
+        assert run(lambda: wait(way)).state == "success"
+
+
+def test_the_configured_inbox_is_the_default(run: Run, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> MailInboxSensor:
+        return wait("deferrable", inbox_conn_id=None)
+
+    done = run(none)
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "inbox_conn_id: is missing; give it, or set [mail] inbox_conn_id" in done.log
+
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_TABLE", "pushes")
+    push(new_inbox(warehouse, "pushes"), OPENED)
+    assert run(none).returned == {"conn_id": "warehouse", "table": "pushes"}
+
+
+@retrying
+def test_a_database_that_cannot_hold_an_inbox_fails_at_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_DUCK", json.dumps({"conn_type": "duckdb", "host": ":memory:"}))
+    done = run(lambda: wait(way, inbox_conn_id="duck", retries=2))
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'duck': the inbox needs a Postgres or SQLite database, not duckdb" in done.log
+
+
+@retrying
+def test_a_database_that_is_away_is_tolerated_for_a_while(
+    run: Run, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    broken = iter([True, True])
+    waiting = Inbox.waiting
+
+    def ask(inbox: Inbox) -> bool:
+        if next(broken, False):
+            raise ConnectionError("the database is away")
+        return waiting(inbox)
+
+    monkeypatch.setattr(Inbox, "waiting", ask)
+    push(inbox, OPENED)
+    done = run(lambda: wait(way))
+    assert done.state == "success"
+    assert "could not be read: ConnectionError: the database is away" in done.log
+
+    monkeypatch.setattr(Inbox, "waiting", lambda inbox: 1 / 0)
+    done = run(lambda: wait(way, poll_error_timeout=0))
+    assert done.state == "failed"
+    assert "3 polls in a row failed" in done.log
+
+
+# --- in the triggerer ---
+
+
+def trigger(**arguments: Any) -> MailInboxTrigger:
+    return MailInboxTrigger(**{"inbox_conn_id": "warehouse", "poke_interval": 0.2} | arguments)
+
+
+def test_many_waits_on_one_inbox_cost_one_query_per_interval(inbox: Inbox, queries: list[float]) -> None:
+    async def crowd() -> list[Event]:
+        began = time.monotonic()
+        waiting = [asyncio.create_task(event(trigger())) for _ in range(200)]
+        await until(lambda: len(queries) >= 4)
+        assert len(queries) <= (time.monotonic() - began) / 0.2 + 1
+        push(inbox, OPENED)
+        return await asyncio.gather(*waiting)
+
+    events = run_trigger(crowd())
+    assert {found["status"] for found in events} == {"complete"}
+    assert {found["name"] for found in events} == {"mail_inbox"}
+
+
+def test_two_tables_of_one_database_are_two_inboxes(warehouse: SqlDatabase, inbox: Inbox) -> None:
+    push(new_inbox(warehouse, "pushes"), OPENED)
+
+    async def both() -> Event:
+        other = asyncio.create_task(event(trigger()))
+        found = await event(trigger(inbox_table="pushes"))
+        assert not other.done()
+        await cancelled(other)
+        return found
+
+    assert run_trigger(both())["result"] == {"conn_id": "warehouse", "table": "pushes"}
+
+
+def test_a_database_that_does_not_answer_blocks_nothing(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(Inbox, "waiting", lambda inbox: answers.wait(30))
+
+    async def hung() -> None:
+        try:
+            assert (await event(trigger(end_time=time.time() + 0.5)))["status"] == "timeout"
+            assert not answers.is_set()
+        finally:
+            answers.set()
+
+    run_trigger(hung())
+
+
+def test_what_is_stored_holds_no_secret_and_loads_again() -> None:
+    path, arguments = trigger(end_time=1893456000.0).serialize()
+    assert path == "airflow_provider_mail.triggers.events.MailInboxTrigger"
+    assert arguments == {
+        "inbox_conn_id": "warehouse",
+        "inbox_table": "mail_inbox",
+        "poke_interval": 0.2,
+        "end_time": 1893456000.0,
+        "max_poll_errors": 2,
+    }
+    assert restarted(trigger(end_time=1893456000.0)).serialize() == (path, arguments)
+
+
+def test_an_end_in_the_past(inbox: Inbox, queries: list[float]) -> None:
+    assert run_trigger(event(trigger(end_time=time.time() - 3600)))["status"] == "timeout"
+    assert queries == []
