@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time
 from decimal import Decimal
-from operator import itemgetter
+from itertools import compress, count
+from operator import is_
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 import msgspec
-from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from airflow_provider_mail.api._core.fields import (
     ADDRESS_PATTERN,
@@ -28,6 +29,8 @@ from airflow_provider_mail.api._core.fields import (
 __all__ = ["Reject"]
 
 Row: TypeAlias = Sequence[Any]
+
+_CONFIG = ConfigDict(hide_input_in_errors=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,9 @@ class RowChecker:
         self._converters = [self._converter(name) for name in self._properties]
         # With any rule on the length pydantic looks for lone surrogates, which UTF-8 cannot encode. That takes time;
         # on the hot path the encoder finds them anyway.
-        self._quick = self._adapter()
-        self._careful = self._adapter(min_length=0)
+        self._quick = self._chunk_validator()
+        self._careful = self._chunk_validator(min_length=0)
+        self._single: TypeAdapter[Row] = TypeAdapter(self._row_type(min_length=0), config=_CONFIG)
         self._convert_first = False
 
     def check(self, rows: Sequence[Row], first_number: int) -> CheckedRows:
@@ -90,57 +94,40 @@ class RowChecker:
         :param rows: as read from the source.
         :param first_number: the number of the first one.
         """
-        candidates = [self._text(_values(row)) for row in rows] if self._convert_first else rows
         try:
-            valid = self._quick.validate_python(candidates)
-            if not self._some_unreachable(valid):
-                return CheckedRows(self._encode(valid), range(first_number, first_number + len(valid)), [])
-        except (ValidationError, UnicodeEncodeError):
-            pass
-        rows = [_values(row) for row in rows]
-        return self._sort_out(rows, candidates if self._convert_first else rows, first_number)
+            return self._check(self._quick, rows, first_number)
+        except UnicodeEncodeError:
+            return self._check(self._careful, rows, first_number)
 
-    def _sort_out(self, rows: Sequence[Row], candidates: Sequence[Row], first_number: int) -> CheckedRows:
-        """Validate each row by itself whose candidate is invalid.
-
-        :param candidates: the rows, or the rows as :meth:`_text` converts them.
-        """
-        suspects = self._suspects(candidates)
-        valid: list[Row] = []
-        numbers: list[int] = []
+    def _check(self, validator: TypeAdapter[list[Row]], rows: Sequence[Row], first_number: int) -> CheckedRows:
+        candidates = [self._text(_values(row)) for row in rows] if self._convert_first else rows
+        checked = validator.validate_python(candidates)
+        numbers: Sequence[int] = range(first_number, first_number + len(checked))
+        # A valid row comes back as a new tuple, any other one unchanged.
+        suspects = list(compress(count(), map(is_, checked, candidates)))
         rejects: list[Reject] = []
-        for index, candidate in enumerate(candidates):
-            number, problem = first_number + index, None
-            if index in suspects:
-                candidate, problem = self._validate(rows[index])
-            if problem is None:
-                valid.append(candidate)
-                numbers.append(number)
-            else:
-                rejects.append(Reject(row_number=number, field=problem[0], reason=problem[1], row=rows[index]))
+        for index in suspects:
+            row = _values(rows[index])
+            checked[index], problem = self._validate(row)
+            if problem is not None:
+                rejects.append(Reject(row_number=numbers[index], field=problem[0], reason=problem[1], row=row))
         # A column of numbers or dates is the same in every chunk.
         self._convert_first = self._convert_first or len(suspects) > len(rows) // 2
-        return CheckedRows(self._encode(self._quick.validate_python(valid)), numbers, rejects)
-
-    def _suspects(self, rows: Sequence[Row]) -> set[int]:
-        """Return the indexes of the rows that are not valid unchanged."""
-        indexes: set[int] = set()
-        try:
-            self._careful.validate_python(rows)
-        except ValidationError as error:
-            indexes.update(int(problem["loc"][0]) for problem in error.errors(include_url=False, include_input=False))
-        return indexes | {index for index, row in enumerate(rows) if index not in indexes and self._unreachable(row)}
+        if rejects:
+            rejected = {reject.row_number for reject in rejects}
+            checked = [row for number, row in zip(numbers, checked, strict=True) if number not in rejected]
+            numbers = [number for number in numbers if number not in rejected]
+        return CheckedRows(self._encode(checked), numbers, rejects)
 
     def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
         """Return the row as text and ``None``, or the row, the first invalid property and the reason."""
         if len(row) != len(self._properties):
             return row, ("", f"has {len(row)} values instead of {len(self._properties)}")
-        text = self._text(row)
         try:
-            self._careful.validate_python([text])
+            text = self._single.validate_python(self._text(row))
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            return row, (self._properties[int(problem["loc"][1])], _reason(problem))
+            return row, (self._properties[int(problem["loc"][0])], _reason(problem))
         return text, ("email", "neither email nor phoneNumber is given") if self._unreachable(text) else None
 
     def _text(self, row: Row) -> Row:
@@ -153,29 +140,34 @@ class RowChecker:
         email, phone = self._email, self._phone
         return email is not None and phone is not None and row[email] is None and not row[phone]
 
-    def _some_unreachable(self, rows: Sequence[Row]) -> bool:
-        email, phone = self._email, self._phone
-        if email is None or phone is None:
-            return False
-        return None in map(itemgetter(email), rows) and any(map(self._unreachable, rows))
-
     def _encode(self, rows: list[Row]) -> bytes:
         if self._null_value is not None:
             rows = [[self._null_value if value is None else value for value in row] for row in rows]
         return msgspec.json.encode(rows)
 
-    def _adapter(self, **rules: int) -> TypeAdapter[list[Row]]:
-        """Return a validator; email or phone number is required if it is the only one of the two that is mapped."""
-        text = Annotated[str, StringConstraints(strict=True, **rules)]
+    def _chunk_validator(self, min_length: int | None = None) -> TypeAdapter[list[Row]]:
+        """Return a validator that leaves invalid rows unchanged."""
+        valid = self._row_type(min_length)
+        if self._email is not None and self._phone is not None:
+            valid = self._row_type(min_length, required="email") | self._row_type(min_length, required="phoneNumber")
+        row: Any = Annotated[valid | Any, Field(union_mode="left_to_right")]
+        return TypeAdapter(list[row], config=_CONFIG)
+
+    def _row_type(self, min_length: int | None = None, required: str = "") -> Any:
+        """Return the type of a row.
+
+        :param min_length: of text without a pattern.
+        :param required: email or phone number; without the other one it is always required.
+        """
+        text = Annotated[str, StringConstraints(strict=True, min_length=min_length)]
         address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
         number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
         number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=OPTIONAL_PHONE_PATTERN)] | None
         types: dict[str, Any] = {
-            "email": address if self._phone is None else address | None,
-            "phoneNumber": number if self._email is None else number_or_nothing,
+            "email": address if required == "email" or self._phone is None else address | None,
+            "phoneNumber": number if required == "phoneNumber" or self._email is None else number_or_nothing,
         }
-        row: Any = tuple[tuple(types.get(name, text | None) for name in self._properties)]  # type: ignore[misc]
-        return TypeAdapter(list[row], config=ConfigDict(hide_input_in_errors=True))
+        return tuple[tuple(types.get(name, text | None) for name in self._properties)]  # type: ignore[misc]
 
     def _converter(self, name: str) -> Callable[[Any], Any]:
         if name == "email":
