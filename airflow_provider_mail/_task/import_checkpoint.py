@@ -84,6 +84,7 @@ class StoredImportCheckpoint:
         self._digests: dict[int, bytes] = {}
         self._rejected: set[int] = set()
         self._in_flight: dict[int, tuple[bytes, list[int]]] = {}
+        self._without_digest: dict[int, tuple[int, CheckedRows]] = {}
         self._skipped_rows = 0
         self._resume_logged = self._changed = False
         self._next_write = 0.0
@@ -137,19 +138,27 @@ class StoredImportCheckpoint:
             if chunk == MAX_CHUNKS:
                 self._log.info("The checkpoint holds at most %s chunks: the next try sends all others again.", chunk)
             return None
-        digest, known = self._digest(first_number, checked), self._digests.get(chunk)
-        if known == digest:
+        known = self._digests.get(chunk)
+        if known is not None and known == self._digest(first_number, checked):
             rejected = [number for number in checked.numbers if number in self._rejected] if self._rejected else []
             if rejected:
-                self._in_flight[chunk] = digest, rejected
+                self._in_flight[chunk] = known, rejected
             self._skipped_rows += len(checked.numbers) - len(rejected)
             return rejected
         self._log_resume(first_number)
         if known is not None:
             self._discard_from(chunk, first_number)
         if checked.numbers:
-            self._in_flight[chunk] = digest, []
+            self._without_digest[chunk] = first_number, checked
         return None
+
+    def prepare(self, chunk: int) -> None:
+        """Compute the digest of a chunk to send.
+
+        :param chunk: its index in the source, from 0.
+        """
+        if (pending := self._without_digest.pop(chunk, None)) is not None:
+            self._in_flight[chunk] = self._digest(*pending), []
 
     def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
         """Record that the service accepted a chunk; the record is written from time to time.
@@ -157,6 +166,7 @@ class StoredImportCheckpoint:
         :param chunk: its index in the source, from 0.
         :param rejected: the numbers of the rows that it rejected.
         """
+        self.prepare(chunk)
         if chunk not in self._in_flight:
             return
         digest, rejected_before = self._in_flight.pop(chunk)

@@ -580,6 +580,9 @@ class Notes:
         self.asked.append((chunk, first_number, len(checked.numbers)))
         return self._recalled.get(chunk)
 
+    def prepare(self, chunk: int) -> None:
+        pass
+
     def accepted(self, chunk: int, refused: Sequence[int]) -> None:
         self.threads.add(threading.get_ident())
         assert chunk not in self.accepted_chunks

@@ -124,8 +124,16 @@ class _Import:
             progress.seconds = time.monotonic() - self.started
             self.on_progress(progress)
         if numbers:
-            future = workers.submit(uploader.upload, uploader.body(encoded), numbers, earlier)
+            body = uploader.body(encoded)
+            future = workers.submit(self._upload, uploader, chunk, body, numbers, earlier)
             self.in_flight[future] = chunk
+
+    def _upload(
+        self, uploader: ChunkUploader, chunk: int, body: bytes, numbers: Sequence[int], earlier: int
+    ) -> ChunkResult:
+        if self.checkpoint is not None:
+            self.checkpoint.prepare(chunk)
+        return uploader.upload(body, numbers, earlier)
 
     def _collect(self, workers: Workers[ChunkResult], limit: int) -> None:
         """Take in finished chunks; while more than ``limit`` are in flight, wait for one."""

@@ -87,7 +87,7 @@ class Progress:
 class ImportCheckpoint(Protocol):
     """Knows which chunks the service accepted in earlier tries, and records those of this one.
 
-    It is called only from the thread that runs the import.
+    It is called only from the thread that runs the import, except for :meth:`prepare`.
     """
 
     def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
@@ -98,6 +98,12 @@ class ImportCheckpoint(Protocol):
         :param checked: its rows.
         :return: the numbers of the rows that the service rejected, if it accepted this very chunk already; ``None`` to
             send all valid rows.
+        """
+
+    def prepare(self, chunk: int) -> None:
+        """Do what takes time to record a chunk; called in the thread that sends it, before it does.
+
+        :param chunk: its index in the source, from 0.
         """
 
     def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
