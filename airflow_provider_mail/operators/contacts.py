@@ -57,7 +57,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
     :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
         (templated)
     :param chunk_size: rows in one request. Default: 5,000.
-    :param max_in_flight: the largest number of concurrent requests. Default: 8.
+    :param max_in_flight: the largest number of concurrent requests, at most the connection's own limit. Default: 16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
         document does not describe. (templated)
     :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
@@ -85,7 +85,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         columns: Templated[Mapping[str, str]] | None = None,
         update_mode: Templated[UpdateMode] = "create_and_update",
         chunk_size: int = 5000,
-        max_in_flight: int = 8,
+        max_in_flight: int = 16,
         null_value: Templated[str] | None = None,
         max_reject_fraction: float = 0.0,
         rejects_path: Templated[str] | None = None,

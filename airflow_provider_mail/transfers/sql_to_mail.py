@@ -70,7 +70,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
         (templated)
     :param chunk_size: rows in one request. Default: 5,000.
-    :param max_in_flight: the largest number of concurrent requests. Default: 8.
+    :param max_in_flight: the largest number of concurrent requests, at most the connection's own limit. Default: 16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
         document does not describe. (templated)
     :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
@@ -86,7 +86,8 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         holds personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any import, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
-    :param count_first: count the query's rows first, so that the log can show the remaining time. Default: true.
+    :param count_first: run the query twice, first to count its rows, so that the log can show the remaining time.
+        Default: false.
     """
 
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
@@ -107,7 +108,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         columns: Templated[Mapping[str, str]] | None = None,
         update_mode: Templated[UpdateMode] = "create_and_update",
         chunk_size: int = 5000,
-        max_in_flight: int = 8,
+        max_in_flight: int = 16,
         null_value: Templated[str] | None = None,
         max_reject_fraction: float = 0.0,
         rejects_path: Templated[str] | None = None,
@@ -116,7 +117,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         resume: bool = True,
         rejects_table: Templated[str] | None = None,
         keep_days: float | None = None,
-        count_first: bool = True,
+        count_first: bool = False,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

@@ -309,8 +309,9 @@ def test_progress_is_told(run: Run, emulator: Emulator, any_crm: SqlDatabase, mo
     any_crm.execute("CREATE TABLE people (email TEXT)")
     any_crm.execute("INSERT INTO people", [(f"{number}@example.com",) for number in range(1000)])
 
-    done = run(lambda: imported(sql="SELECT email FROM people -- everybody", chunk_size=250, max_in_flight=1))
-    uncounted = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250, count_first=False))
+    counted = {"sql": "SELECT email FROM people -- everybody", "count_first": True}
+    done = run(lambda: imported(**counted, chunk_size=250, max_in_flight=1))
+    uncounted = run(lambda: imported(sql="SELECT email FROM people", chunk_size=250))
 
     lines = [line for line in done.log.splitlines() if "rows done" in line]
     assert re.search(r"\d+ rows done, 0 of them rejected, [\d,]+ rows/s, \d+% of 1,000, about \d+ s left", lines[0])
@@ -324,7 +325,7 @@ def test_a_query_that_cannot_be_counted_is_imported_all_the_same(
 ) -> None:
     crm.execute('CREATE TABLE people ("110" TEXT, "112" TEXT)')
 
-    done = run(lambda: imported(sql="PRAGMA table_info(people)", columns={"name": "phoneNumber"}))
+    done = run(lambda: imported(sql="PRAGMA table_info(people)", columns={"name": "phoneNumber"}, count_first=True))
 
     assert done.state == "success"
     assert "could not be counted, so the log does not show the remaining time" in done.log

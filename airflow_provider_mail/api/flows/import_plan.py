@@ -34,7 +34,7 @@ class ImportPlan:
     list_name: str | None = None
     list_description: str | None = None
     chunk_size: int = 5000
-    max_in_flight: int = 8
+    max_in_flight: int = 16
     null_value: str | None = None
     sandbox_mode: bool | None = None
 
