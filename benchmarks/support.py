@@ -98,6 +98,7 @@ def measure(run: Run) -> None:
     :param run: the variant.
     """
     gc.collect()
+    _wait_for_others()
     idle = _memory_mib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far was that of the imports
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -106,6 +107,24 @@ def measure(run: Run) -> None:
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     result = {"seconds": seconds, "cpu": cpu, "memory": _memory_mib("VmHWM") - idle, "records": records}
     print(json.dumps(result))
+
+
+def _wait_for_others() -> None:
+    """Wait until all processes that are measured together have done their imports."""
+    if "BENCHMARK_BARRIER" in os.environ:
+        barrier = Path(os.environ["BENCHMARK_BARRIER"])
+        (barrier / str(os.getpid())).touch()
+        while sum(1 for _ in barrier.iterdir()) < int(os.environ["BENCHMARK_TASKS"]):
+            time.sleep(0.001)
+
+
+def together(results: Sequence[Result]) -> Result:
+    """Return the result of processes that ran at the same time: the longest time, all CPU seconds, the most memory.
+
+    :param results: of each process.
+    """
+    seconds, cpu, memory = zip(*((one.seconds, one.cpu, one.memory) for one in results), strict=True)
+    return Result(max(seconds), sum(cpu), max(memory))
 
 
 def _memory_mib(field: str) -> float:

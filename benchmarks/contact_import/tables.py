@@ -1,4 +1,7 @@
-"""A table ``contacts`` (email, name, phone) in SQLite and in a real Postgres, behind Airflow connections."""
+"""Contacts (number, email, name, phone) in SQLite and in a real Postgres, behind Airflow connections.
+
+All rows of the table ``contacts`` are valid; in ``some_invalid`` one row in 200 has an invalid address.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,35 @@ from pathlib import Path
 
 from benchmarks.support import postgres
 
-SQL = "SELECT email, name, phone FROM contacts"
-_CREATE = "CREATE TABLE contacts (email text, name text, phone text)"
+TABLES = ("contacts", "some_invalid")
+INVALID_STEP = 200
 _FIRST = ("Anna", "José", "Zoë", "李", "Peter", "Ольга", "Mary", "Jürgen")
 _LAST = ("Smith", "Müller", "García", "王", "Ivanova", "Jones")
 
 
-def contacts(rows: int) -> Iterator[tuple[str, str, str]]:
-    """Yield contacts that are all different and valid, about 60 bytes each; one ``@`` in each (the sink counts them).
+def contacts(table: str, rows: int) -> Iterator[tuple[int, str, str, str]]:
+    """Yield contacts that are all different, about 60 bytes each; one ``@`` in each valid one (the sink counts them).
 
+    :param table: the table that they are for.
     :param rows: number of contacts.
     """
     for number in range(rows):
+        is_valid = table == "contacts" or number % INVALID_STEP
         yield (
-            f"person{number}@company{number % 997}.example.com",
+            number,
+            f"person{number}{'@' if is_valid else ' at '}company{number % 997}.example.com",
             f"{_FIRST[number % 8]} {_LAST[number % 6]}",
             f"+49151{number:08d}",
         )
+
+
+def valid_contacts(table: str, rows: int) -> int:
+    """Return how many contacts are valid.
+
+    :param table: the table.
+    :param rows: number of its contacts.
+    """
+    return rows if table == "contacts" else rows - -(-rows // INVALID_STEP)
 
 
 @contextmanager
@@ -34,21 +49,27 @@ def databases(folder: Path, rows: int) -> Iterator[dict[str, str]]:
     """Fill both databases; yield, by kind, the connection as Airflow reads it from the environment.
 
     :param folder: a folder for their files.
-    :param rows: number of contacts in each.
+    :param rows: number of contacts in each table.
     """
     with postgres(folder) as server, server.database() as database:
         with database.connect() as connection:
-            connection.execute(_CREATE)
-            with connection.cursor().copy("COPY contacts FROM STDIN") as copy:
-                for row in contacts(rows):
-                    copy.write_row(row)
-            connection.execute("VACUUM ANALYZE contacts")
+            for table in TABLES:
+                connection.execute(_create(table))
+                with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
+                    for row in contacts(table, rows):
+                        copy.write_row(row)
+                connection.execute(f"VACUUM ANALYZE {table}")
         yield {"SQLite": _sqlite(folder / "contacts.db", rows), "Postgres": database.airflow_connection}
+
+
+def _create(table: str) -> str:
+    return f"CREATE TABLE {table} (number integer PRIMARY KEY, email text, name text, phone text)"
 
 
 def _sqlite(path: Path, rows: int) -> str:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(_CREATE)
-        connection.executemany("INSERT INTO contacts VALUES (?, ?, ?)", contacts(rows))
+        for table in TABLES:
+            connection.execute(_create(table))
+            connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", contacts(table, rows))
         connection.commit()
     return json.dumps({"conn_type": "sqlite", "host": str(path)})
