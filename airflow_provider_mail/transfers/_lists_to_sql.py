@@ -129,9 +129,9 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
 
     def request(self) -> PagedRequest[Any]:
         """Build the request for the first page of contacts."""
-        from airflow_provider_mail.api.contacts import GetListContacts
+        from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
 
-        return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+        return GetCompactContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
 
     @cached_property
     def _list(self) -> dict[str, str]:

@@ -8,11 +8,14 @@ import re
 import threading
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from airflow_provider_mail.api._core import exchange
+from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError
@@ -443,12 +446,15 @@ def test_a_service_whose_pages_go_wrong_for_good(
 def test_a_contact_that_is_none(
     people: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch, field: str, value: Any, words: str
 ) -> None:
-    original = GetListContacts.read
+    original = exchange.parse_response
 
-    def read(self: Any, answer: Any) -> Any:
-        return original(self, {**answer, "contactList": [{**record, field: value} for record in answer["contactList"]]})
+    def parse(request: Any, response: HttpResponse, *rest: Any) -> Any:
+        answer = json.loads(response.body)
+        if request.path == GetListContacts.path:
+            answer["contactList"] = [{**record, field: value} for record in answer["contactList"]]
+        return original(request, replace(response, body=json.dumps(answer).encode()), *rest)
 
-    monkeypatch.setattr(GetListContacts, "read", read)
+    monkeypatch.setattr(exchange, "parse_response", parse)
     monkeypatch.setattr("airflow_provider_mail.api.config.RetryRule.base_seconds", 0.0, raising=False)
     with pytest.raises((MailAnswerError, WarehouseError), match=re.escape(words)) as raised:
         loaded(page_size=100)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
@@ -213,11 +212,12 @@ WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 """A count or a state in a response, as a number or text; true and false are rejected."""
 
 
-def _nullable(parse: Callable[[Any], datetime]) -> BeforeValidator:
-    return BeforeValidator(lambda value: None if value in (None, "", 0, "0") else parse(value))
+_MISSING = (None, "", 0, "0")
 
 
-def _from_epoch_millis(value: Any) -> datetime:
+def _from_epoch_millis(value: Any) -> datetime | None:
+    if value in _MISSING:
+        return None
     if isinstance(value, datetime):
         return value
     try:
@@ -240,8 +240,17 @@ def time_from_text(value: Any) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-EpochMillis = Annotated[datetime | None, _nullable(_from_epoch_millis)]
+def service_time(value: Any) -> datetime | None:
+    """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``.
+
+    :param value: as received.
+    :raises ValueError: it is no time.
+    """
+    return None if value in _MISSING else time_from_text(value)
+
+
+EpochMillis = Annotated[datetime | None, BeforeValidator(_from_epoch_millis)]
 """Milliseconds since 1970 on the wire, an aware datetime here; absent, empty or 0 is ``None``."""
 
-ServiceTime = Annotated[datetime | None, _nullable(time_from_text)]
+ServiceTime = Annotated[datetime | None, BeforeValidator(service_time)]
 """A time as text on the wire, an aware datetime here (UTC where no zone is given); absent or empty is ``None``."""
