@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "campaign_stats_asset",
     "campaigns_asset",
+    "events_asset",
     "list_asset",
     "table_asset",
     "transactional_stats_asset",
@@ -51,6 +52,15 @@ def campaigns_asset(mail_conn_id: str = "mail_default", **extra: Any) -> Asset:
     :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
     """
     return create_asset(account=mail_conn_id, resource="campaigns", **extra)
+
+
+def events_asset(mail_conn_id: str = "mail_default", **extra: Any) -> Asset:
+    """Return the asset of the events that an account has pushed: ``mail://mail_default/events``.
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``.
+    :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
+    """
+    return create_asset(account=mail_conn_id, resource="events", **extra)
 
 
 def list_asset(list_name: str, mail_conn_id: str = "mail_default", **extra: Any) -> Asset:

@@ -6,6 +6,7 @@ from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, G
 
 COMMANDS = "airflow_provider_mail.cli.commands"
 DOCTOR = "airflow_provider_mail.cli.doctor"
+EVENTS = "airflow_provider_mail.cli.events"
 OAUTH = "airflow_provider_mail.cli.oauth"
 RECEIVE = "airflow_provider_mail.cli.receive"
 
@@ -59,6 +60,15 @@ GRACE_HOURS = Arg(("--grace-hours",), help="rotate: hours until former tokens en
 ENABLE = Arg(("--enable",), help="rotate: switch on pushing, with all events", action="store_true")
 NO_SAVE = Arg(("--no-save",), help="rotate: print the URL instead of saving it at the service", action="store_true")
 
+EVENTS_CONN_ID = Arg(("--sql-conn-id",), help="connection of the database with the tables", required=True)
+EVENTS_TABLE = Arg(("--table",), help="table of events (mail_events)", default="mail_events")
+DEAD_LETTERS_TABLE = Arg(
+    ("--dead-letters-table",), help="table of dead letters (mail_dead_letters)", default="mail_dead_letters"
+)
+EMAIL = Arg(("--email",), help="address of the recipient; - reads it from standard input", required=True)
+INBOX_CONN_ID = Arg(("--inbox-conn-id",), help="connection of the inbox ([mail] inbox_conn_id)")
+INBOX_TABLE = Arg(("--inbox-table",), help="table of the inbox ([mail] inbox_table)")
+
 
 def get_cli_commands() -> list[CLICommand]:
     """Return the commands (``cli`` of the provider information, used by Airflow 3.2 and later)."""
@@ -67,6 +77,12 @@ def get_cli_commands() -> list[CLICommand]:
         _command("login", "Obtain an access token and store it in the connection", OAUTH,
                  CONN_ID, PASTE, WAIT, TOKEN_FILE, MISSING_STATE),
         _command("status", "Show type, age and remaining lifetime of the token", OAUTH, CONN_ID, ARG_OUTPUT),
+    )  # fmt: skip
+    event_tables = (EVENTS_CONN_ID, EVENTS_TABLE, DEAD_LETTERS_TABLE)
+    events = (
+        _command("replay", "Read dead letters again, and store the events that can be read now", EVENTS, *event_tables),
+        _command("erase", "Delete the events of a recipient: from inbox, dead letters and table", EVENTS,
+                 EMAIL, *event_tables, INBOX_CONN_ID, INBOX_TABLE),
     )  # fmt: skip
     commands = (
         _command("check", "Check whether a connection works", COMMANDS, CONN_ID),
@@ -77,6 +93,7 @@ def get_cli_commands() -> list[CLICommand]:
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
         _command("receive", "Receive the events that the service pushes, or rotate the token in the URL", RECEIVE,
                  RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE),
+        GroupCommand(name="events", help="Events after they were drained from the inbox", subcommands=events),
         _command("emulator", "Serve the emulator of the service", COMMANDS,
                  HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, FORWARD_SMTP, DEMO_DATA),
     )  # fmt: skip

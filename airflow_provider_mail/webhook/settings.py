@@ -121,25 +121,28 @@ class ReceiverSettings:
             receive_max_pending_bytes=_number("receive_max_pending_bytes"),
         )
 
-    def inbox(self) -> Inbox:
+    def inbox(self, conn_id: str | None = None, table: str | None = None) -> Inbox:
         """Return the inbox.
 
+        :param conn_id: the connection to another inbox. Default: the one of the settings.
+        :param table: another table. Default: the one of the settings.
         :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
         :raises WarehouseError: it is neither Postgres nor SQLite.
         """
         from airflow_provider_mail.version_compat import AirflowException, BaseHook
         from airflow_provider_mail.webhook.inbox import Inbox
 
-        if not self.inbox_conn_id:
+        conn_id = conn_id or self.inbox_conn_id
+        if not conn_id:
             raise MailConfigError(
                 "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "
                 "(AIRFLOW__MAIL__INBOX_CONN_ID)"
             )
         try:
-            hook = BaseHook.get_connection(self.inbox_conn_id).get_hook()
+            hook = BaseHook.get_connection(conn_id).get_hook()
         except (AirflowException, ImportError) as error:
-            raise MailConfigError(f"[mail] inbox_conn_id: connection {self.inbox_conn_id!r}: {error}") from None
-        return Inbox(hook, self.inbox_table)
+            raise MailConfigError(f"[mail] inbox_conn_id: connection {conn_id!r}: {error}") from None
+        return Inbox(hook, table or self.inbox_table)
 
 
 def receives_in_api_server() -> bool:

@@ -1,0 +1,203 @@
+"""Transfer of received events to a database."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, BaseOperator
+
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
+from airflow_provider_mail._task.progress import LOG_INTERVAL
+from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.transfers._loading import OnUnstorable
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Unpack
+
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.webhook.drain import Drained
+    from airflow_provider_mail.webhook.inbox import Inbox
+
+__all__ = ["MailEventsToSqlOperator"]
+
+
+class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
+    """Load the events that the service has pushed from the inbox into a table: one row per event, each event once.
+
+    The task takes pushes out of the inbox in batches until none is left. Each batch is one transaction and is marked as
+    drained after it, so a task that dies repeats at most one batch, which changes nothing. Several tasks may drain one
+    inbox at once. The service may push an event many times: the first one stays. The service's own request limit does
+    not matter here, since it is never asked.
+
+    An event that cannot be read, or that the database cannot store, goes to the table of dead letters, with the reason.
+    ``airflow mail events replay`` reads them again.
+
+    Each asset in ``outlets`` gets one event per run that stored something, with the counts as ``extra``. A run that
+    stored nothing creates no asset event, unless it is a retry, since the earlier try may have stored something.
+
+    Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (those that could be read), ``stored`` (those that
+    were new), ``by_code`` (the same by ``EventCode``; ``other`` for codes that the document does not have),
+    ``duplicates``, ``dead_letters`` (new ones) and ``deleted_pushes``.
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailEventsToSqlOperator`
+        (in the package: ``airflow_provider_mail/docs/events.md``).
+
+    :param inbox_conn_id: the connection to the database of the inbox, Postgres or SQLite. Default: ``[mail]
+        inbox_conn_id``. (templated)
+    :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``. (templated)
+    :param sql_conn_id: the connection to the database that the events are loaded into; it may be that of the inbox.
+        (templated)
+    :param table: the table of events, with its schema if needed; created if it does not exist. It holds personal data.
+        Default: ``mail_events``. (templated)
+    :param dead_letters_table: the table of events that cannot be read, in the same database; created if it does not
+        exist. It holds personal data. Default: ``mail_dead_letters``. (templated)
+    :param batch_size: the largest number of pushes in one transaction; at most 16 MiB of them, too. Default: 1,000.
+    :param max_pushes: the largest number of pushes that one run drains. Default: all.
+    :param on_unstorable: what to do with an event that cannot be read or stored: ``reject`` it to the dead letters; or
+        ``fail`` the task, naming push, position and reason, and leave its batch in the inbox. Default: ``reject``.
+    :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
+    """
+
+    ui_color = "#e6f1f2"
+
+    inbox_conn_id: str | None
+    inbox_table: str | None
+    sql_conn_id: str
+    table: str
+    dead_letters_table: str
+    batch_size: int
+    max_pushes: int | None
+    on_unstorable: OnUnstorable
+    retention_days: float | None
+
+    def __init__(
+        self,
+        *,
+        inbox_conn_id: Templated[str] | None = None,
+        inbox_table: Templated[str] | None = None,
+        sql_conn_id: Templated[str],
+        table: Templated[str] = "mail_events",
+        dead_letters_table: Templated[str] = "mail_dead_letters",
+        batch_size: int = 1000,
+        max_pushes: int | None = None,
+        on_unstorable: OnUnstorable = "reject",
+        retention_days: float | None = 7.0,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("batch_size", self.batch_size, least=1, whole=True)
+        if self.max_pushes is not None:
+            check_number("max_pushes", self.max_pushes, least=1, whole=True)
+        if self.retention_days is not None:
+            check_number("retention_days", self.retention_days)
+        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
+
+    @cached_property
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        from airflow_provider_mail._task.sql import sql_hook
+
+        return sql_hook(self.sql_conn_id)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """The inbox."""
+        from airflow_provider_mail.webhook.settings import ReceiverSettings
+
+        return ReceiverSettings.from_airflow().inbox(self.inbox_conn_id, self.inbox_table)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Drain the inbox.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail.warehouse.tables.events import EVENTS
+        from airflow_provider_mail.webhook.drain import EventTables, UnreadableEventError, drain
+
+        self._check()
+        tables = EventTables(self.sql_hook, self.table, self.dead_letters_table)
+        self.inbox.create()
+        tables.create()
+        try:
+            drained = drain(
+                self.inbox,
+                tables,
+                batch_size=self.batch_size,
+                max_pushes=self.max_pushes,
+                dead_letters=self.on_unstorable == "reject",
+                on_batch=self._progress(),
+            )
+        except UnreadableEventError as error:
+            raise AirflowFailException(str(error)) from None
+        deleted = 0
+        if self.retention_days is not None:
+            deleted = self.inbox.delete_drained(datetime.now(UTC) - timedelta(days=self.retention_days))
+        inbox_table = SqlTable(self.inbox.hook, str(self.inbox.name))
+        self.moved(inbox_table, SqlTable(self.sql_hook, self.table), rows=drained.events, table=EVENTS)
+        if drained.dead_letters:
+            self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
+        counts = {
+            "pushes": drained.pushes,
+            "events": drained.events,
+            "stored": drained.stored.total(),
+            "by_code": dict(drained.stored),
+            "duplicates": drained.duplicates,
+            "dead_letters": drained.dead_letters,
+        }
+        self.log.info("Drained %s", counts)
+        self._tell(context, counts)
+        names = {"table": self.table, "dead_letters_table": self.dead_letters_table}
+        return {**names, **counts, "deleted_pushes": deleted}
+
+    def _check(self) -> None:
+        """Check databases and names before anything is drained."""
+        from airflow_provider_mail.api.errors import MailConfigError
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail.warehouse.load import check_database
+        from airflow_provider_mail.warehouse.table import TableName
+
+        try:
+            check_database(self.sql_hook)
+            names = {TableName.parse(self.table), TableName.parse(self.dead_letters_table)}
+            if len(names) == 1:
+                raise WarehouseError("dead_letters_table: must be another table than `table`")
+            if self.inbox.hook.get_conn_id() == self.sql_conn_id and self.inbox.name in names:
+                raise WarehouseError("inbox_table: must be another table than `table` and `dead_letters_table`")
+        except (MailConfigError, WarehouseError) as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _progress(self) -> Any:
+        began = time.monotonic()
+        last = began
+
+        def log(drained: Drained) -> None:
+            nonlocal last
+            if (now := time.monotonic()) >= last + LOG_INTERVAL:
+                last, rate = now, drained.events / (now - began)
+                self.log.info(
+                    "%s pushes, %s events drained so far, %.0f events/s", drained.pushes, drained.events, rate
+                )
+
+        return log
+
+    def _tell(self, context: Context, counts: dict[str, Any]) -> None:
+        """Add the counts to the asset events of this run, or suppress these."""
+        if not counts["stored"] and context["ti"].try_number <= 1:
+            self.outlets = []
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(counts)

@@ -1,0 +1,60 @@
+"""Received events after they were drained: read dead letters again, and erase a person's events."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from airflow_provider_mail._task.sql import sql_hook
+
+__all__ = ["erase_events", "replay_dead_letters"]
+
+
+def erase_events(
+    email: str,
+    *,
+    sql_conn_id: str,
+    table: str = "mail_events",
+    dead_letters_table: str = "mail_dead_letters",
+    inbox_conn_id: str | None = None,
+    inbox_table: str | None = None,
+) -> dict[str, int]:
+    """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
+
+    The address is compared without regard to case. Can be repeated; repeat it while the service may still push events
+    of the person. With an inbox on SQLite, no drain may run meanwhile.
+
+    :param email: the address.
+    :param sql_conn_id: the connection to the database of both tables.
+    :param table: the table of events. Default: ``mail_events``.
+    :param dead_letters_table: the table of dead letters. Default: ``mail_dead_letters``.
+    :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``.
+    :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``.
+    :return: how many ``pushes`` were changed, and how many ``dead_letters`` and ``events`` were deleted.
+    :raises MailConfigError: there is no inbox.
+    :raises ValueError: ``email`` is no address.
+    :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
+    """
+    from airflow_provider_mail.webhook.erasure import erase
+    from airflow_provider_mail.webhook.settings import ReceiverSettings
+
+    inbox = ReceiverSettings.from_airflow().inbox(inbox_conn_id, inbox_table)
+    return asdict(erase(email, inbox, sql_hook(sql_conn_id), table, dead_letters_table))
+
+
+def replay_dead_letters(
+    *, sql_conn_id: str, table: str = "mail_events", dead_letters_table: str = "mail_dead_letters"
+) -> dict[str, int]:
+    """Read all dead letters again: store the events that can be read now, and delete their letters.
+
+    Can be repeated at any time.
+
+    :param sql_conn_id: the connection to the database of both tables.
+    :param table: the table of events. Default: ``mail_events``.
+    :param dead_letters_table: the table of dead letters. Default: ``mail_dead_letters``.
+    :return: how many dead letters were ``read``, how many events were ``stored``, and how many letters are ``left``.
+    :raises WarehouseError: a table cannot be read or loaded.
+    """
+    from airflow_provider_mail.webhook.dead_letters import replay
+
+    result = replay(sql_hook(sql_conn_id), table, dead_letters_table)
+    return {"read": result.letters, "stored": result.drained.stored.total(), "left": result.left}
