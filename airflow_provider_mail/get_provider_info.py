@@ -15,6 +15,7 @@ HOW_TO_GUIDES = (
     "waiting",
     "transactional",
     "statistics",
+    "events",
     "object-storage",
     "notifications",
     "resources",
@@ -114,6 +115,12 @@ def get_provider_info() -> dict[str, Any]:
                 "target-integration-name": "SQL",
                 "how-to-guide": "/docs/statistics.md",
                 "python-module": "airflow_provider_mail.transfers.mail_to_sql",
+            },
+            {
+                "source-integration-name": "Mail",
+                "target-integration-name": "SQL",
+                "how-to-guide": "/docs/events.md",
+                "python-module": "airflow_provider_mail.transfers.events_to_sql",
             },
             {
                 "source-integration-name": "Mail",

@@ -21,7 +21,17 @@ PAGE = ROOT / "docs" / "public.md"
 RECORD = ROOT / "tests" / "public_names.txt"
 PACKAGES = ("operators", "sensors", "triggers", "transfers")
 MODULES = (
-    *("hooks.mail", "notifications.mail", "utils.emailer", "assets", "lineage", "links", "retry_policy", "api"),
+    *(
+        "hooks.mail",
+        "notifications.mail",
+        "utils.emailer",
+        "utils.events",
+        "assets",
+        "lineage",
+        "links",
+        "retry_policy",
+        "api",
+    ),
     "dlt_source",
     "emulator",
 )

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
-from airflow_provider_mail._task.progress import LOG_INTERVAL
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Unpack
 
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -34,8 +33,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     The task takes pushes out of the inbox in batches until none is left. Each batch is one transaction and is marked as
     drained after it, so a task that dies repeats at most one batch, which changes nothing. Several tasks may drain one
-    inbox at once. The service may push an event many times: the first one stays. The service's own request limit does
-    not matter here, since it is never asked.
+    inbox at once. The service may push an event many times: the first one stays.
 
     An event that cannot be read, or that the database cannot store, goes to the table of dead letters, with the reason.
     ``airflow mail events replay`` reads them again.
@@ -180,9 +178,10 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         except (MailConfigError, WarehouseError) as error:
             raise AirflowFailException(str(error)) from None
 
-    def _progress(self) -> Any:
-        began = time.monotonic()
-        last = began
+    def _progress(self) -> Callable[[Drained], None]:
+        from airflow_provider_mail._task.progress import LOG_INTERVAL
+
+        last = began = time.monotonic()
 
         def log(drained: Drained) -> None:
             nonlocal last

@@ -35,6 +35,7 @@ from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -255,3 +256,4 @@ def tasks(folder: Path) -> Iterable[BaseOperator]:
     yield MailStatsToObjectStorageOperator(
         task_id="write_stats", path=f"file://{folder}/stats", file_format="jsonl", **MARCH
     )
+    yield MailEventsToSqlOperator(task_id="drain_events", inbox_conn_id="sqlite_everything", **into)

@@ -152,7 +152,7 @@ def test_progress_is_logged(
     run: Run, inbox: Inbox, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("airflow_provider_mail.transfers.events_to_sql.LOG_INTERVAL", 0)
+    monkeypatch.setattr("airflow_provider_mail._task.progress.LOG_INTERVAL", 0)
     receive(inbox, [push(event(number)) for number in range(3)])
     assert "2 pushes, 2 events drained so far" in run(drain(batch_size=1)).log
 

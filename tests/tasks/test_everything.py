@@ -224,6 +224,7 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-01", "endDate": "2026-03-01"}),
         ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-02", "endDate": "2026-03-02"}),
     ],
+    "drain_events": [],
 }
 """What each task sends."""
 

@@ -43,6 +43,7 @@ from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -70,6 +71,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailDeleteListOperator: {"list_name": "friends"},
     MailDeleteSenderOperator: {"sender_email": "new.example.com"},
     MailDeleteTemplateOperator: {"template_name": "a"},
+    MailEventsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailInboxSensor: {},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
     MailPreflightOperator: {"sender_mail": "news@example.com"},
@@ -91,7 +93,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailVerifySenderOperator: {"from_domain": "new.example.com", "selector": "mail"},
     SqlToMailContactsOperator: {"sql_conn_id": "crm", "sql": "SELECT 1"},
 }
-LOCAL = {MailInboxSensor}
+LOCAL = {MailEventsToSqlOperator, MailInboxSensor}
 """They send nothing to the service."""
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
@@ -113,6 +115,7 @@ UNTEMPLATED = {
     *("only_save", "page_size", "poke_interval", "replace", "resume", "sandbox_mode", "snapshots", "timeout"),
     *("track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request"),
     "wait_for_completion",
+    *("batch_size", "max_pushes", "retention_days"),
 }
 # Under one name from Airflow 3.2 on, under another before.
 SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
