@@ -1,0 +1,219 @@
+"""``airflow mail receive rotate`` at the emulator, which pushes meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_mail.__main__ import main
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailConflictError
+from airflow_provider_mail.api.transactional import Recipient, SendMail
+from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
+from airflow_provider_mail.cli import receive
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.tokens import Tokens, new_token, token_of, with_token
+from tests.support.postgres import PostgresServer
+from tests.webhook.running import RunningReceiver
+
+pytestmark = pytest.mark.not_unit
+
+SENDERS = ("news@example.com", "shop@other.example", "foreign@other.example")
+FOREIGN = "https://elsewhere.example/hook/abc"
+
+Rotate = Callable[..., str]
+
+
+@pytest.fixture
+def client(emulator: Emulator) -> Iterator[MailClient]:
+    with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client:
+        yield client
+
+
+@pytest.fixture
+def rotate(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], airflow_home: object
+) -> Rotate:
+    """Runs the command, and returns what it printed; pushes of this test may go to any inbox."""
+    connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
+
+    def run(*arguments: str) -> str:
+        capfd.readouterr()
+        main(["receive", "rotate", *arguments])
+        return capfd.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def own_inbox(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> Tokens:
+    """An inbox without a receiver, so that nobody has to learn of a new token."""
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    monkeypatch.setenv("AIRFLOW__MAIL__RECEIVE_URL", "https://airflow.example.com/base/mail-events/")
+    monkeypatch.setattr(receive, "SPREAD_SECONDS", 0)
+    return Tokens(inbox)
+
+
+def saved_token(client: MailClient) -> str:
+    return token_of(client.send(GetWebhook()).trans_callback_url or "")
+
+
+def test_no_push_is_lost(
+    emulator: Emulator,
+    client: MailClient,
+    rotate: Rotate,
+    postgres_server: PostgresServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emulator.add_sender(SENDERS[1])
+    emulator.settings.webhook_retries = 0
+    folder = tmp_path_factory.mktemp("receiver")
+    with (
+        postgres_server.database() as database,
+        RunningReceiver(folder, database.airflow_connection) as receiver,
+    ):
+        monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", receiver.conn_id)
+        before = configure(client, f"{receiver.url}/{receiver.token}")
+        with sending(client) as sent:
+            printed = rotate("--grace-hours", "0")
+        emulator.flush_events()
+
+        pushes = emulator.pushes()
+        assert {push["status"] for push in pushes} == {200}
+        urls = {push["url"] for push in pushes}
+        assert len(urls) == 4, "two senders pushed before and after"
+        received = [event["UniqueMsgID"] for body in receiver.bodies() for event in json.loads(body)]
+        assert sorted(received) == sorted(sent)
+        after = client.send(GetWebhook())
+        assert (after.trans_event, after.trans_enable) == (before.trans_event, before.trans_enable)
+        new = token_of(after.trans_callback_url or "")
+        assert new != receiver.token
+        assert {each.sender: each.url for each in after.callbacks} == {
+            SENDERS[1]: f"{receiver.url}/shop/{new}",
+            SENDERS[2]: FOREIGN,
+        }
+        assert receiver.tokens.valid().keys().isdisjoint({receiver.token})
+        assert len(receiver.tokens.valid()) == 1
+        log = receiver.log.read_text()
+    assert "Saved: trans_callback_url, trans_callback_url_extra." in printed
+    assert receiver.token not in printed + log
+    assert new not in printed + log
+
+
+def configure(client: MailClient, url: str) -> GetWebhookResponse:
+    overrides = {SENDERS[1]: with_token(url, f"shop/{token_of(url)}"), SENDERS[2]: FOREIGN}
+    client.send(
+        SaveWebhook(
+            trans_callback_url=url,
+            trans_callback_url_extra=[SenderCallback(sender=sender, url=to) for sender, to in overrides.items()],
+            trans_event=EventToggles(delivered=True, opened=False),
+            trans_enable=True,
+        )
+    )
+    return client.send(GetWebhook())
+
+
+@contextmanager
+def sending(client: MailClient) -> Iterator[list[str]]:
+    """Send mails meanwhile; yields the ids of all."""
+    sent: list[str] = []
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.wait(0.02):
+            sent.append(f"message-{len(sent)}")
+            recipient = Recipient(email=f"reader{len(sent)}@planted.example")
+            sender = SENDERS[len(sent) % 2]
+            client.send(
+                SendMail(sender_mail=sender, unique_msg_id=sent[-1], subject="Hi", content="<p>Hi</p>", to=recipient)
+            )
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_first_token(client: MailClient, rotate: Rotate, own_inbox: Tokens) -> None:
+    printed = rotate()
+    saved = client.send(GetWebhook())
+    assert (saved.trans_callback_url or "").startswith("https://airflow.example.com/base/mail-events/")
+    assert saved.trans_enable is None
+    assert "The service pushes nothing" in printed
+    assert list(own_inbox.valid().values()) == ["mail_default"]
+
+    assert "pushes nothing" not in rotate("--enable")
+    saved = client.send(GetWebhook())
+    assert saved.trans_enable
+    assert saved.trans_event is not None
+    assert set(saved.trans_event.model_dump().values()) == {True}
+
+
+def test_two_tokens_are_valid_until_the_older_ends(client: MailClient, rotate: Rotate, own_inbox: Tokens) -> None:
+    rotate()
+    first = saved_token(client)
+    rotate("--grace-hours", "1")
+    assert len(own_inbox.valid()) == 2
+    rotate("--grace-hours", "0")
+    assert len(own_inbox.valid()) == 1
+    own_inbox.add(other := new_token(), "other")
+    rotate("--grace-hours", "0")
+    assert sorted(own_inbox.valid().values()) == ["mail_default", "other"], "of another connection"
+    assert first not in (saved_token(client), other)
+
+
+def test_the_url_is_shown_only_to_be_saved_by_hand(client: MailClient, rotate: Rotate, own_inbox: Tokens) -> None:
+    printed = rotate("--no-save", "--url", "https://other.example/x/")
+    (url,) = (line.strip() for line in printed.splitlines() if "https://" in line)
+    assert url.startswith("https://other.example/x/")
+    own_inbox.retire_others(token_of(url), "mail_default", timedelta())  # it is the one of this URL
+    assert client.send(GetWebhook()).trans_callback_url is None
+
+
+def test_a_rotation_that_fails_leaves_the_old_token(
+    emulator: Emulator, client: MailClient, rotate: Rotate, own_inbox: Tokens, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rotate()
+    before = saved_token(client)
+    fault = emulator.faults.add("code_before", "/v5/webhook/save", count=None, code=403, message="not for you")
+    with pytest.raises(SystemExit):
+        rotate()
+    assert "former token remains valid" in capfd.readouterr().err
+    assert saved_token(client) == before
+    assert len(own_inbox.valid()) == 2
+    emulator.faults.remove(fault)
+    rotate("--grace-hours", "0")
+    assert len(own_inbox.valid()) == 1
+
+
+def test_without_a_url(
+    rotate: Rotate, own_inbox: Tokens, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("AIRFLOW__MAIL__RECEIVE_URL")
+    with pytest.raises(SystemExit):
+        rotate()
+    assert "receive_url" in capfd.readouterr().err
+    assert own_inbox.valid() == {}
+
+
+def test_of_two_rotations_the_older_does_not_end_the_newer(own_inbox: Tokens) -> None:
+    own_inbox.create()
+    older, newer = new_token(), new_token()
+    own_inbox.add(older, "mail_default")
+    own_inbox.add(newer, "mail_default")
+    with pytest.raises(MailConflictError):
+        own_inbox.retire_others(older, "mail_default", timedelta())
+    assert len(own_inbox.valid()) == 2
