@@ -129,6 +129,8 @@ class ReceiverSettings:
         :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
         :raises WarehouseError: it is neither Postgres nor SQLite.
         """
+        from airflow.providers.common.sql.hooks.sql import DbApiHook
+
         from airflow_provider_mail.version_compat import AirflowException, BaseHook
         from airflow_provider_mail.webhook.inbox import Inbox
 
@@ -142,6 +144,8 @@ class ReceiverSettings:
             hook = BaseHook.get_connection(conn_id).get_hook()
         except (AirflowException, ImportError) as error:
             raise MailConfigError(f"[mail] inbox_conn_id: connection {conn_id!r}: {error}") from None
+        if not isinstance(hook, DbApiHook):
+            raise MailConfigError(f"[mail] inbox_conn_id: {conn_id!r}: the inbox needs a Postgres or SQLite database")
         return Inbox(hook, table or self.inbox_table)
 
 

@@ -95,7 +95,7 @@ class RunningReceiver:
             if (code := self.process.exit_code()) is not None:
                 raise RuntimeError(f"the receiver ended with {code}: {self.process.tail()}")
             try:
-                return httpx.get(self.url).status_code == 404
+                return httpx.get(f"{self.url}/").status_code == 404
             except httpx.TransportError:
                 return False
 

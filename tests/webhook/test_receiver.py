@@ -1,19 +1,31 @@
-"""What a push is answered with, and that what was accepted is in the inbox (document, "Events")."""
+"""What a push is answered with, and that what was accepted is in the inbox (document, "Events").
+
+The hostile bodies are a sample unless MAIL_ALL_FAULTS is set.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 
 import httpx
+import psutil
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from airflow_provider_mail.webhook.tokens import new_token
+from tests.webhook.hostile import BODIES, is_push
 from tests.webhook.running import HEADERS, RunningReceiver, event, push
 
-pytestmark = pytest.mark.not_unit
+ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
+HOSTILE_BODIES = 10_000 if ALL else 100
+MOST_GROWTH = 15 * 2**20
+"""Bytes of memory, after the first tenth of them."""
+
+pytestmark = [pytest.mark.not_unit, pytest.mark.timeout(3600 if ALL else 300)]
 
 
 def exchange(receiver: RunningReceiver, request: bytes) -> bytes:
@@ -137,3 +149,30 @@ def test_the_log_has_each_request_but_no_secret_and_no_address(receiver: Running
     assert '"GET /... HTTP/1.1" 404' in log
     assert receiver.token not in log
     assert "planted.example" not in log
+
+
+def test_hostile_bodies(receiver: RunningReceiver) -> None:
+    process = psutil.Process(receiver.process.pid)
+    counts = {200: 0, 400: 0}
+    memory: list[int] = []
+    before = len(receiver.bodies())
+
+    with httpx.Client(headers=HEADERS, timeout=60) as client:
+
+        @settings(max_examples=HOSTILE_BODIES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(body=BODIES)
+        def each(body: bytes) -> None:
+            status = client.post(f"{receiver.url}/{receiver.token}", content=body).status_code
+            expected = is_push(body)
+            assert status == {True: 200, False: 400}.get(expected, status)  # type: ignore[arg-type]
+            counts[status] += 1
+            memory.append(process.memory_info().rss)
+
+        each()
+
+    assert min(counts.values()) > 0
+    assert len(receiver.bodies()) == before + counts[200]
+    assert max(memory) - max(memory[: len(memory) // 10 + 1]) < MOST_GROWTH
+    log = receiver.log.read_text()
+    assert receiver.token not in log
+    assert "Traceback" not in log

@@ -1,0 +1,55 @@
+"""Bodies that somebody who knows the token might send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+MAX_EVENTS = 1000
+
+_TEXT = st.text(max_size=20)
+_SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    _SCALARS | _TEXT, lambda each: st.lists(each, max_size=4) | st.dictionaries(_TEXT, each, max_size=4), max_leaves=8
+)
+CODES = st.sampled_from(["Delivered", "Opened", "TaskStatus", "Unknown", "", "\x00", "'; DROP TABLE mail_inbox; --"])
+EVENTS = st.dictionaries(_TEXT, VALUES, max_size=4) | st.fixed_dictionaries({"EventCode": CODES, "Email": _TEXT})
+PUSHES = st.lists(EVENTS, max_size=5) | st.integers(0, MAX_EVENTS + 3).map(lambda count: [{}] * count)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A push that is cut, or in which bytes are changed, repeated or put in."""
+    body = bytearray(json.dumps(draw(PUSHES), ensure_ascii=draw(st.booleans())).encode(errors="replace"))
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(body)))
+        end = draw(st.integers(start, min(len(body), start + 10)))
+        body[start:end] = draw(st.binary(max_size=4)) + bytes(body[start:end]) * draw(st.integers(0, 2))
+    return bytes(body)
+
+
+BODIES = st.one_of(
+    PUSHES.map(lambda events: json.dumps(events).encode()),
+    VALUES.map(lambda value: json.dumps(value).encode()),
+    damaged(),
+    st.binary(max_size=200),
+    st.integers(1, 50_000).map(lambda depth: b"[" * depth),
+    st.integers(1, 5_000).map(lambda depth: b'[{"a":' + b"[" * depth + b"]" * depth + b"}]"),
+)
+
+
+def is_push(body: bytes) -> bool | None:
+    """Whether the specification calls it a push, judged by Python's own parser; ``None`` where that has a limit."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        events = json.loads(body.decode(), parse_constant=refuse)
+    except RecursionError:
+        return None
+    except ValueError as error:
+        return None if "integer string conversion" in str(error) else False
+    return isinstance(events, list) and len(events) <= MAX_EVENTS and all(isinstance(each, dict) for each in events)
