@@ -1,0 +1,80 @@
+"""The receiver inside Airflow's API server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import httpx
+import pytest
+
+from airflow_provider_mail.plugin import MailPlugin
+from benchmarks.parse_time import measure
+from tests.support.processes import Component
+from tests.webhook.conftest import sqlite_connection
+from tests.webhook.running import HEADERS, RunningReceiver, event, push
+
+pytestmark = [pytest.mark.not_unit, pytest.mark.timeout(900)]
+
+BASE_PATH = "/team/airflow"
+
+
+class ApiServer(RunningReceiver):
+    """Airflow's API server below a base path, with the plugin switched on."""
+
+    def __init__(self, folder: Path, connection: str, airflow_home: Path) -> None:
+        super().__init__(folder, connection, settings={"receive_in_api_server": "True"})
+        home = Path(self.environment["AIRFLOW_HOME"])
+        shutil.copy(airflow_home / "airflow.db", home)
+        self.base = f"{self.url}{BASE_PATH}"
+        api = {"HOST": "127.0.0.1", "PORT": str(self.port), "WORKERS": "1", "BASE_URL": f"{self.base}/"}
+        self.environment |= {f"AIRFLOW__API__{name}": value for name, value in api.items()}
+        self.url = f"{self.base}/mail-events"
+        command = [sys.executable, "-m", "airflow", "api-server"]
+        self.process = Component("api-server", command, env=self.environment, log=self.log)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, airflow_home: Path) -> Iterator[ApiServer]:
+    folder = tmp_path_factory.mktemp("api-server")
+    with ApiServer(folder, sqlite_connection(folder / "inbox.db"), airflow_home) as running:
+        yield running
+
+
+def test_it_receives_below_the_base_path(server: ApiServer) -> None:
+    body = push(event(1))
+    assert server.post(body).status_code == 200
+    assert server.bodies() == [body]
+    assert server.post(b"{}").status_code == 400
+    # A proxy may take the base path away.
+    stripped = f"http://127.0.0.1:{server.port}/mail-events/{server.token}"
+    assert httpx.post(stripped, content=body, headers=HEADERS).status_code == 200
+
+    answers = [httpx.post(f"{server.url}/{path}", headers=HEADERS) for path in ("", "x", "x/y", "docs", "openapi.json")]
+    assert {(answer.status_code, answer.content) for answer in answers} == {(404, b"Not Found")}
+    assert httpx.get(f"{server.base}/api/v2/version").status_code == 200
+
+    log = server.log.read_text()
+    assert f"{BASE_PATH}/mail-events/..." in log
+    assert server.token not in log
+    assert "planted.example" not in log
+
+
+def test_it_is_off_unless_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry,) = entry_points(group="airflow.plugins", name="mail")
+    assert entry.load() is MailPlugin
+    assert MailPlugin().fastapi_apps == []
+    monkeypatch.setenv("AIRFLOW__MAIL__RECEIVE_IN_API_SERVER", "True")
+    assert [each["url_prefix"] for each in MailPlugin().fastapi_apps] == ["/mail-events"]
+
+
+def test_what_every_part_of_airflow_imports_of_it_is_cheap() -> None:
+    loaded = measure(["airflow_provider_mail.plugin"], after="airflow.plugins_manager", env=os.environ)
+    ours = {name for name in loaded.modules if name.startswith("airflow_provider_mail")}
+    assert {name for name in ours if ".api." in name} <= {"airflow_provider_mail.api.errors"}
+    heavy = ("fastapi", "starlette", "uvicorn", "msgspec", "pydantic", "sqlalchemy", "airflow.providers")
+    assert [name for name in loaded.modules if name.startswith(heavy)] == []
