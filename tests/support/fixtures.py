@@ -13,7 +13,7 @@ from tests.support import dags, mariadb, sampling  # noqa: F401 - before the tes
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 
-UNIT_FOLDERS = ("api", "document", "emulator", "faults", "hooks", "warehouse")
+UNIT_FOLDERS = ("api", "document", "emulator", "hooks", "warehouse")
 SERVERS = {"airflow_home", "mariadb_server", "postgres_server"}
 """Fixtures that start a server or make a database of Airflow's."""
 OTHER_TIERS = ("browser", "e2e", "not_unit", "slow")
