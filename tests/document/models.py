@@ -35,21 +35,24 @@ def _all_models() -> list[type[MailRequest[Any]]]:
         importlib.import_module(f"{api.__name__}.{module.name}")
     ours = {model: None for model in _subclasses(MailRequest) if model.__module__.startswith(f"{api.__name__}.")}
     concrete = (model for model in ours if not model.__pydantic_generic_metadata__["args"])
-    return [
-        model
-        for model in concrete
-        if not any(sub in ours and not sub.__name__.startswith("_") for sub in _subclasses(model))
-    ]
+    return [model for model in concrete if not any(sub in ours and not _is_variant(sub) for sub in _subclasses(model))]
+
+
+def _is_variant(model: type[MailRequest[Any]]) -> bool:
+    """Whether it is another way to send a public request."""
+    return model.__name__.startswith("_") or any(
+        base.__name__ in api.__all__ and hasattr(base, "path") for base in model.__mro__[1:]
+    )
 
 
 def request_models() -> tuple[type[MailRequest[Any]], ...]:
     """The request classes of the package that a user can send: nothing derives from them."""
-    return tuple(model for model in _all_models() if not model.__name__.startswith("_"))
+    return tuple(model for model in _all_models() if not _is_variant(model))
 
 
 def private_models() -> tuple[type[MailRequest[Any]], ...]:
     """Other ways in which the package itself sends an operation."""
-    return tuple(model for model in _all_models() if model.__name__.startswith("_"))
+    return tuple(model for model in _all_models() if _is_variant(model))
 
 
 def wire_names(model: type[BaseModel]) -> dict[str, str]:
