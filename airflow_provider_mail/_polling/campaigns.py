@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_mail._polling.shared_poller import MailPoller, Report, WaitSubscription
-from airflow_provider_mail.api._core.pagination import MAX_AT_ONCE, Pager, next_pages
+from airflow_provider_mail.api._core.pagination import Pager, next_pages
 from airflow_provider_mail.api.campaigns import MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
-from airflow_provider_mail.api.flows.campaign_states import GetCampaignStates
+from airflow_provider_mail.api.flows.campaign_states import get_campaign_states
 from airflow_provider_mail.api.flows.wait_campaign import PollResult
 
 LIST_FROM = 4
@@ -27,8 +27,12 @@ LIST_FINAL_FROM = 20
 """From this many waits on whose campaigns are no longer being sent, those that were sent or have failed are listed. The
 list grows for ever: often its first page only tells that it is too long."""
 
+PAGES_AT_ONCE = 4
+"""Pages of a list that are requested concurrently. More would cost CPU time: that of a request grows with the number of
+open connections."""
 
-@dataclass(eq=False, kw_only=True)
+
+@dataclass(eq=False, kw_only=True, slots=True)
 class CampaignSubscription(WaitSubscription):
     """The subscription of a trigger that waits for a campaign.
 
@@ -88,11 +92,11 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
     ) -> None:
         """List campaigns by status, unless reading the list takes more requests than asking for each by name."""
         pages, max_pages = 0, len(waiting) / 2
-        pager: Pager[Any] = Pager(GetCampaignStates(mail_status=statuses, page_size=100))
+        pager: Pager[Any] = Pager(get_campaign_states(statuses))
         # The list may change while it is read; campaigns that are not in it are requested by name.
         with suppress(MailIncompleteError):
             while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
-                for campaign in await client.run(next_pages(pager, MAX_AT_ONCE)):
+                for campaign in await client.run(next_pages(pager, PAGES_AT_ONCE)):
                     if campaign.mail_name in waiting:
                         found(campaign.mail_name, campaign)
                 pages += 1

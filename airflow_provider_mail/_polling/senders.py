@@ -11,7 +11,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, slots=True)
 class SenderSubscription(WaitSubscription):
     """The subscription of a trigger that waits for a sender.
 

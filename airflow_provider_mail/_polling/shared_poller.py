@@ -48,7 +48,7 @@ Decide: TypeAlias = Callable[[Any, float, float], PollDecision]
 service's clock is ahead."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, slots=True)
 class PollSubscription(ABC):
     """The subscription of one trigger to a shared poller.
 
@@ -67,7 +67,7 @@ class PollSubscription(ABC):
         """
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, slots=True)
 class WaitSubscription(PollSubscription):
     """The subscription of a trigger that waits for something: its wait decides here, in the poll.
 

@@ -14,7 +14,7 @@ from airflow_provider_mail.api.flows.statistics import campaign_stats
 from airflow_provider_mail.api.flows.wait_stats import Days, StatsPollResult, by_name
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, slots=True)
 class StatsSubscription(WaitSubscription):
     """The subscription of a trigger that waits for the statistics of a campaign.
 

@@ -54,10 +54,15 @@ class _Client(Generic[Http]):
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._create_http = create_http
         self._https = {os.getpid(): create_http(config)}
+        self._urls: dict[str, httpx.URL] = {}
 
     @property
     def _http(self) -> Http:
         return self._https[os.getpid()]
+
+    def _url(self, path: str) -> httpx.URL:
+        # Parsing the address again for each request would be a tenth of its cost.
+        return self._urls.get(path) or self._urls.setdefault(path, httpx.URL(self.config.base_url + path))
 
     def _enter_process(self) -> None:
         """Use no connection and no lock of the parent process after a fork.
@@ -159,7 +164,11 @@ class MailClient(_Client[httpx.Client]):
                 redact_http_logs(),
                 transmission,
                 self._http.stream(
-                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+                    call.method,
+                    self._url(call.path),
+                    headers=dict(call.headers),
+                    content=call.content,
+                    params=call.params,
                 ) as response,
             ):
                 transmission.check_response(response.status_code)
@@ -259,7 +268,11 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         try:
             with redact_http_logs(), transmission:
                 async with self._http.stream(
-                    call.method, call.path, headers=dict(call.headers), content=call.content, params=call.params
+                    call.method,
+                    self._url(call.path),
+                    headers=dict(call.headers),
+                    content=call.content,
+                    params=call.params,
                 ) as response:
                     transmission.check_response(response.status_code)
                     body = BodyReader(

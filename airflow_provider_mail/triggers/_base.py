@@ -97,6 +97,8 @@ class BaseWaitTrigger(BaseTrigger):
                 result: decision.result,
             }
         )
+        # Not before the event: the triggerer reads logs slowly, which would delay the events of other triggers.
+        self.log.info("%s", decision.message)
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import subscribe
@@ -120,9 +122,9 @@ class BaseWaitTrigger(BaseTrigger):
                     raise subscription.error
                 decision = subscription.decision
                 assert decision is not None
-                self.log.info("%s", status_line(decision, self.poke_interval, self.end_time))
                 if decision.status is not WaitStatus.WAITING:
                     return decision
+                self.log.info("%s", status_line(decision, self.poke_interval, self.end_time))
 
 
 def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:

@@ -62,7 +62,6 @@ def proxy_url(config: ClientConfig) -> str | None:
 
 def _options(config: ClientConfig) -> dict[str, Any]:
     return {
-        "base_url": config.base_url,
         # Waiting for a free connection is throttling, not a failure, so it has no limit.
         "timeout": httpx.Timeout(config.timeout, pool=None),
         # The service has no sessions, and one invalid cookie would break every later request.

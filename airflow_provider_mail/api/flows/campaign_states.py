@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from airflow_provider_mail.api.campaigns import CampaignsPage, GetCampaigns, MailStats
+from airflow_provider_mail.api.campaigns import CampaignsPage, GetCampaigns, MailStats, MailStatus
 
 # Narrower than Campaign: what does not fit in here is left to it.
 _Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
@@ -43,7 +43,7 @@ def _validate(model: Any, value: Any) -> Any:
 _decode_page = msgspec.json.Decoder(_Page, dec_hook=_validate).decode
 
 
-class GetCampaignStates(GetCampaigns):
+class _GetCampaignStates(GetCampaigns):
     """The same operation. Records of the documented form are decoded in one step, all others as ever."""
 
     def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
@@ -54,3 +54,11 @@ class GetCampaignStates(GetCampaigns):
         if page.code != 200:
             return None
         return CampaignsPage.model_construct(mail_list=page.mail_list, total_records=page.total_records)  # type: ignore[arg-type]
+
+
+def get_campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
+    """Return the request for campaigns in some states, a hundred on a page, whose records are :class:`CampaignState`.
+
+    :param statuses: the states.
+    """
+    return _GetCampaignStates(mail_status=statuses, page_size=100)

@@ -81,6 +81,8 @@ class PollDecision:
 class StatusLog:
     """Decides when a wait logs its status: when it changes, and once in :data:`HEARTBEAT_SECONDS`."""
 
+    __slots__ = ("_log_key", "_logged_at")
+
     def __init__(self) -> None:
         self._log_key: str | None = None
         self._logged_at = 0.0
@@ -115,6 +117,8 @@ class Streak:
 
     :param state: the :attr:`state` of another object, to continue from it.
     """
+
+    __slots__ = ("polls", "since")
 
     def __init__(self, state: list[float] | None = None) -> None:
         self.since, self.polls = (float(state[0]), int(state[1])) if state else (0.0, 0)
@@ -151,6 +155,8 @@ class PollErrorBudget:
     :param timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
     :param max_errors: the wait ends only after more consecutive failed polls than this.
     """
+
+    __slots__ = ("_failed", "_max_errors", "_timeout", "polled_before")
 
     def __init__(
         self, *, polled_before: bool = False, timeout: float = POLL_ERROR_TIMEOUT, max_errors: int = MAX_POLL_ERRORS

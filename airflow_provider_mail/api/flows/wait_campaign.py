@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from airflow_provider_mail.api.campaigns import Campaign, MailStatus
@@ -33,6 +32,8 @@ class CampaignWait:
         is taken to be sending, whatever its send time.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign.
     """
+
+    __slots__ = ("_drafts", "_errors", "_missing", "mail_name", "scheduled", "seen")
 
     def __init__(
         self,
@@ -85,9 +86,8 @@ class CampaignWait:
             return self._decide_missing(at)
         self._missing.end()
         self.seen = True
-        now = datetime.fromtimestamp(at + offset, UTC)
         send_time = result.send_by_date_time
-        seconds_ahead = 0.0 if send_time is None else (send_time - now).total_seconds()
+        seconds_ahead = 0.0 if send_time is None else send_time.timestamp() - (at + offset)
         if result.mail_status == MailStatus.DRAFT and seconds_ahead <= 0:
             self._drafts.extend(at)
         else:
@@ -106,6 +106,8 @@ class CampaignWait:
 
     def _decide_found(self, found: Campaign | CampaignState, at: float, seconds_ahead: float) -> PollDecision:
         campaign, status = f"campaign {self.mail_name!r}", found.mail_status
+        if status == MailStatus.SENDING and (seconds_ahead <= 0 or not self.scheduled):
+            return PollDecision(WaitStatus.WAITING, f"{campaign}: sending (mailStatus 1)")
         if status == MailStatus.COMPLETE:
             stats = found.mail_stats.model_dump(mode="json", exclude_none=True) if found.mail_stats else {}
             return PollDecision(WaitStatus.COMPLETE, f"{campaign} was sent", stats)
@@ -113,8 +115,7 @@ class CampaignWait:
             return PollDecision(
                 WaitStatus.FAILED, f"{campaign}: the service reports that sending failed (mailStatus 4)"
             )
-        trusted = status != MailStatus.SENDING or self.scheduled
-        if seconds_ahead > 0 and trusted:
+        if seconds_ahead > 0:
             assert found.send_by_date_time is not None
             self.scheduled = True
             return PollDecision(
@@ -127,5 +128,5 @@ class CampaignWait:
                 WaitStatus.FAILED,
                 f"{campaign} is a draft (mailStatus -1): saved only, or cancelled before its send time",
             )
-        shown = {MailStatus.DRAFT: "shows as a draft", MailStatus.SENDING: "sending"}.get(status, "waiting")  # type: ignore[call-overload]
+        shown = "shows as a draft" if status == MailStatus.DRAFT else "waiting"
         return PollDecision(WaitStatus.WAITING, f"{campaign}: {shown} (mailStatus {status})")

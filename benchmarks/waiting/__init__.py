@@ -1,0 +1,1 @@
+"""The parts of waits.py: the service, the triggers, and the deferred tasks."""
