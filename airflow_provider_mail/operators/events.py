@@ -1,0 +1,268 @@
+"""The comparison of received events with the statistics of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
+from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.api.transactional import TransactionalStats
+    from airflow_provider_mail.warehouse.event_counts import CountedOn
+    from airflow_provider_mail.warehouse.tables.event_differences import Difference
+
+__all__ = ["MailEventsReconcileOperator"]
+
+SHOWN = 20
+"""Number of differences in the error and in XCom."""
+
+
+class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
+    """Compare the received events of transactional mail with the daily statistics of the service.
+
+    A lost push, a switched-off event or a wrong key shows up as a difference. Each day and counter is a row of
+    ``table``, also when nothing differs; comparing a day again replaces its rows. Without ``start_day`` and ``end_day``
+    the days are those of the run's data interval that are over; for a run without an interval, the day before it.
+
+    The task fails when the difference of a counter on a day is larger than ``tolerance`` and larger than
+    ``tolerance_fraction`` of the service's count. The rows are stored before. A retry asks the service and counts the
+    events again, since both grow.
+
+    Nothing is sent or changed at the service, so a connection in sandbox mode makes no difference.
+
+    Returns ``table``, ``start_day``, ``end_day``, ``compared`` (rows), ``differing`` (rows with a difference) and
+    ``differences`` (these rows, up to 20).
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailEventsReconcileOperator`
+        (in the package: ``airflow_provider_mail/docs/events.md``).
+
+    :param mail_conn_id: the connection to the service, whose events are compared. Default: ``mail_default``.
+        (templated)
+    :param sql_conn_id: the connection to the database. (templated)
+    :param events_table: the table of events, with its schema if needed. Default: ``mail_events``. (templated)
+    :param table: the table of differences, with its schema if needed; created if it does not exist. Default:
+        ``mail_event_differences``. (templated)
+    :param start_day: the first day, ``YYYY-MM-DD``. Default: ``lookback_days`` before the first day of the run's data
+        interval. (templated)
+    :param end_day: the last day, included. Default: its last day that is over. (templated)
+    :param lookback_days: days before the data interval that are compared again; not applied to a given ``start_day``.
+        Default: 0.
+    :param counters: the counters to compare, of ``sent_count``, ``open_count``, ``click_count``, ``bounce_count``,
+        ``unsent_count`` and ``unsubscribe_count``. Default: all. (templated)
+    :param tolerance: the largest difference of one counter on one day that does not fail the task. Default: 0.
+    :param tolerance_fraction: the largest ratio of the difference to the service's count that does not either, such as
+        ``0.001``. Default: 0.
+    :param counted_on: the day to which the service counts opens, clicks and the like: that on which the mail was sent
+        (``send``), or that of the ``event``; the specification does not show it. Default: ``send``. (templated)
+    :param time_zone: the time zone in which the service's days begin, such as ``Asia/Tokyo``; the specification does
+        not show it. Default: ``UTC``. (templated)
+    :param event_types: count only events with these values of ``EventType``. Default: events without the ``Guid`` of a
+        campaign. (templated)
+    """
+
+    ui_color = "#e6f1f2"
+
+    sql_conn_id: str
+    events_table: str
+    table: str
+    start_day: str | None
+    end_day: str | None
+    lookback_days: int
+    counters: Sequence[str] | None
+    tolerance: int
+    tolerance_fraction: float
+    counted_on: CountedOn
+    time_zone: str
+    event_types: Sequence[str] | None
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        sql_conn_id: Templated[str],
+        events_table: Templated[str] = "mail_events",
+        table: Templated[str] = "mail_event_differences",
+        start_day: Templated[str] | None = None,
+        end_day: Templated[str] | None = None,
+        lookback_days: int = 0,
+        counters: Templated[Sequence[Templated[str]]] | None = None,
+        tolerance: int = 0,
+        tolerance_fraction: float = 0.0,
+        counted_on: Templated[CountedOn] = "send",
+        time_zone: Templated[str] = "UTC",
+        event_types: Templated[Sequence[Templated[str]]] | None = None,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("lookback_days", self.lookback_days, whole=True)
+        check_number("tolerance", self.tolerance, whole=True)
+        check_number("tolerance_fraction", self.tolerance_fraction, most=1)
+
+    @cached_property
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        from airflow_provider_mail._task.sql import sql_hook
+
+        return sql_hook(self.sql_conn_id)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Compare the days, store the differences, and fail if one is too large.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
+
+        self._check()
+        start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
+        if not self.end_day:
+            end_day = min(end_day, datetime.now(ZoneInfo(self.time_zone)).date() - timedelta(days=1))
+            if end_day < start_day:
+                raise AirflowFailException(f"start_day: {start_day} is not over; only whole days can be compared")
+        with self.mail_errors():
+            compared = self._compare(start_day, end_day)
+        events = SqlTable(self.sql_hook, self.events_table)
+        differences = SqlTable(self.sql_hook, self.table)
+        for source in ("transactional/stats", events):
+            self.moved(source, differences, table=EVENT_DIFFERENCES, rows=len(compared))
+        differing = [each for each in compared if each.difference or not self._is_tolerated(each)]
+        self.log.info("%s to %s: %s of %s counts differ", start_day, end_day, len(differing), len(compared))
+        for each in differing:
+            self.log.info("%s%s", each, " is tolerated" if self._is_tolerated(each) else "")
+        if bad := [each for each in differing if not self._is_tolerated(each)]:
+            raise AirflowException(self._message(bad))
+        return {
+            "table": self.table,
+            "start_day": start_day.isoformat(),
+            "end_day": end_day.isoformat(),
+            "compared": len(compared),
+            "differing": len(differing),
+            "differences": [
+                {
+                    "stats_date": each.stats_date.isoformat(),
+                    "counter": each.counter,
+                    "service_count": each.service_count,
+                    "difference": each.difference,
+                }
+                for each in differing[:SHOWN]
+            ],
+        }
+
+    def _check(self) -> None:
+        """Check the arguments and the database, before the first request."""
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail.warehouse.load import check_database
+        from airflow_provider_mail.warehouse.table import TableName
+        from airflow_provider_mail.warehouse.tables.event_differences import RULES
+
+        if self.counted_on not in ("send", "event"):
+            raise AirflowFailException(f"counted_on: {self.counted_on!r} is neither send nor event")
+        for name in ("counters", "event_types"):
+            if isinstance(given := getattr(self, name), str) or given == []:
+                raise AirflowFailException(f"{name}: a list that is not empty is needed, not {given!r}")
+        if unknown := set(self.counters or ()) - set(RULES):
+            raise AirflowFailException(f"counters: {', '.join(sorted(unknown))}: none of {', '.join(RULES)}")
+        try:
+            ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise AirflowFailException(f"time_zone: there is no time zone {self.time_zone!r}") from None
+        try:
+            check_database(self.sql_hook)
+            TableName.parse(self.table)
+            TableName.parse(self.events_table)
+        except WarehouseError as error:
+            raise AirflowFailException(str(error)) from None
+
+    def _compare(self, start_day: date, end_day: date) -> list[Difference]:
+        """Compare each day, and store the rows."""
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api.flows.statistics import transactional_stats
+        from airflow_provider_mail.api.transactional import GetTransactionalStats
+        from airflow_provider_mail.warehouse.load import load
+        from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, difference_row
+
+        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        request = GetTransactionalStats(start_date=start_day, end_date=end_day)
+        records = {record.stats_date: record for record in self.hook.run(transactional_stats(request))}
+        days = [start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1)]
+        compared = [each for day in days for each in self._differences(day, records.get(day), self.counted_on)]
+        rows = [
+            difference_row(
+                each,
+                mail_conn_id=self.mail_conn_id,
+                tolerated=self._is_tolerated(each),
+                counted_on=self.counted_on,
+                time_zone=self.time_zone,
+                observed_at=observation.at,
+            )
+            for each in compared
+        ]
+        load(self.sql_hook, EVENT_DIFFERENCES, self.table, rows, now=observation.now())
+        return compared
+
+    def _differences(self, day: date, record: TransactionalStats | None, counted_on: CountedOn) -> list[Difference]:
+        """Compare the counters of one day."""
+        from airflow_provider_mail.warehouse.event_counts import event_counts
+        from airflow_provider_mail.warehouse.tables.event_differences import RULES, Difference
+
+        begin, end = (
+            datetime.combine(date_, time.min, ZoneInfo(self.time_zone)).astimezone(UTC)
+            for date_ in (day, day + timedelta(days=1))
+        )
+        counts = event_counts(
+            self.sql_hook,
+            self.events_table,
+            mail_conn_id=self.mail_conn_id,
+            begin=begin,
+            end=end,
+            counted_on=counted_on,
+            event_types=self.event_types,
+        )
+        return [
+            Difference(day, counter, getattr(record, counter, None), *RULES[counter].span(counts[counter]))
+            for counter in self.counters or RULES
+        ]
+
+    def _is_tolerated(self, difference: Difference) -> bool:
+        return difference.is_tolerated(self.tolerance, self.tolerance_fraction)
+
+    def _message(self, bad: Sequence[Difference]) -> str:
+        """Say what differs, and what may explain it."""
+        some = "; ".join(map(str, bad[:SHOWN])) + (" ..." if len(bad) > SHOWN else "")
+        return f"{len(bad)} counts of events and statistics differ: {some}. {self.table} has all{self._disabled(bad)}"
+
+    def _disabled(self, bad: Sequence[Difference]) -> str:
+        """Say which of the events that differ are not pushed."""
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.api.webhooks import GetWebhook
+        from airflow_provider_mail.warehouse.tables.event_differences import RULES
+
+        try:
+            saved = self.hook.send(GetWebhook())
+        except MailError:
+            return ""
+        if not saved.trans_enable:
+            return "; transEnable is off: the service pushes no events"
+        toggles = {code.lower() for each in bad for code in RULES[each.counter].codes}
+        off = sorted(name for name in toggles if not getattr(saved.trans_event, name, None))
+        return f"; the service does not push these events (transEvent): {', '.join(off)}" if off else ""

@@ -1,0 +1,91 @@
+"""Counts the events of a period for the comparison with the service's statistics."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from airflow_provider_mail.warehouse.connection import database
+from airflow_provider_mail.warehouse.dialects import dialect_of
+from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import TableName, literal
+from airflow_provider_mail.warehouse.tables.event_differences import RULES, EventCounts
+from airflow_provider_mail.warehouse.tables.events import EVENTS
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+CountedOn: TypeAlias = Literal["send", "event"]
+"""The time that decides to which day an event belongs: that of the sending of its mail, or its own."""
+
+CLOCK_TOLERANCE = datetime.timedelta(days=1)
+"""How much earlier than it happened an event may have been received, by clocks that differ."""
+
+_TIMES: Mapping[CountedOn, str] = {
+    # Only Delivered events are known to carry the time of submission.
+    "send": "COALESCE(e.submit_time, d.submit_time, e.triggered_time, e.received_at)",
+    "event": "COALESCE(e.triggered_time, e.received_at)",
+}
+
+
+def event_counts(
+    hook: DbApiHook,
+    name: str,
+    *,
+    mail_conn_id: str,
+    begin: datetime.datetime,
+    end: datetime.datetime,
+    counted_on: CountedOn,
+    event_types: Collection[str] | None = None,
+) -> dict[str, EventCounts]:
+    """Count the events of transactional mail in a period, by the counter of the statistics that counts the same.
+
+    A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
+    event without an id counts as a mail of its own.
+
+    :param hook: the hook of the database.
+    :param name: the name of the table of events.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param begin: the beginning of the period, with a zone.
+    :param end: its end, not included.
+    :param counted_on: the time that decides.
+    :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
+    :raises WarehouseError: naming the table and the connection.
+    """
+    dialect = dialect_of(database(hook))(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
+    timestamp = dialect.parameters.get("timestamp", lambda value: value)
+    mark, when = hook.placeholder, _TIMES[counted_on]
+    codes = sorted({code for rule in RULES.values() for code in rule.codes})
+    kind = "(e.guid IS NULL OR e.guid = '')"
+    types = list(event_types or ())
+    if event_types is not None:
+        kind = f"e.event_type IN ({', '.join([mark] * len(types))})"
+    # A mail has at most one Delivered event: its code belongs to the key.
+    sql = f"""
+SELECT {", ".join(f"SUM(CASE WHEN {name} > 0 THEN 1 ELSE 0 END), SUM({name})" for name in RULES)}
+FROM (
+    SELECT {", ".join(f"SUM({_is_one(rule.codes)}) AS {name}" for name, rule in RULES.items())}
+    FROM {dialect.target} AS e
+    LEFT JOIN {dialect.target} AS d
+        ON d.mail_conn_id = e.mail_conn_id AND d.unique_msg_id = e.unique_msg_id AND d.email = e.email
+        AND d.event_code = 'Delivered' AND e.submit_time IS NULL
+    WHERE e.mail_conn_id = {mark} AND e.event_code IN ({_listed(codes)}) AND {kind}
+        AND e.received_at >= {mark} AND {when} >= {mark} AND {when} < {mark}
+    GROUP BY e.unique_msg_id, e.email, CASE WHEN e.unique_msg_id IS NULL THEN e.event_id END
+) AS mails"""
+    times = [timestamp(moment) for moment in (begin - CLOCK_TOLERANCE, begin, end)]
+    with stream_rows(hook, sql, [mail_conn_id, *types, *times]) as (_, batches):
+        numbers: list[Any] = [int(number or 0) for batch in batches for row in batch for number in row]
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
+    return {counter: EventCounts(*pair) for counter, pair in zip(RULES, pairs, strict=True)}
+
+
+def _is_one(codes: Collection[str]) -> str:
+    return f"CASE WHEN e.event_code IN ({_listed(codes)}) THEN 1 ELSE 0 END"
+
+
+def _listed(codes: Collection[str]) -> str:
+    return ", ".join(map(literal, codes))
