@@ -55,6 +55,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_mail.operators.campaigns",
                     "airflow_provider_mail.operators.contacts",
+                    "airflow_provider_mail.operators.events",
                     "airflow_provider_mail.operators.lists",
                     "airflow_provider_mail.operators.preflight",
                     "airflow_provider_mail.operators.senders",

@@ -13,6 +13,7 @@ from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.warehouse.tables.lists import LISTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS
@@ -32,6 +33,7 @@ TABLES: Mapping[str, Table] = {
     "mail_senders": SENDERS,
     "mail_events": EVENTS,
     "mail_dead_letters": DEAD_LETTERS,
+    "mail_event_differences": EVENT_DIFFERENCES,
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }

@@ -21,6 +21,7 @@ from airflow_provider_mail.operators.contacts import (
     MailImportContactsOperator,
     MailUpsertContactOperator,
 )
+from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.senders import (
@@ -257,3 +258,4 @@ def tasks(folder: Path) -> Iterable[BaseOperator]:
         task_id="write_stats", path=f"file://{folder}/stats", file_format="jsonl", **MARCH
     )
     yield MailEventsToSqlOperator(task_id="drain_events", inbox_conn_id="sqlite_everything", **into)
+    yield MailEventsReconcileOperator(task_id="reconcile_events", tolerance=3, **into, **MARCH)

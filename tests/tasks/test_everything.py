@@ -225,6 +225,7 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-02", "endDate": "2026-03-02"}),
     ],
     "drain_events": [],
+    "reconcile_events": [("/v5/transactional/mail/stats/get", MARCH)],
 }
 """What each task sends."""
 

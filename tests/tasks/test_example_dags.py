@@ -15,8 +15,10 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.webhook.drain import EventTables
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
+from tests.tasks.inboxes import new_inbox, push
 
 EXAMPLES = sorted(path for path in (ROOT / "example_dags").glob("*.py") if path.name != "demo.py")
 
@@ -187,3 +189,41 @@ def test_the_contacts_and_campaigns(run_in_airflow: Run, emulator: Emulator, war
     addresses = {email for (email,) in warehouse.query("SELECT email FROM mail_contacts")}
     assert addresses == {contact["email"] for contact in emulator.contacts("newsletter")}
     assert warehouse.query("SELECT mail_name, mail_status FROM mail_campaigns") == [("spring", 2)]
+
+
+def test_addresses_that_mail_does_not_reach_are_not_imported(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    people = ("good", "bounced", "moved", "once", "left", "angry", "dropped", "off")
+    warehouse.execute("CREATE TABLE customers (email TEXT, full_name TEXT, subscribed INTEGER)")
+    rows = [(f"{name}@example.com", name, int(name != "off")) for name in people]
+    warehouse.execute("INSERT INTO customers", rows)
+    # Mail to "moved" bounced until it was delivered.
+    happened = [("bounced", "Bounced", 1), ("bounced", "Bounced", 2), ("bounced", "Bounced", 3), ("once", "Bounced", 1)]
+    happened += [("moved", "Bounced", 1), ("moved", "Bounced", 2), ("moved", "Bounced", 3), ("moved", "Delivered", 4)]
+    happened += [("left", "Unsubscribed", 1), ("angry", "SpamReport", 1), ("dropped", "Dropped", 1)]
+    events = [
+        {
+            "EventCode": code,
+            "Email": f"{name.title()}@example.com",
+            "UniqueMsgID": f"{name}-{day}",
+            "TriggeredDateTimeV2": f"2026-03-0{day}T09:00:00Z",
+        }
+        for name, code, day in happened
+    ]
+    push(new_inbox(warehouse), *events)
+
+    done = run(example("mail_suppress_addresses"))
+
+    assert done.result.state == "success"
+    assert done.result.xcom("drain")["stored"] == len(events)
+    imported = {contact["email"] for contact in emulator.contacts()}
+    assert imported == {"good@example.com", "moved@example.com", "once@example.com"}
+
+
+def test_the_comparison_of_events(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+    EventTables(warehouse.hook, "mail_events", "mail_dead_letters").create()
+    done = run(example("mail_reconcile_events"), logical_date=datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC))
+    assert done.result.state == "success"
+    assert warehouse.query("SELECT COUNT(*), SUM(tolerated) FROM mail_event_differences") == [(54, 54)]

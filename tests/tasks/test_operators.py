@@ -29,6 +29,7 @@ from airflow_provider_mail.operators.contacts import (
     MailImportContactsOperator,
     MailUpsertContactOperator,
 )
+from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.senders import (
@@ -71,6 +72,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailDeleteListOperator: {"list_name": "friends"},
     MailDeleteSenderOperator: {"sender_email": "new.example.com"},
     MailDeleteTemplateOperator: {"template_name": "a"},
+    MailEventsReconcileOperator: {"sql_conn_id": "warehouse"},
     MailEventsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailInboxSensor: {},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
@@ -113,6 +115,7 @@ UNTEMPLATED = {
     ),
     *("observations", "on_change", "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unstorable"),
     *("only_save", "page_size", "poke_interval", "replace", "resume", "sandbox_mode", "snapshots", "timeout"),
+    *("tolerance", "tolerance_fraction"),
     *("track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request"),
     "wait_for_completion",
     *("batch_size", "max_pushes", "retention_days"),

@@ -6,9 +6,12 @@ Records are kept as the service writes them, so that answers are worked out from
 from __future__ import annotations
 
 import datetime
+import json
 import random
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.contacts import Contact
@@ -16,6 +19,7 @@ from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, list_part
+from airflow_provider_mail.warehouse.tables.events import EVENTS
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,
@@ -24,6 +28,7 @@ from airflow_provider_mail.warehouse.tables.stats import (
     snapshot_rows,
     transactional_stats_row,
 )
+from airflow_provider_mail.webhook.events import Origin, read_push
 from tests.warehouse.conftest import Warehouse
 
 Wire = dict[str, Any]
@@ -71,6 +76,8 @@ class Told:
     """Contacts that a list had once."""
     deleted: dict[str, list[Wire]] = field(default_factory=dict)
     """Tasks that there were once, by account."""
+    events: dict[str, list[Wire]] = field(default_factory=dict)
+    """Events that were pushed, each once, by account."""
 
     def latest(self) -> dict[tuple[str, str], Wire]:
         """The last record of each campaign that is not gone, by account and name."""
@@ -219,6 +226,7 @@ def told() -> Told:
 
     _transactional(answer, numbers)
     _contacts(answer, numbers)
+    _events(answer, random.Random(5))
     return answer
 
 
@@ -262,6 +270,41 @@ def _contacts(answer: Told, numbers: random.Random) -> None:
     answer.left = everybody[110:]
 
 
+def _events(answer: Told, numbers: random.Random) -> None:
+    """Three campaigns to a hundred people of each account, and transactional mail to some of them."""
+    for account in TEAMS:
+        events: list[Wire] = []
+
+        def add(code: str, person: int, mail: str, day: int, events: list[Wire] = events, **more: str) -> None:
+            address = f"P{person}@example.com" if day % 2 else f"p{person}@example.com"
+            when = f"2026-03-{day:02}T10:{person % 60:02}:{len(events) % 60:02}Z"
+            given = {"EventCode": code, "Email": address, "UniqueMsgID": f"{mail}-{person}"}
+            events.append({**given, "TriggeredDateTimeV2": when, **more})
+
+        for number, name in enumerate(("spring-sale", "tiny", "empty")):
+            campaign = {"Guid": f"{account}-{name}", "MailName": name}
+            for person in range((100, 20, 7)[number]):
+                # Of ten people each mail bounces, of five more the last ones do, one after a delivery.
+                bounces = name == "empty" or person < 10 or (person < 15 and number == 1)
+                add("Bounced" if bounces else "Delivered", person, name, 2 + 3 * number, **campaign)
+            for person in numbers.sample(range(20, 100), 8):
+                add("Opened", person, name, 3, **campaign)
+            if number == 0:
+                for person in (20, 21, 22):
+                    add("SpamReport", person, name, 4, **campaign)
+                for person in (22, 23, 24, 25, *([26] if account == "mail_shop" else [])):
+                    add("Unsubscribed", person, name, 4, **campaign)
+        for number in range(3):
+            for person in (0, 1, 2, 30, 31, 40):
+                # Of two people all bounces, of one the second is delivered, of two the last.
+                delivered = (person == 2 and number == 1) or (person in (30, 31) and number == 2)
+                add("Delivered" if delivered else "Bounced", person, f"order-{number}", 10 + number)
+        for person in (24, 50, 51):
+            add("Dropped", person, "order-9", 13)
+        events.append({"EventCode": "TaskStatus", "Guid": f"{account}-unsent", "MailName": "unsent"})
+        answer.events[account] = events
+
+
 def load_all(warehouse: Warehouse, said: Told) -> None:
     """Load all that was told, in the order in which it was."""
     for look in said.looks:
@@ -302,3 +345,8 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
             part = list_part(team, name)
             whole = Coverage.one(part, of_list, mail_conn_id=account, observed_at=read_at)
             warehouse.load(CONTACTS, rows, "mail_contacts", replace_where=of_list, covers=whole)
+
+    for account, events in said.events.items():
+        for push in (events[::2], events[1::2], events[:50]):  # in another order, and some again
+            body, origin = json.dumps(push).encode(), Origin(account, moment("2026-03-15T00:00:00"), 1)
+            warehouse.load(EVENTS, list(read_push(body, origin, pytest.fail)), "mail_events")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
@@ -282,6 +282,51 @@ def freshness(said: Told) -> Answer:
     )
 
 
+def spam_reports(said: Told) -> Answer:
+    rows: list[tuple[Any, ...]] = []
+    for account, events in said.events.items():
+        for guid in {event["Guid"] for event in events if "Guid" in event}:
+            of_campaign = [event for event in events if event.get("Guid") == guid]
+            codes = Counter(event["EventCode"] for event in of_campaign)
+            if delivered := codes["Delivered"]:
+                spam, left = codes["SpamReport"], codes["Unsubscribed"]
+                rates = Fraction(1000 * spam, delivered), Fraction(1000 * left, delivered)
+                rows.append((account, of_campaign[0]["MailName"], delivered, spam, left, *rates))
+    return (
+        "mail_conn_id",
+        "mail_name",
+        "delivered",
+        "spam_reports",
+        "unsubscribed",
+        "spam_reports_per_1000",
+        "unsubscribed_per_1000",
+    ), sorted(rows, key=lambda row: (-row[5], -row[2], row[0], row[1]))
+
+
+def suppressed(said: Told) -> Answer:
+    """The first of the reasons counts; a bounce is one if three mails bounced since the last delivery."""
+    found: Counter[tuple[str, str]] = Counter()
+    for account, events in said.events.items():
+        people: dict[str, list[Wire]] = grouped((event["Email"].lower(), event) for event in events if "Email" in event)
+        for mails in people.values():
+            bounced: set[str] = set()
+            for event in sorted(mails, key=lambda event: event["TriggeredDateTimeV2"]):
+                if event["EventCode"] == "Delivered":
+                    bounced.clear()
+                if event["EventCode"] == "Bounced":
+                    bounced.add(event["UniqueMsgID"])
+            codes = {event["EventCode"] for event in mails} | ({"three"} if len(bounced) >= 3 else set())
+            reasons = {
+                "SpamReport": "spam report",
+                "Unsubscribed": "unsubscribed",
+                "Dropped": "dropped",
+                "three": "bounced",
+            }
+            if reason := next((reason for code, reason in reasons.items() if code in codes), None):
+                found[account, reason] += 1
+    return ("mail_conn_id", "reason", "addresses"), [(*key, count) for key, count in sorted(found.items())]
+
+
 QUESTIONS: Mapping[str, Callable[[Told], Answer]] = {
     answer.__name__: answer
     for answer in (
@@ -295,6 +340,8 @@ QUESTIONS: Mapping[str, Callable[[Told], Answer]] = {
         still_moving,
         transactional_days,
         freshness,
+        spam_reports,
+        suppressed,
     )
 }
 
@@ -361,6 +408,8 @@ def test_the_data_holds_the_traps() -> None:
     assert 0 < len(moving) < len(said.by_day())
     assert len(said.by_day()[GONE]) > 1
     assert "Of a deleted task" not in subjects
+    assert len({reason for _, reason, _ in suppressed(said)[1]}) == 4
+    assert {name for _, name, *_ in spam_reports(said)[1]} == {"spring-sale", "tiny"}
 
 
 def test_every_file_is_a_question() -> None:

@@ -1,0 +1,31 @@
+"""Compare the events that were received with the service's statistics of the same days.
+
+Needs the connections ``mail_default`` and ``warehouse``.
+"""
+
+from __future__ import annotations
+
+import pendulum
+from airflow.sdk import DAG
+
+from airflow_provider_mail.operators.events import MailEventsReconcileOperator
+
+with DAG(
+    dag_id="mail_reconcile_events",
+    description="Are all events there?",
+    schedule="@daily",
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+    catchup=False,
+    default_args={"retries": 3, "retry_delay": pendulum.duration(hours=1)},
+    tags=["mail", "example"],
+) as dag:
+    # [START howto_reconcile]
+    MailEventsReconcileOperator(
+        task_id="reconcile",
+        sql_conn_id="warehouse",
+        # Each day once more after a week, when hardly any mail is opened for the first time.
+        lookback_days=7,
+        tolerance=5,
+        tolerance_fraction=0.001,
+    )
+    # [END howto_reconcile]
