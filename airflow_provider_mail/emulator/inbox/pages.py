@@ -51,7 +51,8 @@ _LINK = re.compile(r"<(?=link)", re.IGNORECASE)
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Referrer-Policy", "no-referrer"),
+    # Not "no-referrer", with which a form of this page would have no Origin to compare.
+    ("Referrer-Policy", "same-origin"),
     ("X-Content-Type-Options", "nosniff"),
     ("X-DNS-Prefetch-Control", "off"),
 )

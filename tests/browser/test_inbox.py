@@ -1,0 +1,294 @@
+"""The emulator's inbox, as a person sees and uses it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.emulator.demo_data import add_demo_data
+from tests.emulator.conftest import Api
+from tests.support.env import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PAGES = (
+    *("/", "/inbox/mail/t1", "/campaigns/spring%20sale", "/inbox/requests", "/inbox/mail/t1?view=source", "/campaigns"),
+    *("/inbox/lists", "/inbox/lists/Newsletter", "/inbox/requests/1", "/inbox/faults", "/inbox/nothing"),
+)
+ORDER = """<style>body { font-family: sans-serif; padding: 1rem }</style><h1>Thank you, {{name}}</h1>
+<p>Your order <b>{{order}}</b> is on its way. <a href="https://shop.example.com/track">Track it</a></p>"""
+
+
+@pytest.fixture
+def emulator() -> Iterator[Emulator]:
+    """The email service with the data of the demo, a campaign that was sent, and orders."""
+    with Emulator() as emulator:
+        add_demo_data(emulator)
+        api = Api(emulator)
+        api.campaign(
+            "spring sale", sendListNames=["Newsletter"], repelListNames=["Employees"], subject="Spring is here",
+            content="<p>For {{email}}</p>",
+        )  # fmt: skip
+        versions = [
+            {"to": [{"email": f"{name.lower()}@example.com", "name": name}], "cc": [], "bcc": [],
+             "params": {"name": name, "order": number}}
+            for number, name in enumerate(("Ada", "Grace", "Edsger", "Barbara", "Alan", "Radia", "Donald"), start=4711)
+        ]  # fmt: skip
+        emulator.clock.advance(minutes=2)
+        order: dict[str, Any] = {"category": "orders", "trackOpen": 1, "trackClick": 1, "messageVersions": versions}
+        api.ok(
+            "transactional/mail/sends_customised", senderMail="news@example.com", senderName="Shop",
+            subject="Your order {{order}}", content=ORDER, **order,
+        )  # fmt: skip
+        emulator.clock.advance(hours=9)
+        yield emulator
+        api.close()
+        assert emulator.crashes() == []
+
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture
+def visit(browser: Browser, emulator: Emulator) -> Iterator[Open]:
+    """Opens a page; the test fails when a script on one did, or when a page's own policy stopped something of it."""
+    contexts = []
+    complaints: list[str] = []
+
+    def complain(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.location["url"].endswith("/inbox/nothing"):
+            complaints.append(message.text)
+
+    def visit(path: str = "/", *, hostile: bool = False, **options: Any) -> Page:
+        options = {"viewport": {"width": 1100, "height": 760}, "color_scheme": "light", **options}
+        context = browser.new_context(base_url=emulator.base_url, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        if not hostile:
+            page.on("console", complain)
+        page.goto(path)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def statuses(page: Page) -> list[str]:
+    return page.locator("#happened .status").all_inner_texts()
+
+
+def test_a_mail_is_found_and_its_recipient_opens_it(visit: Open, emulator: Emulator) -> None:
+    page = visit()
+    page.get_by_label("Words, or part of an address").fill("order 4712")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="Grace grace@example.com").click()
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("heading", name="Thank you, Grace").wait_for()
+    emulator.inbox.react("t2", "Opened")
+    page.locator("#happened").get_by_text("Opened").first.wait_for()
+    page.get_by_role("button", name="Click").click()
+    page.locator("#happened").get_by_text("Clicked").wait_for()
+    assert statuses(page)[0] == "Delivered"
+    page.get_by_role("link", name="Text", exact=True).click()
+    assert "Your order 4712 is on its way. Track it" in page.locator("pre").inner_text()
+    page.get_by_role("link", name="Headers").click()
+    assert "Grace <grace@example.com>" in page.locator("dl").last.inner_text()
+
+
+def test_new_mail_appears_and_the_clock_moves(visit: Open, emulator: Emulator) -> None:
+    page = visit("/?kind=transactional")
+    total = page.get_by_text("7 mails")
+    total.wait_for()
+    page.get_by_label("Words, or part of an address").fill("typed, not sent")
+    api = Api(emulator)
+    api.ok(
+        "transactional/mail/sends_customised", senderMail="news@example.com", subject="Late", content="x",
+        to={"email": "late@example.com"},
+    )  # fmt: skip
+    api.close()
+    page.get_by_role("link", name="late@example.com").wait_for()
+    assert page.get_by_label("Words, or part of an address").input_value() == "typed, not sent"
+    before = emulator.clock.now()
+    page.get_by_label("Clock").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="+1 day").click()
+    assert (emulator.clock.now() - before).days == 1
+
+
+def test_a_fault_is_injected_and_its_request_shown(visit: Open, emulator: Emulator) -> None:
+    page = visit("/inbox/faults")
+    page.get_by_text("http_error_before").click()
+    form = page.locator("details[open] form.panel")
+    form.get_by_label("Operation").select_option("/v5/lists/get")
+    form.get_by_label("status").fill("504")
+    form.get_by_role("button", name="Inject").click()
+    page.get_by_role("button", name="Remove all").wait_for()
+    api = Api(emulator)
+    assert api.post("lists/get").status_code == 504
+    api.close()
+    page.get_by_role("link", name="Requests").click()
+    page.get_by_role("row", name="http_error_before").get_by_role("link").click()
+    assert "504 upstream trouble" in page.locator("pre").last.inner_text()
+
+
+def test_everything_can_be_done_with_keys(visit: Open) -> None:
+    page = visit()
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to content"
+    page.keyboard.press("/")
+    page.keyboard.type("jk order")
+    assert page.locator(":focus").input_value() == "jk order"
+    page.keyboard.press("Control+a")
+    page.keyboard.type("order")
+    page.keyboard.press("Enter")
+    page.get_by_text("7 mails").wait_for()
+    for key in "jjjk":
+        page.keyboard.press(key)
+    assert "barbara" not in page.locator(":focus").inner_text()
+    second = page.locator(".rows a").nth(1)
+    assert page.locator(":focus").get_attribute("href") == second.get_attribute("href")
+    page.keyboard.press("Enter")
+    page.locator("#happened").wait_for()
+    page.keyboard.press("u")
+    page.get_by_text("7 mails").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(visit: Open, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = visit("/", color_scheme=scheme)
+    for path in PAGES if scheme == "light" else PAGES[:4]:  # there, the colours are what differs
+        page.goto(path)
+        for details in page.locator("main details").all()[:2]:
+            details.evaluate("each => { each.open = true }")
+        page.locator(".clock").evaluate("each => { each.open = true }")
+        # The content of a mail is not ours.
+        results = Axe().run(page, context={"exclude": [["iframe"]]}).response["violations"]
+        assert [f"{path}: {each['id']}: {each['nodes'][0]['html']}" for each in results] == []
+
+
+def test_nothing_is_wider_than_a_phone(visit: Open) -> None:
+    page = visit(viewport={"width": 360, "height": 740})
+    for path in PAGES:
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+class Outside:
+    """Another host: counts the connections that anybody makes."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self.requests: list[bytes] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(2)
+                try:
+                    self.requests.append(connection.recv(1000))
+                except OSError:
+                    self.requests.append(b"")
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.fixture
+def outside() -> Iterator[Outside]:
+    outside = Outside()
+    yield outside
+    outside.close()
+
+
+def hostile(host: str) -> str:
+    """Every way to reach a host that a mail could try."""
+    return f"""
+    <link rel="preconnect" href="{host}"><LINK rel="stylesheet" href="{host}/l"><link rel="prefetch" href="{host}/p">
+    <link rel="icon" href="{host}/i"><meta http-equiv="refresh" content="0; url={host}/refresh">
+    <base href="{host}/"><style>@import "{host}/c"; body {{ background: url({host}/b) }}
+    @font-face {{ font-family: f; src: url({host}/f) }} p {{ font-family: f }}</style>
+    <script>fetch("{host}/s"); top.location = "{host}/t"; parent.document.title = "taken"; alert(1)</script>
+    <script src="{host}/js"></script><img src="{host}/img" srcset="{host}/set 2x" onerror="alert(2)">
+    <img src="x"><picture><source srcset="{host}/src"><img></picture>
+    <video src="{host}/v" autoplay poster="{host}/po"></video>
+    <audio src="{host}/a" autoplay></audio><iframe src="{host}/if"></iframe>
+    <iframe srcdoc="<img src={host}/sd>"></iframe>
+    <object data="{host}/o"></object><embed src="{host}/e">
+    <svg><image href="{host}/svg"/><use href="{host}/u#a"/></svg>
+    <form action="{host}/form" method="post" id="f"><input name="a"><button id="go">Go</button></form>
+    <input type="image" src="{host}/in"><table background="{host}/tb"><tr><td>x</td></tr></table>
+    <a id="link" href="{host}/link" ping="{host}/ping" target="_top">link</a><p>The end</p>"""
+
+
+def test_the_preview_reaches_nothing_outside(visit: Open, emulator: Emulator, outside: Outside) -> None:
+    """Neither by itself nor when its link and its button are used; unless remote images are allowed."""
+    api = Api(emulator)
+    api.ok(
+        "transactional/mail/sends_customised", senderMail="news@example.com", subject="Hostile",
+        content=hostile(f"http://127.0.0.1:{outside.port}"), to={"email": "eve@example.com"},
+    )  # fmt: skip
+    api.close()
+    mail = emulator.inbox.search("hostile")["mails"][0]["id"]
+    page = visit(f"/inbox/mail/{mail}", hostile=True)
+    frame = page.frame_locator("iframe[title]")
+    frame.get_by_text("The end").wait_for()
+    address = page.url
+    frame.locator("#link").click()
+    if page.frame_locator("iframe[title]").locator("#go").count():
+        frame.locator("#go").click()
+    # The frame by itself, as a page, is in the sandbox too.
+    page.goto(f"/inbox/content/{mail}")
+    page.get_by_text("The end").wait_for()
+    page.goto(address)
+    assert page.title() == "Hostile · Emulator"
+    page.wait_for_load_state("networkidle")
+    assert outside.requests == []
+    page.get_by_role("link", name="Load remote images").click()
+    page.wait_for_load_state("networkidle")
+    paths = {request.split(b" ")[1] for request in outside.requests if request}
+    assert paths & {b"/img", b"/set"}
+    never = {"s", "js", "form", "if", "refresh", "t", "o", "e", "v", "a"}
+    assert sorted(paths & {f"/{name}".encode() for name in never}) == []
+
+
+SHOTS = Path(os.environ.get("MAIL_SCREENSHOTS", ""))
+
+
+@pytest.mark.skipif("MAIL_SCREENSHOTS" not in os.environ, reason="writes the pictures of docs/emulator.md")
+def test_pictures(visit: Open) -> None:
+    page = visit("/")
+    page.screenshot(path=SHOTS / "emulator-inbox.png")
+    page = visit("/inbox/mail/t2", color_scheme="dark")
+    page.get_by_role("button", name="Click").click()
+    page.locator("#happened").get_by_text("Clicked").wait_for()
+    page.frame_locator("iframe").get_by_role("heading").wait_for()
+    page.screenshot(path=SHOTS / "emulator-mail.png")
+
+
+def test_pictures_are_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "emulator.md").read_text()
+    named = re.findall(r"\(images/(emulator-[\w-]+\.png)\)", page)
+    assert named
+    assert all((ROOT / "docs" / "images" / name).is_file() for name in named)
