@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -127,9 +128,9 @@ class Mails:
         values: dict[str, Any] = {"now": self._context.now}
         conditions = [_CONDITIONS[wanted.status] if wanted.status else "true"]
         for number, word in enumerate(wanted.words):
-            values |= {f"word{number}": word.lower(), f"match{number}": match(word)}
+            values |= {f"word{number}": _containing(word), f"match{number}": match(word)}
             conditions.append(
-                f"(instr(lower(email), :word{number}) OR instr(lower(name), :word{number}) OR message_id IN "
+                f"(email LIKE :word{number} ESCAPE '\\' OR name LIKE :word{number} ESCAPE '\\' OR message_id IN "
                 f"(SELECT rowid FROM temp.mail_index WHERE mail_index MATCH :match{number}))"
             )
         return " AND ".join(conditions), values
@@ -146,8 +147,8 @@ class Mails:
             [SENDING, DONE, wanted.mail_name, wanted.mail_name],
         ):
             in_address = [word for word, ids in zip(wanted.words, matches, strict=True) if row["id"] not in ids]
-            values: dict[str, Any] = {f"word{number}": word.lower() for number, word in enumerate(in_address)}
-            conditions = [f"instr(lower(email), :{name})" for name in values]
+            values: dict[str, Any] = {f"word{number}": _containing(word) for number, word in enumerate(in_address)}
+            conditions = [f"email LIKE :{name} ESCAPE '\\'" for name in values]
             begin, end = self._ranks(row)
             where = "rank >= :begin AND rank < :end"
             if wanted.status in dict(REACTIONS):
@@ -179,3 +180,8 @@ class Mails:
             return first, first + count_at(row[column], elapsed, self._context.settings)
         ranks = {"Dropped": (-row["dropped"], 0), "Bounced": (0, bounced), "Delivered": (bounced, row["sent"])}
         return ranks.get(status, nobody)
+
+
+def _containing(word: str) -> str:
+    """Return the pattern of LIKE for texts with this word in them; LIKE is several times as fast as `instr`."""
+    return "%" + re.sub(r"[%_\\]", r"\\\g<0>", word) + "%"

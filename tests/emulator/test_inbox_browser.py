@@ -20,7 +20,7 @@ from tests.support.env import ROOT
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.not_unit]
 
 PAGES = (
     *("/", "/inbox/mail/t1", "/campaigns/spring%20sale", "/inbox/requests", "/inbox/mail/t1?view=source", "/campaigns"),
