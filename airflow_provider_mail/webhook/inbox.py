@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,8 @@ class Inbox:
         self.create_table(
             self.table,
             f"id {number}, received_at {self.time_type} NOT NULL, mail_conn_id text NOT NULL, "
-            f"task_status boolean NOT NULL, body {blob} NOT NULL, drained_at {self.time_type}",
+            f"task_status boolean NOT NULL, body {blob} NOT NULL, body_bytes integer NOT NULL, "
+            f"drained_at {self.time_type}",
             # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
             indexes={
                 "waiting": "(id) WHERE drained_at IS NULL",
@@ -131,12 +133,12 @@ class Inbox:
         :param connection: a connection from `open`.
         :param pushes: the pushes, at least one.
         """
-        columns = "received_at, mail_conn_id, task_status, body"
-        row = f"({', '.join([self.mark] * 4)})"
+        columns = "received_at, mail_conn_id, task_status, body, body_bytes"
+        row = f"({', '.join([self.mark] * 5)})"
         values = [
             value
             for push in pushes
-            for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, push.body)
+            for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
         ]
         with closing(connection.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
@@ -155,7 +157,7 @@ class Inbox:
         """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
-                f"SELECT id, length(body) FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT {self.mark}"
+                f"SELECT id, body_bytes FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT {self.mark}"
                 f"{'' if self.is_sqlite else ' FOR UPDATE SKIP LOCKED'}",
                 [max_pushes],
             )
@@ -233,7 +235,10 @@ class Inbox:
         :param body: the new body.
         """
         with self._write(connection) as cursor:
-            cursor.execute(f"UPDATE {self.table} SET body = {self.mark} WHERE id = {self.mark}", [body, id])
+            cursor.execute(
+                f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
+                [*_packed(body), id],
+            )
 
     def exists(self, cursor: Any, name: TableName) -> bool:
         """Return whether a table exists.
@@ -287,7 +292,7 @@ class Inbox:
                 received_at=datetime.datetime.fromisoformat(at) if self.is_sqlite else at,
                 mail_conn_id=mail_conn_id,
                 task_status=bool(task_status),
-                body=bytes(body),  # psycopg2 returns a view
+                body=zlib.decompress(body),
             )
             for id, at, mail_conn_id, task_status, body in cursor.fetchall()
         ]
@@ -307,6 +312,11 @@ class Inbox:
         if not self.is_sqlite:
             return f"{name} ON {self.table}"  # in the schema of the table
         return f"{''.join(f'{quoted(part.text)}.' for part in schema)}{name} ON {quoted(table.text)}"
+
+
+def _packed(body: bytes) -> tuple[bytes, int]:
+    """The columns of a body. Postgres would compress it too, in twice the time, of which it has less than receivers."""
+    return zlib.compress(body, 1), len(body)
 
 
 def qualified(name: TableName) -> str:

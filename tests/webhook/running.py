@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -109,11 +110,12 @@ class RunningReceiver:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """What is in the inbox, in the order of arrival."""
-        return [tuple(row) for row in self.query("SELECT body, mail_conn_id, task_status FROM mail_inbox ORDER BY id")]
+        rows = self.query("SELECT body, mail_conn_id, task_status FROM mail_inbox ORDER BY id")
+        return [(zlib.decompress(body), conn_id, status) for body, conn_id, status in rows]
 
     def bodies(self) -> list[bytes]:
         """The bodies in the inbox, in the order of arrival."""
-        return [bytes(body) for body, _, _ in self.rows()]
+        return [body for body, _, _ in self.rows()]
 
     def query(self, sql: str) -> list[Any]:
         """Run a statement in the database of the inbox."""

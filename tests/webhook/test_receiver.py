@@ -57,7 +57,7 @@ def test_a_push_is_in_the_inbox_when_it_is_accepted(receiver: RunningReceiver) -
         assert (answer.status_code, answer.text) == (200, "OK")
         assert receiver.bodies()[-1] == body
     expected = [(body, "mail_default", b"TaskStatus" in body) for body in bodies]
-    assert [(bytes(body), conn_id, bool(status)) for body, conn_id, status in receiver.rows()][-5:] == expected
+    assert [(body, conn_id, bool(status)) for body, conn_id, status in receiver.rows()][-5:] == expected
 
 
 def test_behind_a_path_that_a_proxy_leaves_or_adds(receiver: RunningReceiver) -> None:
