@@ -33,6 +33,8 @@ SETTINGS = {
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
     # Of the connection form.
     "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+    # The connection exists where a test needs it.
+    "AIRFLOW__MAIL__INBOX_CONN_ID": "pushes",
     "AIRFLOW__EMAIL__EMAIL_BACKEND": "airflow_provider_mail.utils.emailer.send_email",
     "AIRFLOW__EMAIL__FROM_EMAIL": "Airflow <news@example.com>",
 }
