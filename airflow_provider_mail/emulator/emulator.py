@@ -6,17 +6,20 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.control_api import ControlApi
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
-from airflow_provider_mail.emulator.inbox.forward import Forwarder, parse_address
 from airflow_provider_mail.emulator.inbox.pages import Pages
 from airflow_provider_mail.emulator.responses import Response
 from airflow_provider_mail.emulator.rpc import LocalChannel, find_control
 from airflow_provider_mail.emulator.server import CONTROL, Server
 from airflow_provider_mail.emulator.service import OPERATIONS, Request, Service
 from airflow_provider_mail.emulator.settings import EmulatorSettings
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.emulator.inbox.forward import Forwarder
 
 
 class Emulator(ControlApi):
@@ -41,13 +44,16 @@ class Emulator(ControlApi):
         port: int = 0,
         forward_smtp: str | None = None,
     ) -> None:
-        smtp_address = parse_address(forward_smtp) if forward_smtp else None
         self.settings = settings or EmulatorSettings()
         service = Service(self.settings, file)
         self._server = Server(service, self._control)
         super().__init__(LocalChannel(service, self._server, self._in_loop))
         self._pages = Pages(self)
-        self._forwarder = Forwarder(service, smtp_address) if smtp_address else None
+        self._forwarder: Forwarder | None = None
+        if forward_smtp:
+            from airflow_provider_mail.emulator.inbox.forward import Forwarder, parse_address
+
+            self._forwarder = Forwarder(service, parse_address(forward_smtp))
         self._host, self._port = host, port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

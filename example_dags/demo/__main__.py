@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sqlite3
 import sys
 import time
+import webbrowser
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -96,6 +98,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
         emulator.change_settings(engagement_days=7 / 1440, engagement_half_hours=20 / 1440)
         airflow.unpause_all()
         say(WAITING.format(url=airflow.url, home=home.path, emulator=emulator.base_url))
+        open_in_browser(airflow.url, emulator.base_url)
         try:
             signal.pause()
         finally:
@@ -104,13 +107,24 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
 
 WAITING = """
 Airflow stays up at {url}
+The mail that was sent is at {emulator}
   - Every DAG can be triggered. mail_approval waits for your answer: see its "Required Actions".
   - mail_on_campaign_sent starts within half a minute after a campaign of mail_campaign has gone out.
   - Connections and their test button: {url}/connections
-  - Tasks link to their campaign at the emulated service, {emulator}
+  - Tasks link to their campaign at the emulated service. Its clock, recipients and faults have buttons there.
   - Opens of new campaigns come in within minutes: trigger mail_daily_statistics to see the counts grow.
   - Databases and files: {home}
 Press Ctrl-C to end it."""
+
+
+def open_in_browser(*addresses: str) -> None:
+    """Open pages in a browser. Without a display there is none but those that would take over the terminal.
+
+    :param addresses: addresses of the pages.
+    """
+    if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        for address in addresses:
+            webbrowser.open_new_tab(address)
 
 
 def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import httpx
 import psutil
 import pytest
 
@@ -138,6 +139,15 @@ def emulator(demo: Demo) -> EmulatorClient:
 def all_runs(api: AirflowApi) -> list[Json]:
     runs: list[Json] = api.request("GET", "/dags/~/dagRuns?limit=100").json()["dag_runs"]
     return runs
+
+
+def test_the_inbox_shows_the_mail(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
+    """`api` waits for the end of the story."""
+    address = demo.wait_for(r"The mail that was sent is at (\S+)")
+    assert address == emulator.base_url
+    page = httpx.get(f"{address}/", trust_env=False).text
+    assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in page
+    assert "mail_campaign/" in page
 
 
 @pytest.mark.timeout(600)  # with the start of the demo; on a busy machine

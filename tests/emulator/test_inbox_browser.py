@@ -278,9 +278,10 @@ SHOTS = Path(os.environ.get("MAIL_SCREENSHOTS", ""))
 
 @pytest.mark.skipif("MAIL_SCREENSHOTS" not in os.environ, reason="writes the pictures of docs/emulator.md")
 def test_pictures(visit: Open) -> None:
-    page = visit("/")
+    size = {"width": 1000, "height": 540}
+    page = visit("/", viewport=size)
     page.screenshot(path=SHOTS / "emulator-inbox.png")
-    page = visit("/inbox/mail/t2", color_scheme="dark")
+    page = visit("/inbox/mail/t2", viewport=size, color_scheme="dark")
     page.get_by_role("button", name="Click").click()
     page.locator("#happened").get_by_text("Clicked").wait_for()
     page.frame_locator("iframe").get_by_role("heading").wait_for()

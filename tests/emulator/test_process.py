@@ -80,6 +80,7 @@ def test_open_connections_do_not_hold_the_end_up(tmp_path: Path) -> None:
         (["--file", "/proc/nowhere/state.db"], "unable to open"),
         (["--port", "99999"], "'99999' is not a port: expected 0 to 65535"),
         (["--port", "http"], "'http' is not a port"),
+        (["--forward-smtp", "localhost"], "'localhost' is not HOST:PORT"),
     ],
 )
 def test_wrong_options_are_told(arguments: list[str], says: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from airflow_provider_mail.emulator.inbox import mail, reactions
 from airflow_provider_mail.emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL, Mails, Place, Wanted
-from airflow_provider_mail.emulator.inbox.message import compose
 from airflow_provider_mail.emulator.inbox.search_index import SearchIndex, words
 from airflow_provider_mail.emulator.markup import to_text
 from airflow_provider_mail.emulator.rpc import Channel, Group, control
@@ -71,6 +70,9 @@ class InboxControl(Group):
         :param mail_id: its id.
         :raises ValueError: there is none.
         """
+        # Not at the top: an emulator that nobody looks into does without the package `email`.
+        from airflow_provider_mail.emulator.inbox.message import compose
+
         found = mail.read(self.service.context(), mail_id)
         message = compose(found)
         headers = [(name, str(value)) for name, value in message.items()]

@@ -9,19 +9,13 @@ from typing import Any
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.campaign_life import REACTIONS, SENDING, first_rank
 from airflow_provider_mail.emulator.clock import iso
-from airflow_provider_mail.emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL, Place
+from airflow_provider_mail.emulator.inbox.mails import CAMPAIGN, REACTION_TIMES, STATUSES, TRANSACTIONAL, Place
 from airflow_provider_mail.emulator.markup import fill
 from airflow_provider_mail.emulator.operations import Context
 from airflow_provider_mail.emulator.recipient_behaviour import time_of_reaction
 from airflow_provider_mail.emulator.store import Row
 
 _ID = re.compile(r"t(\d{1,18})|c(\d{1,18})\.(-?\d{1,18})", re.ASCII)
-_COLUMNS = (
-    ("Opened", "opened_at"),
-    ("Clicked", "clicked_at"),
-    ("Unsubscribed", "unsubscribed_at"),
-    ("SpamReport", "spam_at"),
-)
 
 
 class NoSuchMail(LookupError):
@@ -143,8 +137,8 @@ def _transactional_events(row: Row, now: int) -> list[tuple[str, int]]:
         return [("Dropped", row["send_at"])]
     if row["bounce"] is not None:
         return [("Bounced", row["send_at"])]
-    reactions = [(code, row[column]) for code, column in _COLUMNS if row[column] is not None and row[column] <= now]
-    return [("Delivered", row["send_at"]), *reactions]
+    reactions = [(code, row[column]) for code, column in REACTION_TIMES.items() if row[column] is not None]
+    return [("Delivered", row["send_at"]), *((code, at) for code, at in reactions if at <= now)]
 
 
 def _campaign_events(context: Context, row: Row) -> list[tuple[str, int]]:

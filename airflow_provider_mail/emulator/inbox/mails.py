@@ -16,6 +16,13 @@ from airflow_provider_mail.emulator.recipient_behaviour import count_at
 from airflow_provider_mail.emulator.store import FIRST_CAMPAIGN_ID, Row
 
 CAMPAIGN, TRANSACTIONAL = "campaign", "transactional"
+#: The column of ``deliveries`` with the time of a reaction.
+REACTION_TIMES = {
+    "Opened": "opened_at",
+    "Clicked": "clicked_at",
+    "Unsubscribed": "unsubscribed_at",
+    "SpamReport": "spam_at",
+}
 #: The condition on a transactional mail that has had an event (an EventCode of the document), or waits for the first.
 _CONDITIONS = {
     "Scheduled": "send_at > :now",
@@ -23,10 +30,7 @@ _CONDITIONS = {
     "Dropped": "dropped IS NOT NULL AND send_at <= :now",
     "Bounced": "bounce IS NOT NULL AND send_at <= :now",
     "Delivered": "dropped IS NULL AND bounce IS NULL AND send_at <= :now",
-    "Opened": "opened_at <= :now",
-    "Clicked": "clicked_at <= :now",
-    "Unsubscribed": "unsubscribed_at <= :now",
-    "SpamReport": "spam_at <= :now",
+    **{code: f"{column} <= :now" for code, column in REACTION_TIMES.items()},
 }
 #: What a mail's status can be, in the order in which it changes.
 STATUSES = tuple(_CONDITIONS)

@@ -70,20 +70,23 @@ class Pages:
 
     def __init__(self, controls: ControlApi) -> None:
         self._controls = controls
-        self._routes: dict[str, Callable[[Request, str], Response]] = {
+        self._pages: dict[str, Callable[[Request], Response]] = {
             "/": self._mails,
-            "/campaigns": self._campaigns,
-            "/campaigns/": self._campaign,
             "/inbox": self._mails,
+            "/campaigns": self._campaigns,
+            "/inbox/lists": self._lists,
+            "/inbox/requests": self._requests,
+            "/inbox/faults": self._faults,
+            "/inbox/version": self._version,
+        }
+        #: Pages of something whose name follows; it may hold slashes.
+        self._named: dict[str, Callable[[Request, str], Response]] = {
+            "/campaigns/": self._campaign,
             "/inbox/mail/": self._mail,
             "/inbox/content/": self._content,
             "/inbox/source/": self._source,
-            "/inbox/lists": self._lists,
             "/inbox/lists/": self._list,
-            "/inbox/requests": self._requests,
             "/inbox/requests/": self._request,
-            "/inbox/faults": self._faults,
-            "/inbox/version": self._version,
             "/inbox/static/": self._file,
             "/inbox/do/": self._do,
         }
@@ -94,21 +97,19 @@ class Pages:
         :param request: the request.
         """
         path = request.path
-        # A path with a name behind it is known up to the slash before the name; names may hold slashes.
-        known = path if path in self._routes else max(
-            (prefix for prefix in self._routes if prefix.endswith("/") and prefix != "/" and path.startswith(prefix)),
-            key=len, default="",
-        )  # fmt: skip
         try:
-            if not known:
-                raise NotFound(path)
-            return self._routes[known](request, unquote(path.removeprefix(known)))
+            if path in self._pages:
+                return self._pages[path](request)
+            for prefix, show in self._named.items():
+                if path.startswith(prefix):
+                    return show(request, unquote(path.removeprefix(prefix)))
+            raise NotFound(path)
         except (NotFound, LookupError) as error:
             return self._page("missing.html", request, 404, what=str(error.args[0]))
         except ValueError as error:
             return self._page("error.html", request, 400, what=str(error))
 
-    def _mails(self, request: Request, _: str) -> Response:
+    def _mails(self, request: Request) -> Response:
         query = {name: request.query.get(name) or None for name in ("kind", "status", "mail_name", "after")}
         text = request.query.get("q", "")
         found = self._controls.inbox.search(text, limit=PAGE_SIZE, index_seconds=INDEX_SECONDS, **query)
@@ -131,7 +132,7 @@ class Pages:
     def _source(self, request: Request, mail_id: str) -> Response:
         return _response(self._controls.inbox.mail(mail_id)["source"], "text/plain; charset=utf-8")
 
-    def _campaigns(self, request: Request, _: str) -> Response:
+    def _campaigns(self, request: Request) -> Response:
         before = _number(request.query.get("before"))
         text = request.query.get("q", "")
         campaigns = self._controls.newest_campaigns(PAGE_SIZE, before=before, containing=text)
@@ -143,7 +144,7 @@ class Pages:
             raise NotFound(name)
         return self._page("campaign.html", request, campaign=campaign)
 
-    def _lists(self, request: Request, _: str) -> Response:
+    def _lists(self, request: Request) -> Response:
         return self._page("lists.html", request, lists=self._controls.lists())
 
     def _list(self, request: Request, name: str) -> Response:
@@ -154,7 +155,7 @@ class Pages:
         contacts = self._controls.contacts(name, limit=PAGE_SIZE, offset=offset)
         return self._page("list.html", request, list=found, contacts=contacts, offset=offset, size=PAGE_SIZE)
 
-    def _requests(self, request: Request, _: str) -> Response:
+    def _requests(self, request: Request) -> Response:
         text = request.query.get("q", "")
         before = _number(request.query.get("before"))
         entries = self._controls.journal.newest(PAGE_SIZE, before=before, containing=text)
@@ -167,11 +168,11 @@ class Pages:
             raise NotFound(f"request {sequence}")
         return self._page("request.html", request, entry=entry, answer=self._controls.journal.response(number))
 
-    def _faults(self, request: Request, _: str) -> Response:
+    def _faults(self, request: Request) -> Response:
         faults = self._controls.faults.list()
         return self._page("faults.html", request, kinds=FAULT_KINDS, faults=faults, operations=sorted(OPERATIONS))
 
-    def _version(self, request: Request, _: str) -> Response:
+    def _version(self, request: Request) -> Response:
         return _response(self._controls.inbox.version(), "text/plain")
 
     def _file(self, request: Request, name: str) -> Response:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.campaign_life import DONE, REACTIONS, apply_reaction
 from airflow_provider_mail.emulator.inbox import mail
+from airflow_provider_mail.emulator.inbox.mails import REACTION_TIMES
 from airflow_provider_mail.emulator.operations import Context
 from airflow_provider_mail.emulator.store import Row
-
-_COLUMNS = {"Opened": "opened_at", "Clicked": "clicked_at", "Unsubscribed": "unsubscribed_at", "SpamReport": "spam_at"}
 
 
 def react(context: Context, mail_id: str, code: str) -> None:
@@ -19,8 +18,8 @@ def react(context: Context, mail_id: str, code: str) -> None:
     :param code: EventCode of the reaction.
     :raises ValueError: there is no such mail or reaction, or the mail was not delivered.
     """
-    if code not in _COLUMNS:
-        raise ValueError(f"a recipient cannot react with {code!r}; reactions are: {', '.join(_COLUMNS)}")
+    if code not in REACTION_TIMES:
+        raise ValueError(f"a recipient cannot react with {code!r}; reactions are: {', '.join(REACTION_TIMES)}")
     found = mail.read(context, mail_id)
     had = {event["code"] for event in found["events"]}
     if "Delivered" not in had:
@@ -67,7 +66,7 @@ def _transactional_reaction(context: Context, delivery_id: int, code: str, *, ag
     # The recipient reacts now instead of later.
     store.run("DELETE FROM events WHERE delivery_id = ? AND code = ? AND at > ?", [delivery_id, code, now])
     store.insert("events", code=code, at=now, delivery_id=delivery_id)
-    store.update("deliveries", delivery_id, **{_COLUMNS[code]: now})
+    store.update("deliveries", delivery_id, **{REACTION_TIMES[code]: now})
     if code in ("Unsubscribed", "SpamReport"):
         store.run(
             "INSERT OR IGNORE INTO suppressions SELECT lower(email), ?, ? FROM deliveries WHERE id = ?",

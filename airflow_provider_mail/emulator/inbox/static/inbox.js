@@ -9,8 +9,8 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(part.id);
-    const typing = part.contains(document.activeElement) && document.activeElement.matches("input, select");
-    if (!fresh || typing || fresh.innerHTML === part.innerHTML) continue;
+    const busy = part.contains(document.activeElement) && document.activeElement.matches("input, select, button");
+    if (!fresh || busy || fresh.innerHTML === part.innerHTML) continue;
     const focused = part.contains(document.activeElement) && document.activeElement.getAttribute("href");
     part.innerHTML = fresh.innerHTML;
     if (focused) part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
@@ -47,10 +47,5 @@ addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
-
-// A choice searches at once.
-for (const select of document.querySelectorAll("search select")) {
-  select.addEventListener("change", () => select.form.requestSubmit());
-}
 
 watch();
