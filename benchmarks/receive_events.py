@@ -18,13 +18,14 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -40,7 +41,13 @@ from tests.webhook.running import RunningReceiver  # noqa: E402
 
 CONNECTIONS = (8, 32)
 DURABLE_AIM, DRAINED_AIM, P99_AIM = ">= 20", ">= 7", "< 50 ms"
-LABELS = {"row_wise": "FastAPI, a row at a time", "ours": "airflow mail receive", "half": "  at half of that load"}
+LABELS = {
+    "each": "FastAPI, a commit for each row",
+    "push": "FastAPI, a commit for each push",
+    "ours": "airflow mail receive",
+    "half": "  at half of that load",
+}
+USUAL = ("each", "push")
 
 
 @dataclass(frozen=True)
@@ -50,23 +57,33 @@ class Answers:
     :param rate: accepted events a second.
     :param median: seconds until the answer, the median.
     :param p99: of 99 of 100 answers.
+    :param cpu: CPU seconds of the handler for each push.
+    :param database_cpu: CPU seconds of Postgres for each push.
     """
 
     rate: float
     median: float
     p99: float
+    cpu: float
+    database_cpu: float
 
 
 class Sender:
-    """Starts the senders; no two pushes are the same."""
+    """Starts the senders; no two pushes are the same.
 
-    def __init__(self, seconds: float) -> None:
+    :param seconds: for how long each pushes.
+    :param postmaster: process id of the database.
+    """
+
+    def __init__(self, seconds: float, postmaster: int) -> None:
         self._seconds = seconds
+        self._postmaster = psutil.Process(postmaster)
         self._first = 0
 
-    def run(self, url: str, connections: int, rate: float = 0) -> Answers:
+    def run(self, server: Component, url: str, connections: int, rate: float = 0) -> Answers:
         """Push for some time.
 
+        :param server: the handler, or the receiver.
         :param url: the callback URL.
         :param connections: number of connections.
         :param rate: pushes a second. Default: as many as possible.
@@ -74,16 +91,31 @@ class Sender:
         self._first += 1_000_000
         arguments = [url, connections, self._seconds, rate, self._first]
         command = [sys.executable, "-m", "benchmarks.webhook_receive.sender", *map(str, arguments)]
+        before = cpu(server.session()), cpu(self._postmaster.children())
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         result = json.loads(done.stdout)
-        answers = result["answers"]
-        p99 = answers[int(0.99 * (len(answers) - 1))]
-        return Answers(result["pushes"] * EVENTS / result["seconds"], statistics.median(answers), p99)
+        answers, pushes = result["answers"], result["pushes"]
+        handler, database = cpu(server.session()) - before[0], cpu(self._postmaster.children()) - before[1]
+        return Answers(
+            rate=pushes * EVENTS / result["seconds"],
+            median=statistics.median(answers),
+            p99=answers[int(0.99 * (len(answers) - 1))],
+            cpu=handler / pushes,
+            database_cpu=database / pushes,
+        )
+
+
+def cpu(processes: Iterable[psutil.Process]) -> float:
+    """Return the CPU seconds of processes so far.
+
+    :param processes: the processes; connections to Postgres are kept, so that theirs count as long as they last.
+    """
+    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
 @contextmanager
-def row_wise(folder: Path, database: Database) -> Iterator[str]:
-    """Run the usual handler; yields its URL.
+def row_wise(folder: Path, database: Database) -> Iterator[tuple[Component, str]]:
+    """Run the usual handlers; yields their process and URL.
 
     :param folder: for its output.
     :param database: has the table ``row_wise``.
@@ -104,7 +136,7 @@ def row_wise(folder: Path, database: Database) -> Iterator[str]:
 
     try:
         wait_until(answers, what="the handler answers")
-        yield f"{url}/hook"
+        yield process, url
     finally:
         process.stop()
 
@@ -150,7 +182,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
     parser.add_argument("--workers", type=int, default=1, help="processes of the receiver (1)")
     arguments = parser.parse_args()
-    sender = Sender(arguments.seconds)
     found: dict[tuple[str, int], list[Answers]] = defaultdict(list)
     rates: dict[str, list[float]] = defaultdict(list)
     memory: list[float] = []
@@ -159,9 +190,10 @@ def main() -> None:
         folder.chmod(0o711)
         with postgres(folder) as server, server.database() as database:
             wait_for_disk(server)
+            sender = Sender(arguments.seconds, server._server.get_pid())
             with (
                 database.connect() as connection,
-                row_wise(folder, database) as usual,
+                row_wise(folder, database) as (handler, usual),
                 RunningReceiver(folder, database.airflow_connection, workers=arguments.workers) as receiver,
             ):
                 for table in ("row_wise", "copied"):
@@ -169,11 +201,12 @@ def main() -> None:
                 ours = f"{receiver.url}/{receiver.token}"
                 for _ in range(arguments.rounds):
                     for connections in CONNECTIONS:
-                        found["row_wise", connections].append(sender.run(usual, connections))
-                        found["ours", connections].append(best := sender.run(ours, connections))
+                        for commit in USUAL:
+                            found[commit, connections].append(sender.run(handler, f"{usual}/{commit}", connections))
+                        found["ours", connections].append(best := sender.run(receiver.process, ours, connections))
                         memory.append(memory_mib(receiver))
-                        half = best.rate / EVENTS / 2
-                        found["half", connections].append(sender.run(ours, connections, rate=half))
+                        rate = best.rate / EVENTS / 2
+                        found["half", connections].append(sender.run(receiver.process, ours, connections, rate))
                     rates["copy"].append(copied(database, arguments.seconds))
                     rates["drain"].append(drained(receiver))
                     connection.execute("TRUNCATE row_wise, copied, mail_inbox, mail_events")
@@ -203,24 +236,33 @@ def report(
     :param arguments: of the command line.
     """
     print_conditions(f"Pushes of {EVENTS:,} events, receiver with {arguments.workers} processes", arguments.rounds)
-    print(f"\n{'':40}{'connections':>12}{'events/s':>12}{'median ms':>12}{'p99 ms':>10}")
+    heads = "".join(
+        f"{head:>13}" for head in ("connections", "events/s", "median ms", "p99 ms", "CPU ms", "Postgres ms")
+    )
+    print(f"\n{'':33}{heads}")
     for (variant, connections), answers in found.items():
-        rate, median, p99 = (
-            statistics.median(getattr(one, field) for one in answers) for field in ("rate", "median", "p99")
+        fields = ("rate", "median", "p99", "cpu", "database_cpu")
+        rate, *seconds = (statistics.median(getattr(one, field) for one in answers) for field in fields)
+        print(
+            f"{LABELS[variant]:33}{connections:>13}{rate:>13,.0f}" + "".join(f"{1000 * one:>13.1f}" for one in seconds)
         )
-        print(f"{LABELS[variant]:40}{connections:>12}{rate:>12,.0f}{median * 1000:>12.1f}{p99 * 1000:>10.1f}")
-    print(f"{'  COPY of rows, without HTTP':40}{1:>12}{statistics.median(rates['copy']):>12,.0f}")
-    print(f"{'  drain of the inbox':40}{1:>12}{statistics.median(rates['drain']):>12,.0f}")
+    print(f"{'  COPY of rows, without HTTP':33}{1:>13}{statistics.median(rates['copy']):>13,.0f}")
+    print(f"{'  drain of the inbox':33}{1:>13}{statistics.median(rates['drain']):>13,.0f}")
     print(f"memory of the receiver: {memory[0]:.0f} MiB after the first measurement, {memory[-1]:.0f} after the last")
     print(f"\n{RATIO_HEADER}")
     for connections in CONNECTIONS:
-        ours = [one.rate for one in found["ours", connections]]
-        usual = [one.rate for one in found["row_wise", connections]]
+        results = found["ours", connections]
+        ours = [one.rate for one in results]
         # One after the other, although a drain usually runs while the receiver does.
         both = [1 / (1 / one + 1 / other) for one, other in zip(ours, rates["drain"], strict=True)]
-        print_ratio(f"{connections} connections: durable, to a row at a time", ours, usual, DURABLE_AIM)
-        print_ratio(f"{connections} connections: received and drained, to a row at a time", both, usual, DRAINED_AIM)
-        print_ratio(f"{connections} connections: durable, to COPY of rows without HTTP", ours, rates["copy"], "")
+        for commit in USUAL:
+            usual = [one.rate for one in found[commit, connections]]
+            to = f"{connections} connections, to a commit for each {'row' if commit == 'each' else 'push'}"
+            print_ratio(f"{to}: durable", ours, usual, DURABLE_AIM)
+            print_ratio(f"{to}: received and drained", both, usual, DRAINED_AIM)
+            spent = [one.cpu + one.database_cpu for one in found[commit, connections]]
+            print_ratio(f"{to}: CPU time", spent, [one.cpu + one.database_cpu for one in results], "")
+        print_ratio(f"{connections} connections, to COPY of rows without HTTP: durable", ours, rates["copy"], "")
         p99 = [one.p99 * 1000 for one in found["half", connections]]
         print_ratio(f"{connections} connections: p99 at half load, in ms", p99, [1.0] * len(p99), P99_AIM)
 

@@ -1,4 +1,4 @@
-"""What is usually written: a FastAPI handler that inserts each event of a push, and commits once for the push."""
+"""What is usually written: a FastAPI handler that inserts each event of a push."""
 
 from __future__ import annotations
 
@@ -57,15 +57,25 @@ def make_app() -> FastAPI:
     marks = ", ".join(["%s"] * (len(COLUMNS) + 2))
     insert = INSERT.format(table="row_wise", names=", ".join(COLUMNS), marks=marks).encode()
 
-    @app.post("/hook")
-    def hook(events: list[dict[str, str]]) -> dict[str, int]:
+    def insert_all(events: list[dict[str, str]], *, commit_each: bool) -> None:
         # FastAPI runs this in threads, each of which keeps its connection, as with a pool.
         if not hasattr(local, "connection"):
             local.connection = psycopg.connect(os.environ["BENCHMARK_DSN"])
         with local.connection.cursor() as cursor:
             for event in events:
                 cursor.execute(insert, values(event, datetime.now(UTC)))
+                if commit_each:
+                    local.connection.commit()
         local.connection.commit()
+
+    @app.post("/each")
+    def each(events: list[dict[str, str]]) -> dict[str, int]:
+        insert_all(events, commit_each=True)
+        return {"events": len(events)}
+
+    @app.post("/push")
+    def push(events: list[dict[str, str]]) -> dict[str, int]:
+        insert_all(events, commit_each=False)
         return {"events": len(events)}
 
     return app
