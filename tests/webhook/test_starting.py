@@ -12,6 +12,7 @@ from airflow_provider_mail.webhook.app import ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.settings import OPTIONS, ReceiverSettings
 from airflow_provider_mail.webhook.tokens import Tokens, new_token
+from tests.support.env import ROOT
 
 Environment = dict[str, str]
 
@@ -120,3 +121,10 @@ def test_inside_a_server_that_runs_on(
 def test_by_default_nothing_is_received() -> None:
     settings = ReceiverSettings.from_airflow()
     assert (settings.inbox_conn_id, settings.receive_in_api_server) == ("", False)
+
+
+def test_the_page_has_every_option() -> None:
+    page = (ROOT / "docs" / "events.md").read_text()
+    for name, option in OPTIONS.items():
+        default = f"`{option['default']}`" if option["default"] else "empty"
+        assert f"| `{name}` | {option['description'].replace('``', '`')} | {default} |\n" in page
