@@ -71,7 +71,14 @@ def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     folders = files("airflow_provider_mail", "benchmarks", "constraints", "docs", "example_dags", "tests")
     pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
-    assert names == folders | pages | {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
+    assert names == folders | pages | {
+        ".gitignore",
+        "Containerfile",
+        "Makefile",
+        "PKG-INFO",
+        "conftest.py",
+        "pyproject.toml",
+    }
 
 
 def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) -> None:
