@@ -76,10 +76,11 @@ def test_who_does_not_know_the_token_learns_nothing(receiver: RunningReceiver) -
         exchange(receiver, raw("/x", **{"Content-Length": "9000000"})),
         exchange(receiver, raw("/x", **{"Content-Type": "text/plain"})),
         exchange(receiver, raw("/x", **{"User-Agent": "curl"})),
-        exchange(receiver, raw("/x", Upgrade="websocket", Connection="Upgrade, close")),
     }
     assert len(answers) == 1
     assert answers.pop().startswith(b"HTTP/1.1 404 ")
+    upgrade = raw(f"/{new_token()}", "GET", b"", Upgrade="websocket", Connection="Upgrade, close")
+    assert exchange(receiver, upgrade).startswith(b"HTTP/1.1 404 ")
 
 
 @pytest.mark.parametrize(

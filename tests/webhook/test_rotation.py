@@ -21,6 +21,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import Tokens, new_token, token_of, with_token
 from tests.support.postgres import PostgresServer
+from tests.support.processes import wait_until
 from tests.webhook.running import RunningReceiver
 
 pytestmark = pytest.mark.not_unit
@@ -86,12 +87,12 @@ def test_no_push_is_lost(
         before = configure(client, f"{receiver.url}/{receiver.token}")
         with sending(client) as sent:
             printed = rotate("--grace-hours", "0")
+            # Two senders have pushed before and after.
+            wait_until(lambda: len({push["url"] for push in emulator.pushes()}) == 4, what="pushes to the new URLs")
         emulator.flush_events()
 
         pushes = emulator.pushes()
         assert {push["status"] for push in pushes} == {200}
-        urls = {push["url"] for push in pushes}
-        assert len(urls) == 4, "two senders pushed before and after"
         received = [event["UniqueMsgID"] for body in receiver.bodies() for event in json.loads(body)]
         assert sorted(received) == sorted(sent)
         after = client.send(GetWebhook())

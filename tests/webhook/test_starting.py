@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.__main__ import main
 from airflow_provider_mail.webhook.app import ReceiverApp
-from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.settings import OPTIONS, ReceiverSettings
 from airflow_provider_mail.webhook.tokens import Tokens, new_token
 from tests.support.env import ROOT
@@ -128,3 +132,38 @@ def test_the_page_has_every_option() -> None:
     for name, option in OPTIONS.items():
         default = f"`{option['default']}`" if option["default"] else "empty"
         assert f"| `{name}` | {option['description'].replace('``', '`')} | {default} |\n" in page
+
+
+def test_the_rights_that_the_receiver_needs(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    if inbox.is_sqlite:
+        pytest.skip("SQLite has no rights")
+    tokens, token, role = Tokens(inbox), new_token(), f"receiver_{os.getpid()}"
+    tokens.create()
+    tokens.add(token, "mail_default")
+    grants = f"GRANT INSERT ON mail_inbox TO {role}; GRANT SELECT ON mail_inbox_tokens TO {role}"
+    with inbox.connected() as owner:
+        owner.execute(f"CREATE ROLE {role}; {grants}")
+        owner.connection.commit()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(inbox.hook, "get_conn", as_role(inbox.hook.get_conn, role))
+                assert list(tokens.valid().values()) == ["mail_default"]
+                with closing(inbox.open()) as connection:
+                    inbox.insert(connection, [Push(b"[]", datetime.now(UTC), "mail_default", False)])
+        finally:
+            owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+            owner.connection.commit()
+    assert inbox.newest() == {"mail_default": 1}
+
+
+def as_role(connect: Callable[[], Any], role: str) -> Callable[[], Any]:
+    """A function that connects with the rights of a role."""
+
+    def connected() -> Any:
+        connection = connect()
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(f"SET SESSION AUTHORIZATION {role}")
+        connection.commit()
+        return connection
+
+    return connected
