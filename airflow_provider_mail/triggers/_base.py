@@ -97,8 +97,7 @@ class BaseWaitTrigger(BaseTrigger):
                 result: decision.result,
             }
         )
-        # Not before the event: the triggerer reads logs slowly, which would delay the events of other triggers.
-        self.log.info("%s", decision.message)
+        await self._log_line(decision.message)
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import subscribe
@@ -124,7 +123,11 @@ class BaseWaitTrigger(BaseTrigger):
                 assert decision is not None
                 if decision.status is not WaitStatus.WAITING:
                     return decision
-                self.log.info("%s", status_line(decision, self.poke_interval, self.end_time))
+                await self._log_line(status_line(decision, self.poke_interval, self.end_time))
+
+    async def _log_line(self, text: str) -> None:
+        # In a thread: when a thousand waits end at once, the triggerer reads their lines too slowly for the event loop.
+        await asyncio.to_thread(self.log.info, "%s", text)
 
 
 def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:

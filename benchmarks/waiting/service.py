@@ -1,9 +1,9 @@
-"""The service of the benchmark: campaigns that are being sent until a file appears, then all are sent.
+"""The service of the benchmark: campaigns that are being sent until a file appears, then a thousand of them are sent.
 
     python -m benchmarks.waiting.service CAMPAIGNS LATENCY_MS SENT_FILE
 
 Prints its port and serves on loopback until its standard input ends; then it prints what was asked of it, as JSON. It
-must never be what is waited for, so the pages are made beforehand. A campaign's content has 2,000 characters.
+must never be what is waited for, so the pages are kept. A campaign's content has 500 characters.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import asyncio
 import json
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from benchmarks.support import content_length
 
 PAGE = 100
+FINISHED = 1000
+"""Campaigns that are sent when the file appears."""
 SENDING, SENT = 1, 2
 
 
@@ -34,7 +37,7 @@ def _campaign(number: int, status: int) -> str:
         {
             "mailName": campaign_name(number),
             "subject": f"News {number}",
-            "mailContent": f"<p>{'lorem ipsum ' * 166}</p>",
+            "mailContent": f"<p>{'lorem ipsum ' * 41}</p>",
             "senderMail": "news@example.com",
             "rcptListNames": ["everybody"],
             "sendByDateTime": 1767225600000,
@@ -53,27 +56,28 @@ def _body(records: list[str], total: int) -> bytes:
 
 
 async def _serve(count: int, latency: float, sent_file: Path) -> None:
-    pages = {
-        status: [
-            _body([_campaign(number, status) for number in range(first, min(first + PAGE, count))], count)
-            for first in range(0, count, PAGE)
-        ]
-        for status in (SENDING, SENT)
-    }
-    nothing = _body([], 0)
     asked = {"pages": 0, "names": 0}
 
+    @cache
+    def page(index: int, status: int, finished: int) -> bytes:
+        numbers = range(count)[finished:] if status == SENDING else range(count)[:finished]
+        on_page = numbers[(index - 1) * PAGE : index * PAGE]
+        return _body([_campaign(number, status) for number in on_page], len(numbers))
+
+    for status, finished in ((SENDING, 0), (SENDING, FINISHED), (SENT, FINISHED)):
+        for number in range(1, count // PAGE + 2):
+            page(number, status, finished)
+
     def answer(request: bytes) -> bytes:
-        status = SENT if sent_file.exists() else SENDING
+        finished = FINISHED if sent_file.exists() else 0
         if name := re.search(rb'"mailName":\s*"campaign-(\d+)"', request):
             asked["names"] += 1
-            return _body([_campaign(int(name[1]), status)], 1)
+            return _body([_campaign(int(name[1]), SENT if int(name[1]) < finished else SENDING)], 1)
         asked["pages"] += 1
         statuses = re.search(rb'"mailStatus":\s*\[([-\d, ]*)\]', request)
         index = re.search(rb'"pageIndex":\s*(\d+)', request)
-        wanted = statuses is None or str(status).encode() in statuses[1].replace(b" ", b"").split(b",")
-        page = int(index[1]) - 1 if index else 0
-        return pages[status][page] if wanted and page < len(pages[status]) else nothing
+        status = SENT if statuses is not None and b"2" in statuses[1] else SENDING
+        return page(int(index[1]) if index else 1, status, finished)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -82,7 +86,7 @@ async def _serve(count: int, latency: float, sent_file: Path) -> None:
                 await asyncio.sleep(latency)
                 writer.write(response)
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1000)

@@ -14,6 +14,7 @@ from airflow.providers.http.hooks.http import HttpAsyncHook
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from benchmarks.waiting.service import FINISHED, campaign_name
 
 
 def _note() -> None:
@@ -48,7 +49,7 @@ class Sleeping(_Waiting):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         sent = Path(os.environ["BENCHMARK_SENT"])
-        while not sent.exists():
+        while self.mail_name >= campaign_name(FINISHED) or not sent.exists():
             await asyncio.sleep(self.poke_interval)
         _note()
         yield TriggerEvent({"mail_name": self.mail_name})
