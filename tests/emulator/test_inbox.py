@@ -85,6 +85,8 @@ def test_pages_continue_where_the_last_one_ended(api: Api) -> None:
         ("a & b", {"t2"}),
         ('"x OR *', set()),
         ("bo%ample", set()),
+        ("order " * 2_000, {"t1", "t2"}),
+        ("order-" * 2_000, {"t1", "t2"}),
         ("bo_@example", set()),
         ("bo\\b", set()),
         ("@", {"t1", "t2"}),
@@ -141,7 +143,7 @@ def test_kind_status_and_campaign_choose(api: Api) -> None:
     api.emulator.clock.advance(days=2)
     assert ids(api, status="Scheduled") == []
     for wrong in ({"kind": "letter"}, {"status": "opened"}, {"after": "x"}, {"after": "t99"}):
-        with pytest.raises((ValueError, LookupError)):
+        with pytest.raises(ValueError, match=r"must be one of|no mail"):
             api.emulator.inbox.search(**wrong)
 
 
@@ -263,7 +265,7 @@ def test_a_reaction_that_is_not_possible_is_refused(api: Api) -> None:
     send(api, "gone@example.com")
     for mail_id, code, says in (("t1", "Opened", "not delivered: Dropped"), ("t9", "Opened", "no mail"),
                                 ("t1", "Delivered", "reactions are"), ("x", "Opened", "no mail")):  # fmt: skip
-        with pytest.raises((ValueError, LookupError), match=says):
+        with pytest.raises(ValueError, match=says):
             api.emulator.inbox.react(mail_id, code)
     with pytest.raises(ValueError, match="no sent campaign"):
         api.emulator.inbox.react_to_campaign("nothing")

@@ -118,7 +118,7 @@ def test_each_fault_can_be_injected_as_its_form_shows_it(api: Api, kind: Any) ->
     ("action", "form", "status"),
     [
         ("advance", {"seconds": "soon"}, 400),
-        ("advance", {}, 404),
+        ("advance", {}, 400),
         ("add-fault", {"kind": "none", "operation": "*"}, 400),
         ("react", {"mail": "t9", "code": "Opened"}, 404),
         ("explode", {}, 404),

@@ -18,7 +18,7 @@ from airflow_provider_mail.emulator.store import Row
 _ID = re.compile(r"t(\d{1,18})|c(\d{1,18})\.(-?\d{1,18})", re.ASCII)
 
 
-class NoSuchMail(LookupError):
+class NoSuchMail(ValueError):
     """There is no mail with this id."""
 
 

@@ -103,11 +103,12 @@ class Mails:
         if not (condition := self._transactional()):
             return
         where, values = condition
+        values["limit"] = limit
         if after:
             where += " AND send_at <= :at AND (send_at < :at OR :campaign > 0 OR id < :number)"
             values |= {"at": after.at, "campaign": after.campaign_id, "number": after.number}
         for row in self._store.rows(
-            f"SELECT send_at, id FROM deliveries WHERE {where} ORDER BY send_at DESC, id DESC LIMIT {limit}", values
+            f"SELECT send_at, id FROM deliveries WHERE {where} ORDER BY send_at DESC, id DESC LIMIT :limit", values
         ):
             yield Place(row["send_at"], 0, row["id"])
 
@@ -119,8 +120,9 @@ class Mails:
             if after and begin == (after.at, after.campaign_id):
                 where += " AND rank > :rank"
                 values["rank"] = -after.number
+            values["limit"] = limit
             for row in self._store.rows(
-                f"SELECT rank FROM recipients WHERE {where} ORDER BY rank LIMIT {limit}", values
+                f"SELECT rank FROM recipients WHERE {where} ORDER BY rank LIMIT :limit", values
             ):
                 yield Place(*begin, -row["rank"])
 

@@ -16,6 +16,7 @@ import msgspec
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.clock import from_ms
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from airflow_provider_mail.emulator.inbox import mail
 from airflow_provider_mail.emulator.inbox.actions import ACTIONS
 from airflow_provider_mail.emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL
 from airflow_provider_mail.emulator.responses import Response
@@ -47,7 +48,7 @@ OPEN_MAIL_POLICY = (
     "img-src data: *; font-src data: *; form-action 'none'; frame-ancestors 'self'"
 )
 HTML = "text/html; charset=utf-8"
-_LINK = re.compile(r"<(?=link)", re.IGNORECASE)
+_CONNECTING = re.compile(r"<(?=link|iframe|frame|fencedframe|object|embed)", re.IGNORECASE)
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -103,31 +104,33 @@ class Pages:
             for prefix, show in self._named.items():
                 if path.startswith(prefix):
                     return show(request, unquote(path.removeprefix(prefix)))
-            raise NotFound(path)
-        except (NotFound, LookupError) as error:
-            return self._page("missing.html", request, 404, what=str(error.args[0]))
+            raise NotFound(f"page {path}")
+        except NotFound as error:
+            return self._page("error.html", request, 404, title="Not found", what=f"There is no {error}.")
+        except mail.NoSuchMail as error:
+            return self._page("error.html", request, 404, title="Not found", what=str(error))
+        except KeyError as error:
+            return self._page("error.html", request, 400, title="Not possible", what=f"The form has no field {error}.")
         except ValueError as error:
-            return self._page("error.html", request, 400, what=str(error))
+            return self._page("error.html", request, 400, title="Not possible", what=str(error))
 
     def _mails(self, request: Request) -> Response:
         query = {name: request.query.get(name) or None for name in ("kind", "status", "mail_name", "after")}
         text = request.query.get("q", "")
         found = self._controls.inbox.search(text, limit=PAGE_SIZE, index_seconds=INDEX_SECONDS, **query)
-        return self._page(
-            "mails.html", request, text=text, query=query, statuses=STATUSES, kinds=(TRANSACTIONAL, CAMPAIGN), **found
-        )
+        found |= {"more": len(found["mails"]) == PAGE_SIZE, "statuses": STATUSES, "kinds": (TRANSACTIONAL, CAMPAIGN)}
+        return self._page("mails.html", request, text=text, query=query, **found)
 
     def _mail(self, request: Request, mail_id: str) -> Response:
         view = request.query.get("view", "html")
-        mail = self._controls.inbox.mail(mail_id)
-        return self._page("mail.html", request, mail=mail, view=view)
+        return self._page("mail.html", request, mail=self._controls.inbox.mail(mail_id), view=view)
 
     def _content(self, request: Request, mail_id: str) -> Response:
         content = self._controls.inbox.mail(mail_id)["content"]
         if "remote" in request.query:
             return _response(f'<base target="_blank">{content}', HTML, policy=OPEN_MAIL_POLICY)
-        # No policy keeps a browser from connecting in advance to the host that a link element names.
-        return _response(_LINK.sub("<x-", content), HTML, policy=MAIL_POLICY)
+        # The policy stops requests, but some browsers connect to the hosts that these elements name in advance.
+        return _response(_CONNECTING.sub("<x-", content), HTML, policy=MAIL_POLICY)
 
     def _source(self, request: Request, mail_id: str) -> Response:
         return _response(self._controls.inbox.mail(mail_id)["source"], "text/plain; charset=utf-8")
@@ -141,7 +144,7 @@ class Pages:
     def _campaign(self, request: Request, name: str) -> Response:
         campaign = self._controls.find_campaign(name)
         if campaign is None:
-            raise NotFound(name)
+            raise NotFound(f"campaign {name}")
         return self._page("campaign.html", request, campaign=campaign)
 
     def _lists(self, request: Request) -> Response:
@@ -150,7 +153,7 @@ class Pages:
     def _list(self, request: Request, name: str) -> Response:
         found = next((each for each in self._controls.lists() if each["name"] == name), None)
         if found is None:
-            raise NotFound(name)
+            raise NotFound(f"list {name}")
         offset = _number(request.query.get("offset")) or 0
         contacts = self._controls.contacts(name, limit=PAGE_SIZE, offset=offset)
         return self._page("list.html", request, list=found, contacts=contacts, offset=offset, size=PAGE_SIZE)
@@ -178,12 +181,12 @@ class Pages:
     def _file(self, request: Request, name: str) -> Response:
         file = HERE / "static" / name
         if file.parent != HERE / "static" or not file.is_file():
-            raise NotFound(name)
+            raise NotFound(f"file {name}")
         return _response(file.read_text(), mimetypes.guess_type(name)[0] or "text/plain")
 
     def _do(self, request: Request, name: str) -> Response:
         if request.method != "POST" or name not in ACTIONS:
-            raise NotFound(name)
+            raise NotFound(f"action {name}")
         form = dict(parse_qsl(request.content.decode(), keep_blank_values=True))
         ACTIONS[name](self._controls, form)
         # Only to a page of this server.

@@ -12,14 +12,16 @@ from airflow_provider_mail.emulator.store import Row, Store
 _TAG = re.compile(r"<[^<>]*+>")
 _WORD = re.compile(r"[^\W_]+")
 _CHUNK = 200
+#: SQLite limits the size of queries.
+_MOST = 20
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a search. What has neither a letter nor a digit is left out.
+    """Return the first words of a search. What has neither a letter nor a digit is left out.
 
     :param text: what was typed.
     """
-    return [word for word in text.split() if _WORD.search(word)]
+    return [word for word in text.split() if _WORD.search(word)][:_MOST]
 
 
 def match(word: str) -> str:
@@ -27,7 +29,7 @@ def match(word: str) -> str:
 
     :param word: the word, of :func:`words`.
     """
-    return " ".join(f'"{part}"*' for part in _WORD.findall(word))
+    return " ".join(f'"{part}"*' for part in _WORD.findall(word)[:_MOST])
 
 
 class SearchIndex:
