@@ -87,6 +87,9 @@ class Inbox:
         else:
             self.hook.set_autocommit(connection, False)
             rows_as_tuples(connection)
+            if hasattr(connection, "prepare_threshold"):  # psycopg 3
+                # A pooler such as PgBouncer may give each transaction another session, without prepared statements.
+                connection.prepare_threshold = None
 
     def create(self) -> None:
         """Create the table unless it exists."""
