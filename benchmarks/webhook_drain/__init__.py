@@ -1,0 +1,1 @@
+"""Benchmark of the drain: see ``benchmarks/drain_events.py``."""
