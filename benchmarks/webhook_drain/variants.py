@@ -156,14 +156,13 @@ def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]] = json.lo
 
 def _received(hook: Any) -> Iterator[bytes]:
     """The bodies, from the inbox that was filled for ours: some at a time."""
-    with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-        last = 0
-        while True:
-            cursor.execute("SELECT id, body FROM mail_inbox WHERE id > %s ORDER BY id LIMIT 20", [last])
-            if not (rows := cursor.fetchall()):
-                return
-            yield from (bytes(body) for _, body in rows)
-            last = rows[-1][0]
+    from airflow_provider_mail.webhook.inbox import Inbox
+
+    inbox, last = Inbox(hook), 0
+    with closing(inbox.open()) as connection:
+        while pushes := inbox.scan(connection, after=last, max_pushes=20):
+            yield from (push.body for push in pushes)
+            last = pushes[-1].id
 
 
 def _copy(cursor: Any, statement: str, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.warehouse.dialects import postgres
 from airflow_provider_mail.warehouse.errors import UnstorableError
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import JSON, TEXT, TIMESTAMP, Column, Table, text
@@ -71,6 +72,23 @@ def test_loads_at_once_store_each_key_once(warehouse: Warehouse) -> None:
         thread.join()
     assert [len(results), sum(one.inserted or 0 for one in results)] == [4, 200]
     assert warehouse.rows(HAPPENED) == [*map(row, names)]
+
+
+def test_a_row_that_another_program_inserts_meanwhile_is_not_inserted_again(
+    make_warehouse: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = make_warehouse("psycopg3")
+    warehouse.load(HAPPENED, [])
+    copy, others = postgres._copy, iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
+
+    def copy_later(cursor: Any, statement: str, blocks: Any) -> None:
+        if statement.startswith('COPY "things"'):
+            warehouse.execute(*others)
+        copy(cursor, statement, blocks)
+
+    monkeypatch.setattr(postgres, "_copy", copy_later)
+    assert warehouse.load(HAPPENED, [row("a"), row("b")]) == result(2, unchanged=1, k=1)
+    assert [(name, note) for _, name, _, note, *_ in warehouse.rows(HAPPENED)] == [("a", "other"), ("b", None)]
 
 
 def test_what_cannot_be_combined_is_rejected(make_warehouse: Any) -> None:

@@ -6,7 +6,11 @@ import datetime
 import json
 from collections.abc import Iterable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
+
+from airflow.models import Connection
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 
@@ -41,3 +45,16 @@ def receive(inbox: Inbox, pushes: Iterable[Push]) -> None:
     """Store pushes as the receiver does."""
     with closing(inbox.open()) as connection:
         inbox.insert(connection, list(pushes))
+
+
+def sqlite_inbox(path: Path) -> Inbox:
+    """An empty inbox in a file of its own, which needs no connection."""
+
+    class Hook(SqliteHook):
+        @classmethod
+        def get_connection(cls, conn_id: str) -> Any:
+            return Connection(conn_id=conn_id, conn_type="sqlite", host=str(path))
+
+    inbox = Inbox(Hook("inbox"))
+    inbox.create()
+    return inbox

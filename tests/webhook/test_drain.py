@@ -23,7 +23,7 @@ from airflow_provider_mail.webhook.erasure import erase
 from airflow_provider_mail.webhook.events import UnreadableError
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.warehouse.conftest import ALL, Warehouse
-from tests.webhook.pushes import EARLIER, NOON, body, event, push, receive
+from tests.webhook.pushes import EARLIER, NOON, body, event, push, receive, sqlite_inbox
 
 LATER = NOON + datetime.timedelta(hours=1)
 
@@ -77,17 +77,7 @@ def shared(make_warehouse: Callable[..., Warehouse]) -> Drains:
 @pytest.fixture(params=ALL)
 def drained(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse], tmp_path: Any) -> Drains:
     """An inbox in SQLite, and every warehouse."""
-    from airflow.models import Connection
-    from airflow.providers.sqlite.hooks.sqlite import SqliteHook
-
-    class InboxHook(SqliteHook):
-        @classmethod
-        def get_connection(cls, conn_id: str) -> Any:
-            return Connection(conn_id=conn_id, conn_type="sqlite", host=str(tmp_path / "inbox.db"))
-
-    inbox = Inbox(InboxHook("inbox"))
-    inbox.create()
-    made = Drains(inbox, make_warehouse(request.param))
+    made = Drains(sqlite_inbox(tmp_path / "inbox.db"), make_warehouse(request.param))
     made.tables.create()
     return made
 

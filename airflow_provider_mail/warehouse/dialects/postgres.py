@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count, islice
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
-from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, each, json_texts
+from airflow_provider_mail.warehouse.errors import sqlstate
+from airflow_provider_mail.warehouse.request import LoadResult
+from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
+_SPOOL_BYTES = 32 * 2**20
+_BLOCK_LINES = 100
 _SAVEPOINT = "airflow_provider_mail_staged"
 _READER = "airflow_provider_mail"
 
@@ -130,7 +136,17 @@ class Postgres(Staged):
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
+    def load(self, connection: Any) -> LoadResult:
+        with SpooledTemporaryFile(_SPOOL_BYTES) as self._rows:
+            return super().load(connection)
+
+    def _conflicts(self, error: BaseException) -> bool:
+        # Another program may have inserted a row after it was looked for.
+        return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == "23505")
+
     def _stage(self, cursor: Any) -> None:
+        if self.table.insert_only:
+            return self._stage_keys(cursor)
         definition = f"stage_row bigint, {self._staged_columns()}"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
         _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
@@ -155,8 +171,7 @@ class Postgres(Staged):
     @property
     def _staged(self) -> str:
         names, key = self._columns_list(self.table.names), self._sortable("")
-        order = "" if self.table.insert_only else " DESC"
-        return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row{order})"
+        return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row DESC)"
 
     def _ordered(self, alias: str = "s.") -> str:
         return f"ORDER BY {self._sortable(alias)}"
@@ -166,12 +181,32 @@ class Postgres(Staged):
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
+    def _stage_keys(self, cursor: Any) -> None:
+        """Stage only what decides whether a row is new; the rows wait in a file, to be copied into the table itself."""
+        columns = ", ".join(f"{column.name} {self._column_type(column)}" for column in self._deciding)
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
+        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._key_blocks())
+
     def _insert_new(self, cursor: Any) -> dict[Any, int]:
-        # Without a join, for which Postgres might read the whole table.
-        by = self._counted_by()
-        insert = self._upsert(f"{self._staged} AS s")
-        cursor.execute(f"WITH new AS ({insert} RETURNING {by}) SELECT {by}, count(*) FROM new GROUP BY 1")
-        return dict(cursor.fetchall())
+        # Without statistics on the temporary table, Postgres might read the whole table instead of its index.
+        cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
+        key = self._sortable("s.")
+        cursor.execute(
+            f"SELECT DISTINCT ON ({key}) s.stage_row, {self._counted_by('s.')} FROM {self.stage_name} AS s "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {self.target} AS t WHERE {self._same_key()}) ORDER BY {key}, s.stage_row"
+        )
+        new = dict(cursor.fetchall())
+        if new:
+            self._rows.seek(0)
+            lines = (line for number, line in enumerate(self._rows, 1) if number in new)
+            blocks = (b"".join(block).decode() for block in batched(lines, _BLOCK_LINES))
+            _copy(cursor, f"COPY {self.target} ({self._columns_list(self.table.names)}) FROM STDIN", blocks)
+        return Counter(new.values())
+
+    @property
+    def _deciding(self) -> list[Column]:
+        """The columns that decide whether a row is new, and the one that counts them."""
+        return [column for column in self.table.columns if column.name in (*self.table.key, self.table.counted_by)]
 
     def _write(self, cursor: Any) -> Counts:
         # In one statement, so that the rows are sorted and joined once.
@@ -191,8 +226,21 @@ class Postgres(Staged):
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
         number = count(1)
-        for columns in self.request.source.columns(Encoder(self.table, _CONVERTERS, null=_NULL, nul=False)):
+        for columns in self.request.source.columns(self._encoder):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
+
+    def _key_blocks(self) -> Iterator[str]:
+        """What `_stage_keys` stages of the rows, which are written to their file."""
+        number = count(1)
+        indexes = [self.table.columns.index(column) for column in self._deciding]
+        for columns in self.request.source.columns(self._encoder):
+            self._rows.write("".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode())
+            deciding = zip(*(columns[index] for index in indexes), strict=True)
+            yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, deciding)])
+
+    @property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.table, _CONVERTERS, null=_NULL, nul=False)
 
 
 class StreamCursor:
