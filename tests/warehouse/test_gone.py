@@ -6,12 +6,15 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.warehouse.load import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.table import TIMESTAMP, Column, Table
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from tests.support.sampling import examples
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
@@ -60,6 +63,30 @@ def test_a_table_without_statistics_of_its_own_is_no_trap(native: Warehouse) -> 
     """In quadratic time this is some minutes, and the test's limit ends it."""
     there(native, NOON, *range(40_000))
     assert there(native, LATER, *range(1, 40_000)).gone == 1
+
+
+@pytest.mark.not_unit
+def test_no_row_is_compared_with_each(
+    make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above: Postgres expects a single row in the window of a list, and may have the contacts of a million."""
+    execute, plans = psycopg.Cursor.execute, []
+
+    def explained(cursor: Any, statement: str, *parameters: Any, **options: Any) -> Any:
+        if "NOT EXISTS" in str(statement):
+            plans.append(str(execute(cursor, f"EXPLAIN {statement}", *parameters).fetchall()))
+        return execute(cursor, statement, *parameters, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", explained)
+    warehouse = make_warehouse("psycopg3")
+    where = {"mail_conn_id": "mail", "team": "", "list_name": "all"}
+    for at, numbers in ((NOON, range(200)), (LATER, range(1, 200))):
+        contacts = [contact_row(Contact(id=str(number)), **where, observed_at=at) for number in numbers]
+        result = warehouse.load(CONTACTS, contacts, "contacts", replace_where=where)
+        there(warehouse, at, *numbers)
+    assert result.deleted == 1
+    assert len(plans) == 4
+    assert not [plan for plan in plans if "Nested Loop" in plan]
 
 
 def test_only_rows_of_the_window_are_marked(warehouse: Warehouse) -> None:

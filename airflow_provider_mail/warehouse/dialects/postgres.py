@@ -6,6 +6,7 @@ import datetime
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from itertools import count, islice
 from tempfile import SpooledTemporaryFile
@@ -150,10 +151,6 @@ class Postgres(Staged):
         definition = f"stage_row bigint, {self._staged_columns()}"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
         _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
-        if self.request.mark_gone or self.request.replace_where:
-            # A table that was filled a moment ago has no statistics yet, so Postgres looks for its rows among the
-            # staged ones in a nested loop: without an index, in quadratic time.
-            cursor.execute(f"CREATE INDEX ON {self.stage_name} ({self._columns_list(self.table.key)})")
 
     def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
@@ -167,6 +164,25 @@ class Postgres(Staged):
         # By name, since the table may not exist yet; loads of namesakes in other schemas queue too.
         name = f"airflow_provider_mail.{self.request.name.parts[-1].text.lower()}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+
+    def _delete_stale(self, cursor: Any, late_parts: Sequence[str]) -> int:
+        with self._without_nested_loops(cursor):
+            return super()._delete_stale(cursor, late_parts)
+
+    def _mark_gone(self, cursor: Any, late_parts: Sequence[str]) -> int | None:
+        with self._without_nested_loops(cursor):
+            return super()._mark_gone(cursor, late_parts)
+
+    @contextmanager
+    def _without_nested_loops(self, cursor: Any) -> Iterator[None]:
+        """Search for rows that were not staged in linear time.
+
+        Staged rows have no statistics, nor has a table that was filled a moment ago. So Postgres expects one row where
+        there are a million, and compares each with each.
+        """
+        cursor.execute("SET LOCAL enable_nestloop = off")
+        yield
+        cursor.execute("SET LOCAL enable_nestloop TO DEFAULT")
 
     @property
     def _staged(self) -> str:
@@ -209,6 +225,10 @@ class Postgres(Staged):
         return [column for column in self.table.columns if column.name in (*self.table.key, self.table.counted_by)]
 
     def _write(self, cursor: Any) -> Counts:
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {self.target})")
+        if cursor.fetchone() == (False,):
+            cursor.execute(self._upsert(f"{self._staged} AS s"))
+            return Counts(cursor.rowcount, cursor.rowcount, 0, 0, 0)
         # In one statement, so that the rows are sorted and joined once.
         comparison, values = self._comparison()
         flags = Comparison("stage_exists", "stage_is_newer", "stage_is_changed", "stage_needs_observed_at")
