@@ -15,8 +15,9 @@ removed, moved towards the beginning or missed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from itertools import compress
 from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.api._core.requests import Concurrent, Flow, PagedRequest, PageResponse
@@ -66,24 +67,26 @@ class _SeenRecords:
     def __len__(self) -> int:
         return self._count
 
-    def __contains__(self, identity: object) -> bool:
-        bucket, digest = self._place(identity)
-        return digest in self._digests.get(bucket, b"")
+    def add(self, identities: Iterable[object]) -> list[bool]:
+        """Add records; return for each whether it is new."""
+        digests, new = self._digests, []
+        for bucket, digest in self._places(identities):
+            known = digests.get(bucket, b"")
+            is_new = digest not in known
+            if is_new:
+                digests[bucket] = known + digest
+            new.append(is_new)
+        self._count += sum(new)
+        return new
 
-    def add(self, identity: object) -> bool:
-        """Add a record; return whether it is new."""
-        bucket, digest = self._place(identity)
-        digests = self._digests.get(bucket, b"")
-        if digest in digests:
-            return False
-        self._digests[bucket] = digests + digest
-        self._count += 1
-        return True
+    def missing(self, identities: Iterable[object]) -> list[bool]:
+        """Return for each record whether it is unknown."""
+        return [digest not in self._digests.get(bucket, b"") for bucket, digest in self._places(identities)]
 
     @staticmethod
-    def _place(identity: object) -> tuple[int, bytes]:
-        number = hash(identity)
-        return number & 0xFFFF, (number >> 16).to_bytes(6, "little", signed=True)
+    def _places(identities: Iterable[object]) -> Iterator[tuple[int, bytes]]:
+        for number in map(hash, identities):
+            yield number & 0xFFFF, (number >> 16).to_bytes(6, "little", signed=True)
 
 
 class Pager(Generic[Item]):
@@ -145,10 +148,10 @@ class Pager(Generic[Item]):
         assert self.next_request is not None, "the list has ended"
         self._note_total(page)
         # `new`: not on an earlier page of this reading. `fresh`: those of them that were in no reading before.
-        new = [record for record in page.records if self._seen.add(page.identity(record))]
+        new = list(compress(page.records, self._seen.add(map(page.identity, page.records))))
         fresh = new
         if self._first_reading is not None:
-            fresh = [record for record in new if page.identity(record) not in self._first_reading]
+            fresh = list(compress(new, self._first_reading.missing(map(page.identity, new))))
             self._seen_twice += len(new) - len(fresh)
         if len(self._seen) > self._max_records:
             raise MailAnswerError(
