@@ -222,6 +222,18 @@ def test_addresses_that_mail_does_not_reach_are_not_imported(
     assert imported == {"good@example.com", "moved@example.com", "once@example.com"}
 
 
+def test_the_drain_of_events(run: Run, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    opened = {"EventCode": "Opened", "UniqueMsgID": "m1", "TriggeredDateTimeV2": "2026-03-01T12:00:00Z"}
+    push(new_inbox(warehouse), opened, opened, opened | {"TriggeredDateTimeV2": "2026-03-01T12:00:01Z"})
+
+    done = run(example("mail_drain_events"))
+
+    assert done.result.state == "success"
+    assert done.result.xcom("drain")["by_code"] == {"Opened": 2}
+    assert warehouse.query("SELECT count(*) FROM mail_events") == [(2,)]
+
+
 def test_the_comparison_of_events(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
     EventTables(warehouse.hook, "mail_events", "mail_dead_letters").create()
     done = run(example("mail_reconcile_events"), logical_date=datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC))
