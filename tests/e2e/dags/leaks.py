@@ -20,6 +20,7 @@ from airflow_provider_mail.operators.contacts import (
     MailImportContactsOperator,
     MailUpsertContactOperator,
 )
+from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.senders import (
@@ -31,8 +32,10 @@ from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -182,6 +185,15 @@ with DAG(
     MailTransactionalStatsToSqlOperator(
         task_id="statistics_password", mail_conn_id="mail_emulator", sql_conn_id="crm_elsewhere"
     )
+    MailEventsToSqlOperator(task_id="drain_password", inbox_conn_id="crm_elsewhere", sql_conn_id="crm_elsewhere")
+    MailEventsReconcileOperator(
+        task_id="comparison_password", mail_conn_id="mail_emulator", sql_conn_id="crm_elsewhere"
+    )
+    for way in (True, False):
+        MailInboxSensor(
+            task_id=f"inbox_password_{way}", inbox_conn_id="crm_elsewhere", deferrable=way, poke_interval=1,
+            poll_error_timeout=0, timeout=30,
+        )  # fmt: skip
     MailStatsToObjectStorageOperator(task_id="statistics_files", mail_conn_id="mail_page_403", path=f"file://{FOLDER}")
 
     # --- what only has the key and the service's words to tell ---
