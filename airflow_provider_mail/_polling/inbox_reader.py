@@ -11,9 +11,10 @@ from typing import NamedTuple, TypeVar
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.version_compat import BaseHook, conf
+from airflow_provider_mail.version_compat import conf
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.webhook.inbox import DEFAULT_TABLE, Inbox
+from airflow_provider_mail.webhook.settings import SECTION, inbox_of
 
 T = TypeVar("T")
 
@@ -38,8 +39,8 @@ def configured_inbox(conn_id: str | None = None, table: str | None = None) -> In
     :param conn_id: the connection to its database. Default: ``[mail] inbox_conn_id`` of Airflow's configuration.
     :param table: its table. Default: ``[mail] inbox_table``, or ``mail_inbox``.
     """
-    conn_id = conn_id or conf.get("mail", "inbox_conn_id", fallback="")
-    return InboxName(conn_id, table or conf.get("mail", "inbox_table", fallback=DEFAULT_TABLE)) if conn_id else None
+    conn_id = conn_id or conf.get(SECTION, "inbox_conn_id", fallback="")
+    return InboxName(conn_id, table or conf.get(SECTION, "inbox_table", fallback=DEFAULT_TABLE)) if conn_id else None
 
 
 class InboxReader:
@@ -94,13 +95,11 @@ class InboxReader:
         raise MailConnectError(f"the {self.name} could not be read: {message}")
 
     def _connect(self) -> Inbox:
-        connection = BaseHook.get_connection(self.name.conn_id)
-        hook = connection.get_hook()
-        if not hasattr(hook, "dialect_name"):
-            raise MailConfigError(f"connection {self.name.conn_id!r} of type {connection.conn_type!r} is no database")
-        # The hook of SQLite would read the connection again for each query.
-        hook.__dict__["get_connection"] = lambda conn_id: connection
         try:
-            return Inbox(hook, self.name.table)
+            inbox = inbox_of(*self.name)
         except WarehouseError as error:
             raise MailConfigError(str(error)) from None
+        # The hook of SQLite would read the connection again for each query.
+        connection = inbox.hook.connection
+        inbox.hook.__dict__["get_connection"] = lambda conn_id: connection
+        return inbox

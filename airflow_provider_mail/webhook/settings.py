@@ -129,24 +129,35 @@ class ReceiverSettings:
         :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
         :raises WarehouseError: it is neither Postgres nor SQLite.
         """
-        from airflow.providers.common.sql.hooks.sql import DbApiHook
-
-        from airflow_provider_mail.version_compat import AirflowException, BaseHook
-        from airflow_provider_mail.webhook.inbox import Inbox
-
         conn_id = conn_id or self.inbox_conn_id
         if not conn_id:
             raise MailConfigError(
                 "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "
                 "(AIRFLOW__MAIL__INBOX_CONN_ID)"
             )
-        try:
-            hook = BaseHook.get_connection(conn_id).get_hook()
-        except (AirflowException, ImportError) as error:
-            raise MailConfigError(f"[mail] inbox_conn_id: connection {conn_id!r}: {error}") from None
-        if not isinstance(hook, DbApiHook):
-            raise MailConfigError(f"[mail] inbox_conn_id: {conn_id!r}: the inbox needs a Postgres or SQLite database")
-        return Inbox(hook, table or self.inbox_table)
+        return inbox_of(conn_id, table or self.inbox_table)
+
+
+def inbox_of(conn_id: str, table: str) -> Inbox:
+    """Return the inbox in a database.
+
+    :param conn_id: the connection to the database.
+    :param table: the table.
+    :raises MailConfigError: there is no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.version_compat import AirflowException, BaseHook
+    from airflow_provider_mail.webhook.inbox import Inbox
+
+    try:
+        hook = BaseHook.get_connection(conn_id).get_hook()
+    except (AirflowException, ImportError) as error:
+        raise MailConfigError(f"[mail] inbox_conn_id: connection {conn_id!r}: {error}") from None
+    if not isinstance(hook, DbApiHook):
+        raise MailConfigError(f"[mail] inbox_conn_id: {conn_id!r}: the inbox needs a Postgres or SQLite database")
+    return Inbox(hook, table)
 
 
 def receives_in_api_server() -> bool:

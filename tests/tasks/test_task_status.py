@@ -227,4 +227,4 @@ def test_an_inbox_that_cannot_be_read_changes_nothing(
     finally:
         answers.set()
     if broken != "hangs":
-        assert caplog.text.count("Campaigns are polled at their intervals only: the inbox 'mail_inbox'") == 1
+        assert caplog.text.count("Campaigns are polled at their intervals only: ") == 1
