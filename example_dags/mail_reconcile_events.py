@@ -1,6 +1,6 @@
 """Compare the events that were received with the service's statistics of the same days.
 
-Needs the connections ``mail_default`` and ``warehouse``.
+Needs the connections ``mail_default`` and ``warehouse``, and ``[mail] inbox_conn_id``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import pendulum
 from airflow.sdk import DAG
 
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
+from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 
 with DAG(
     dag_id="mail_reconcile_events",
@@ -19,8 +20,11 @@ with DAG(
     default_args={"retries": 3, "retry_delay": pendulum.duration(hours=1)},
     tags=["mail", "example"],
 ) as dag:
+    # What was pushed until now.
+    drain = MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse")
+
     # [START howto_reconcile]
-    MailEventsReconcileOperator(
+    reconcile = MailEventsReconcileOperator(
         task_id="reconcile",
         sql_conn_id="warehouse",
         # Each day once more after a week, when hardly any mail is opened for the first time.
@@ -29,3 +33,5 @@ with DAG(
         tolerance_fraction=0.001,
     )
     # [END howto_reconcile]
+
+    drain >> reconcile

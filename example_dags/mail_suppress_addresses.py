@@ -59,6 +59,7 @@ with DAG(
         sql=SUBSCRIBERS,
         columns={"email": "email", "full_name": "name"},
         list_name="newsletter",
+        max_reject_fraction=0.05,
     )
     drain >> sync
 # [END howto_suppress_addresses]

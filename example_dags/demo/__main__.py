@@ -64,6 +64,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     """
     home = stack.enter_context(Home())
     make_customers(home.path / "crm.db", contacts)
+    make_customers(home.path / "warehouse.db", 1000)
     make_carts(home.path / "shop.db")
     make_lake(home.path / "lake")
     say(f"A database of {contacts:,} customers, {UNSENDABLE} of them with an address that cannot be one.")
@@ -72,7 +73,8 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     emulator.clock.advance(days=-DAYS)
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
-    airflow = stack.enter_context(Airflow.running(home, AIRFLOW__EMAIL__FROM_EMAIL=SENDER))
+    settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
+    airflow = stack.enter_context(Airflow.running(home, **settings))
     configure(airflow, home.path, emulator)
     say(f"Airflow, all of it: {airflow.url}")
 

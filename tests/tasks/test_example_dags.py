@@ -15,7 +15,6 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.webhook.drain import EventTables
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.inboxes import new_inbox, push
@@ -234,8 +233,10 @@ def test_the_drain_of_events(run: Run, warehouse: SqlDatabase, monkeypatch: pyte
     assert warehouse.query("SELECT count(*) FROM mail_events") == [(2,)]
 
 
-def test_the_comparison_of_events(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
-    EventTables(warehouse.hook, "mail_events", "mail_dead_letters").create()
+def test_the_comparison_of_events(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
     done = run(example("mail_reconcile_events"), logical_date=datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC))
     assert done.result.state == "success"
     assert warehouse.query("SELECT COUNT(*), SUM(tolerated) FROM mail_event_differences") == [(54, 54)]
