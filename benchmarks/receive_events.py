@@ -95,7 +95,7 @@ class Sender:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         result = json.loads(done.stdout)
         answers, pushes = result["answers"], result["pushes"]
-        handler, database = cpu(server.session()) - before[0], cpu(self._postmaster.children()) - before[1]
+        handler, database = spent(before[0], server.session()), spent(before[1], self._postmaster.children())
         return Answers(
             rate=pushes * EVENTS / result["seconds"],
             median=statistics.median(answers),
@@ -105,12 +105,22 @@ class Sender:
         )
 
 
-def cpu(processes: Iterable[psutil.Process]) -> float:
-    """Return the CPU seconds of processes so far.
+def cpu(processes: Iterable[psutil.Process]) -> dict[int, float]:
+    """Return the CPU seconds of processes so far, by process id.
 
-    :param processes: the processes; connections to Postgres are kept, so that theirs count as long as they last.
+    :param processes: the processes.
     """
-    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+    times = {process.pid: process.cpu_times() for process in processes}
+    return {pid: each.user + each.system for pid, each in times.items()}
+
+
+def spent(before: dict[int, float], processes: Iterable[psutil.Process]) -> float:
+    """Return the CPU seconds since an earlier moment, without processes that have ended since.
+
+    :param before: what `cpu` returned then.
+    :param processes: the processes now.
+    """
+    return sum(seconds - before.get(pid, 0) for pid, seconds in cpu(processes).items())
 
 
 @contextmanager
@@ -260,8 +270,8 @@ def report(
             to = f"{connections} connections, to a commit for each {'row' if commit == 'each' else 'push'}"
             print_ratio(f"{to}: durable", ours, usual, DURABLE_AIM)
             print_ratio(f"{to}: received and drained", both, usual, DRAINED_AIM)
-            spent = [one.cpu + one.database_cpu for one in found[commit, connections]]
-            print_ratio(f"{to}: CPU time", spent, [one.cpu + one.database_cpu for one in results], "")
+            needed = [one.cpu + one.database_cpu for one in found[commit, connections]]
+            print_ratio(f"{to}: CPU time", needed, [one.cpu + one.database_cpu for one in results], "")
         print_ratio(f"{connections} connections, to COPY of rows without HTTP: durable", ours, rates["copy"], "")
         p99 = [one.p99 * 1000 for one in found["half", connections]]
         print_ratio(f"{connections} connections: p99 at half load, in ms", p99, [1.0] * len(p99), P99_AIM)

@@ -15,7 +15,15 @@ from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebh
 from airflow_provider_mail.cli.commands import command, fail
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.webhook.settings import ReceiverSettings
-from airflow_provider_mail.webhook.tokens import HIDDEN, Tokens, new_token, token_digest, token_of, with_token
+from airflow_provider_mail.webhook.tokens import (
+    HIDDEN,
+    TOKENS_SECONDS,
+    Tokens,
+    new_token,
+    token_digest,
+    token_of,
+    with_token,
+)
 
 APP = "airflow_provider_mail.webhook.app:app"
 
@@ -25,8 +33,8 @@ KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 40
 """Longer than a push waits for the database."""
 
-SPREAD_SECONDS = 6.0
-"""After this time, every receiver knows a new token (see `receiver.TOKENS_SECONDS`)."""
+SPREAD_SECONDS = TOKENS_SECONDS + 1
+"""After this time, every receiver knows a new token."""
 
 
 @command

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
 from airflow_provider_mail.webhook.inbox import Push
-from airflow_provider_mail.webhook.tokens import HIDDEN, token_digest, token_of
+from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, token_digest, token_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -27,9 +27,6 @@ RETRY_AFTER_SECONDS = 5
 
 BODY_SECONDS = 60
 """How long a body may take to arrive."""
-
-TOKENS_SECONDS = 5
-"""How long a process may not know a new token, and still accept a retired one."""
 
 _FAILED_SECONDS = 1
 

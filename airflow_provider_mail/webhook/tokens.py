@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 HIDDEN = "..."
 """What is shown in the place of a token."""
 
+TOKENS_SECONDS = 5
+"""How long a receiver may not know a new token, and still accept a retired one."""
+
 
 def new_token() -> str:
     """Return a new token of 256 random bits, which needs no quoting in a URL."""
@@ -139,11 +142,3 @@ def with_token(url: str, token: str) -> str:
     parts = urlsplit(url)
     before = parts.path.rstrip("/").rpartition("/")[0]
     return parts._replace(path=f"{before}/{token}").geturl()
-
-
-def hidden(url: str) -> str:
-    """Return a URL without its token.
-
-    :param url: the URL.
-    """
-    return with_token(url, HIDDEN)
