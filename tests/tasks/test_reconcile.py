@@ -227,6 +227,18 @@ def test_a_sandbox_reads_all_the_same(run: Run, emulator: Emulator, connect: Con
     assert run(reconcile).returned["differing"] == 0
 
 
+def test_lineage(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    a_day(warehouse, emulator)
+    operator = reconcile()
+    operator.execute({"data_interval_start": NOON, "data_interval_end": NOON + timedelta(days=1)})  # type: ignore[typeddict-item]
+    lineage = operator.get_openlineage_facets_on_complete(None)
+    names = [dataset.name.rpartition("/")[2] for dataset in lineage.inputs]
+    assert names == ["stats", "mail_events"]
+    (target,) = lineage.outputs
+    assert target.name == "mail_event_differences"
+    assert target.outputFacets["outputStatistics"].rowCount == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
