@@ -27,7 +27,7 @@ with DAG(
     reconcile = MailEventsReconcileOperator(
         task_id="reconcile",
         sql_conn_id="warehouse",
-        # Each day once more after a week, when hardly any mail is opened for the first time.
+        # Each day again for a week, in which opens and clicks still arrive.
         lookback_days=7,
         tolerance=5,
         tolerance_fraction=0.001,
