@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 
 from airflow_provider_mail.assets import events_asset
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.lineage_run import activate_assets
 from tests.webhook.pushes import NOON, event, push, receive
 
 TABLE_ASSET = Asset("postgres://db.example.com:5432/dwh/public/mail_events")
@@ -202,7 +203,9 @@ def test_impossible_arguments_fail_when_the_dag_is_parsed(arguments: dict[str, A
         drain(**arguments)()
 
 
-def test_airflow_creates_one_asset_event_for_a_drain(run_in_airflow: Run, inbox: Inbox, warehouse: SqlDatabase) -> None:
+def test_airflow_creates_one_asset_event_for_a_drain(
+    run_in_airflow: Run, new_dag: Callable[..., DAG], inbox: Inbox, warehouse: SqlDatabase
+) -> None:
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -211,7 +214,10 @@ def test_airflow_creates_one_asset_event_for_a_drain(run_in_airflow: Run, inbox:
     asset = events_asset("mail_of_this_test")
     created = []
     for _ in range(2):
-        done = run_in_airflow(drain(outlets=[asset]))
+        with new_dag() as dag:
+            drain(outlets=[asset])()
+        activate_assets(dag)
+        done = run_in_airflow(dag)
         assert done.state == "success", done.log
         with create_session() as session:
             of_run = select(AssetEvent).where(AssetEvent.source_dag_id == done.result.dag_id)
