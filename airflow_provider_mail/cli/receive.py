@@ -107,7 +107,7 @@ def rotate(args: Namespace) -> None:
         if not (args.enable or saved.trans_enable):
             print("The service pushes nothing: trans_enable is off; see --enable.")
     tokens.retire_others(token, mail_conn_id, timedelta(hours=args.grace_hours))
-    print(f"Other tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} hours.")
+    print(f"Other tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} h.")
 
 
 NO_URL = (

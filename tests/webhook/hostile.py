@@ -44,14 +44,18 @@ BODIES = st.one_of(
 
 
 def is_push(body: bytes) -> bool | None:
-    """Whether the specification calls it a push, judged by Python's own parser; ``None`` where that has a limit."""
+    """Whether the specification calls it a push, judged by Python's own parser.
+
+    ``None`` where that has a limit, and for escapes of half a character, which JSON allows and Unicode does not.
+    """
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
     try:
         events = json.loads(body.decode(), parse_constant=refuse)
-    except RecursionError:
+        json.dumps(events, ensure_ascii=False).encode()
+    except (RecursionError, UnicodeEncodeError):
         return None
     except ValueError as error:
         return None if "integer string conversion" in str(error) else False
