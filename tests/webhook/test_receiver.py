@@ -21,7 +21,7 @@ from tests.webhook.hostile import BODIES, is_push
 from tests.webhook.running import HEADERS, RunningReceiver, event, push
 
 ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
-HOSTILE_BODIES = 10_000 if ALL else 100
+HOSTILE_BODIES = 10_000 if ALL else 60
 MOST_GROWTH = 15 * 2**20
 """Bytes of memory, after the first tenth of them."""
 

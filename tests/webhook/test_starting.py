@@ -17,6 +17,7 @@ from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.settings import OPTIONS, ReceiverSettings
 from airflow_provider_mail.webhook.tokens import Tokens, new_token
 from tests.support.env import ROOT
+from tests.warehouse.conftest import Warehouse
 
 Environment = dict[str, str]
 
@@ -91,9 +92,14 @@ def test_without_an_inbox(capfd: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_with_an_impossible_setting(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], option: str, value: str,
-    problem: str
-) -> None:  # fmt: skip
+    make_warehouse: Callable[..., Warehouse],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    option: str,
+    value: str,
+    problem: str,
+) -> None:
+    make_warehouse("sqlite")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER_MAIL", "mail://x")
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
     monkeypatch.setenv(f"AIRFLOW__MAIL__{option.upper()}", value)
