@@ -106,8 +106,11 @@ def rotate(args: Namespace) -> None:
         print(f"Saved: {', '.join(changed)}.")
         if not (args.enable or saved.trans_enable):
             print("The service pushes nothing: trans_enable is off; see --enable.")
-    tokens.retire_others(token, mail_conn_id, timedelta(hours=args.grace_hours))
-    print(f"Other tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} h.")
+    # Nobody knows when a URL is saved by hand: until the next rotation, the former token is as good as the new one.
+    tokens.retire_others(token, mail_conn_id, timedelta(hours=args.grace_hours), kept=2 if args.no_save else 1)
+    print(
+        f"{'Older' if args.no_save else 'Former'} tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} h."
+    )
 
 
 NO_URL = (

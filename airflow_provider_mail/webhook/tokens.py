@@ -105,28 +105,29 @@ class Tokens:
             self._run(cursor, query, token_digest(token), mail_conn_id, self._inbox.time(datetime.now(UTC)))
             cursor.connection.commit()
 
-    def retire_others(self, token: str, mail_conn_id: str, grace: timedelta) -> None:
-        """Let the other tokens of a connection end.
+    def retire_others(self, token: str, mail_conn_id: str, grace: timedelta, *, kept: int = 1) -> None:
+        """Let the older tokens of a connection end.
 
-        :param token: the token that stays.
+        :param token: the newest token.
         :param mail_conn_id: id of the `mail` connection.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
+        :param kept: number of the newest tokens that do not end.
         :raises MailConflictError: another rotation has made a newer token; nothing is retired.
         """
-        ends, kept = self._inbox.time(datetime.now(UTC) + grace), token_digest(token)
-        newest = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} ORDER BY created_at DESC LIMIT 1"
+        ends = self._inbox.time(datetime.now(UTC) + grace)
+        newest = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} ORDER BY created_at DESC LIMIT {mark}"
         retire = (
-            "UPDATE {table} SET retires_at = {mark} WHERE mail_conn_id = {mark} AND digest <> {mark} "
-            "AND (retires_at IS NULL OR retires_at > {mark})"
+            "UPDATE {table} SET retires_at = {mark} WHERE mail_conn_id = {mark} "
+            f"AND digest NOT IN ({newest}) AND (retires_at IS NULL OR retires_at > {{mark}})"
         )
         with self._inbox.connected() as cursor:
-            self._run(cursor, newest, mail_conn_id)
-            if cursor.fetchone() != (kept,):
+            self._run(cursor, newest, mail_conn_id, 1)
+            if cursor.fetchone() != (token_digest(token),):
                 raise MailConflictError(
                     f"connection {mail_conn_id!r}: another rotation has made a newer token meanwhile; "
                     "when it has ended, rotate again"
                 )
-            self._run(cursor, retire, ends, mail_conn_id, kept, ends)
+            self._run(cursor, retire, ends, mail_conn_id, mail_conn_id, kept, ends)
             cursor.connection.commit()
 
     def _run(self, cursor: Any, query: str, *parameters: Any) -> None:
