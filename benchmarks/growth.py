@@ -1,0 +1,98 @@
+"""Cost against size: the import and the export of contacts, drawn as one SVG file.
+
+    python benchmarks/growth.py [--sizes 10000 30000 100000 300000] [--out growth.svg]
+
+Each size is measured in a fresh process, at no latency: what is drawn is the cost of a row, not of waiting. Costs that
+do not grow with the number of rows are level lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import export_contacts, import_contacts  # noqa: E402
+from benchmarks.contact_import.tables import databases  # noqa: E402
+from benchmarks.support import Result, postgres, print_conditions  # noqa: E402
+
+JOBS = ("import from Postgres", "import from SQLite", "export to Postgres")
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c")
+Measured = Mapping[str, Sequence[Result]]
+
+
+def measure(size: int) -> dict[str, Result]:
+    """Measure all jobs with a number of contacts.
+
+    :param size: the contacts.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        with databases(home / "source", size) as connections:
+            results = {
+                f"import from {source}": import_contacts.measure(
+                    import_contacts.Case(source, 0, "ours"), connection, size, home
+                )
+                for source, connection in connections.items()
+            }
+        with postgres(home / "target") as server:
+            results["export to Postgres"] = export_contacts.measure(export_contacts.Case("ours", 0, size), server, home)
+    return results
+
+
+def draw(sizes: Sequence[int], measured: Measured) -> str:
+    """Draw CPU time per row and memory against size; return the SVG.
+
+    :param sizes: the numbers of rows.
+    :param measured: the results of each job, by size.
+    """
+    cpu = {job: [1e6 * one.cpu / size for one, size in zip(measured[job], sizes, strict=True)] for job in JOBS}
+    memory = {job: [one.memory for one in measured[job]] for job in JOBS}
+    panels = _panel(0, "CPU time per row, microseconds", sizes, cpu) + _panel(420, "memory, MiB", sizes, memory)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 840 300" font-family="sans-serif">{panels}</svg>\n'
+
+
+def _panel(left: int, title: str, sizes: Sequence[int], lines: Mapping[str, Sequence[float]]) -> str:
+    """Draw one diagram, 400 wide and 300 high."""
+    top = 1.2 * max(max(values) for values in lines.values())
+    parts = [
+        f'<text x="{left + 40}" y="20" font-size="14">{title}</text>',
+        f'<path d="M{left + 40} 40V240H{left + 380}" fill="none" stroke="#666"/>',
+        f'<text x="{left + 36}" y="44" font-size="11" text-anchor="end">{top:.0f}</text>',
+        f'<text x="{left + 36}" y="244" font-size="11" text-anchor="end">0</text>',
+    ]
+    places = [left + 60 + 300 * number / max(1, len(sizes) - 1) for number in range(len(sizes))]
+    for place, size in zip(places, sizes, strict=True):
+        parts.append(f'<text x="{place:.0f}" y="258" font-size="11" text-anchor="middle">{size:,}</text>')
+    for number, (job, values) in enumerate(lines.items()):
+        points = " ".join(f"{x:.0f},{240 - 200 * value / top:.0f}" for x, value in zip(places, values, strict=True))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="2"/>')
+        place = left + 40 + 120 * number
+        parts.append(f'<text x="{place}" y="285" font-size="11" fill="{COLOURS[number]}">{job}</text>')
+    return "".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 30_000, 100_000, 300_000], help="contacts")
+    parser.add_argument("--out", type=Path, default=Path("growth.svg"), help="the file to write")
+    arguments = parser.parse_args()
+
+    by_size = [measure(size) for size in arguments.sizes]
+    measured = {job: [results[job] for results in by_size] for job in JOBS}
+    print_conditions(f"{min(arguments.sizes):,} to {max(arguments.sizes):,} contacts", 1)
+    print(f"\n{'':24}{'contacts':>12}{'seconds':>9}{'CPU us a row':>14}{'MiB over imports':>18}")
+    for job, results in measured.items():
+        for size, one in zip(arguments.sizes, results, strict=True):
+            print(f"{job:24}{size:12,}{one.seconds:9.2f}{1e6 * one.cpu / size:14.2f}{one.memory:18.0f}")
+    arguments.out.write_text(draw(arguments.sizes, measured))
+    print(f"\nDrawn in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
