@@ -1,6 +1,6 @@
 """Finding the campaign of an exact name among many whose names contain it, as a task does before it creates one.
 
-    python benchmarks/find_name.py [--campaigns 10000 100000] [--rounds 3] [--in-flight 16]
+    python benchmarks/find_name.py [--campaigns 10000 100000] [--rounds 2] [--in-flight 16]
 
 A service in a process of its own takes 50 ms for a page of 100. There is no campaign of exactly that name, so all pages
 are read. `find_campaign` is compared with reading one page after the other. The variants take turns.
@@ -47,7 +47,7 @@ def ours(client: MailClient) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--campaigns", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--in-flight", type=int, default=16, help="max_in_flight of the connection")
     options = parser.parse_args()
     variants: dict[str, Callable[[MailClient], None]] = {"page by page": page_by_page, "find_campaign": ours}

@@ -86,6 +86,7 @@ def main() -> None:
         **{f"  {package}": modules_below(package) for package in PARSED},
         "  triggers": modules_below("triggers"),
         "  notifier": [f"{PACKAGE}.notifications.mail"],
+        "first request": [f"{PACKAGE}.{module}" for module in ("hooks.mail", "api.campaigns", "api.client")],
         "smtp operator": ["airflow.providers.smtp.operators.smtp"],
         "http operator": ["airflow.providers.http.operators.http"],
     }

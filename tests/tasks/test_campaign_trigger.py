@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -272,6 +273,35 @@ def test_a_wait_says_what_is_new_and_nothing_else(
     assert len(said) == 2
     assert "sending (mailStatus 1); next poll in 0.2 s, deadline 2030-01-01 00:00:00 UTC" in said[0]
     assert "was sent" in said[1]
+
+
+def test_a_slow_log_holds_up_no_event(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A triggerer that is busy reads what its triggers log only after a while."""
+    names = [f"campaign-{number}" for number in range(6)]
+    for name in names:
+        emulator.add_campaign(name, state="done", sent=1)
+    read, logged = threading.Event(), []
+
+    class Log:
+        def info(self, *line: str) -> None:
+            assert read.wait(30)
+            logged.append(line)
+
+    monkeypatch.setattr(MailCampaignTrigger, "log", Log())
+
+    async def all_of_them() -> list[Any]:
+        running = [trigger(name).run() for name in names]
+        first = [(await anext(each)).payload for each in running[:3]]
+        ending = [asyncio.create_task(anext(each, None)) for each in running[:3]]
+        await asyncio.sleep(0.1)
+        others = [(await anext(each)).payload for each in running[3:]]
+        assert not any(task.done() for task in ending)
+        read.set()
+        await asyncio.gather(*ending, *(anext(each, None) for each in running[3:]))
+        return first + others
+
+    assert [found["status"] for found in run(all_of_them())] == ["complete"] * 6
+    assert len(logged) == 6
 
 
 def test_what_was_never_there_is_named_as_such(emulator: Emulator) -> None:
