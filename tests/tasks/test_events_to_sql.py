@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from airflow.sdk import DAG, Asset
 from airflow_provider_mail.assets import events_asset
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.tables.events import EVENTS
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.lineage_run import activate_assets
@@ -223,3 +225,13 @@ def test_airflow_creates_one_asset_event_for_a_drain(
             of_run = select(AssetEvent).where(AssetEvent.source_dag_id == done.result.dag_id)
             created.append([one.extra["stored"] for one in session.scalars(of_run)])
     assert created == [[1], []]
+
+
+def test_lineage_leads_from_the_inbox_to_the_table(inbox: Inbox, warehouse: SqlDatabase) -> None:
+    receive(inbox, [push(event(1), event(1), event(2))])
+    operator = drain()()
+    operator.execute({"ti": SimpleNamespace(try_number=1)})
+    reported = operator.get_openlineage_facets_on_complete(None)
+    (source,), (target,) = reported.inputs, reported.outputs
+    assert (source.name, source.inputFacets["inputStatistics"].rowCount) == ("mail_inbox", 3)
+    assert (target.name, len(target.facets["schema"].fields)) == ("mail_events", len(EVENTS.columns))

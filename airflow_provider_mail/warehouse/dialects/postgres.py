@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
-_SPOOL_BYTES = 32 * 2**20
+_SPOOL_BYTES = 8 * 2**20
 _BLOCK_LINES = 100
 _SAVEPOINT = "airflow_provider_mail_staged"
 _READER = "airflow_provider_mail"
