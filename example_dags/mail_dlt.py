@@ -41,7 +41,7 @@ def mail_dlt():
             snapshots=True,
             contact_lists=["newsletter"],
         )
-        pipeline = dlt.pipeline("mail", destination="duckdb", dataset_name="mail")
+        pipeline = dlt.pipeline("mail", destination="duckdb", dataset_name="mail_service")
         print(pipeline.run(source))
 
     load()

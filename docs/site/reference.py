@@ -25,6 +25,7 @@ SECTIONS = {
     "Notifications and mail": ("notifications.", "utils."),
     "Assets, lineage, links and retries": ("assets", "lineage", "links", "retry_policy"),
     "Client and requests": "api",
+    "Source for dlt": "dlt_source",
     "Emulator": "emulator",
 }
 WITH_METHODS = ("hooks.mail", "lineage", "api", "emulator")

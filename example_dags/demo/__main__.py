@@ -74,6 +74,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
+    settings |= {"DLT_DATA_DIR": str(home.path), "DESTINATION__DUCKDB__CREDENTIALS": str(home.path / "mail.duckdb")}
     airflow = stack.enter_context(Airflow.running(home, **settings))
     configure(airflow, home.path, emulator)
     say(f"Airflow, all of it: {airflow.url}")

@@ -63,7 +63,7 @@ class Duck:
     def __init__(self, folder: Path) -> None:
         self.file = str(folder / "warehouse.duckdb")
         self.pipeline = dlt.pipeline(
-            "mail", pipelines_dir=str(folder), destination=dlt.destinations.duckdb(self.file), dataset_name="mail"
+            "mail", pipelines_dir=str(folder), destination=dlt.destinations.duckdb(self.file), dataset_name="mail_service"
         )
 
     def load(self, client: MailClient, **options: Any) -> LoadInfo:
@@ -71,7 +71,7 @@ class Duck:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with closing(duckdb.connect(self.file)) as connection:
-            return connection.execute(sql.replace("FROM ", "FROM mail.")).fetchall()
+            return connection.execute(sql.replace("FROM ", "FROM mail_service.")).fetchall()
 
 
 @pytest.fixture
