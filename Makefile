@@ -1,7 +1,7 @@
 # Needs python3 (3.11 to 3.13) and nothing else: what is used lives in virtual environments in this folder.
 #
 #   make demo                  the main job in a real Airflow, with a summary
-#   make demo-ui               the same, leaving Airflow running to look around in
+#   make demo-ui               the same, leaving Airflow running, and opening it and the emulator's inbox in a browser
 #   make test-unit             the tests that need neither a server nor Airflow's database, in seconds
 #   make test                  every test, on the newest Airflow
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
@@ -9,7 +9,7 @@
 #   make test-all              every test on every supported Airflow
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
-#   make test-faults           the whole matrix of faults, of which `make test` takes a sample
+#   make test-faults           the whole matrix of faults, and a hundred kills of each part that takes events
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
@@ -79,7 +79,7 @@ soak-process: $(INSTALLED)
 	  $(RUN) -m pytest -s tests/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
-	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults $(ARGS)
+	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/webhook $(ARGS)
 
 test-demo-ui: $(INSTALLED)
 	MAIL_DEMO_UI=1 $(RUN) -m pytest tests/e2e/test_demo.py $(ARGS)
