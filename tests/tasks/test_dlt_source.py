@@ -63,7 +63,10 @@ class Duck:
     def __init__(self, folder: Path) -> None:
         self.file = str(folder / "warehouse.duckdb")
         self.pipeline = dlt.pipeline(
-            "mail", pipelines_dir=str(folder), destination=dlt.destinations.duckdb(self.file), dataset_name="mail_service"
+            "mail",
+            pipelines_dir=str(folder),
+            destination=dlt.destinations.duckdb(self.file),
+            dataset_name="mail_service",
         )
 
     def load(self, client: MailClient, **options: Any) -> LoadInfo:
