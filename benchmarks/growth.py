@@ -1,6 +1,6 @@
 """Cost against size: the import and the export of contacts, drawn as one SVG file.
 
-    python benchmarks/growth.py [--sizes 10000 30000 100000 300000] [--out growth.svg]
+    python benchmarks/growth.py [--sizes 10000 30000 100000 300000] [--out build/growth.svg]
 
 Each size is measured in a fresh process, at no latency: what is drawn is the cost of a row, not of waiting. Costs that
 do not grow with the number of rows are level lines.
@@ -80,7 +80,7 @@ def _panel(left: int, title: str, sizes: Sequence[int], lines: Mapping[str, Sequ
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 30_000, 100_000, 300_000], help="contacts")
-    parser.add_argument("--out", type=Path, default=Path("growth.svg"), help="the file to write")
+    parser.add_argument("--out", type=Path, default=Path("build/growth.svg"), help="the file to write")
     arguments = parser.parse_args()
 
     by_size = [measure(size) for size in arguments.sizes]
@@ -90,6 +90,7 @@ def main() -> None:
     for job, results in measured.items():
         for size, one in zip(arguments.sizes, results, strict=True):
             print(f"{job:24}{size:12,}{one.seconds:9.2f}{1e6 * one.cpu / size:14.2f}{one.memory:18.0f}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(draw(arguments.sizes, measured))
     print(f"\nDrawn in {arguments.out}")
 
