@@ -16,6 +16,7 @@ from airflow_provider_mail.operators.contacts import (
     MailImportContactsOperator,
     MailUpsertContactOperator,
 )
+from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
 from airflow_provider_mail.operators.senders import (
     MailAddSenderOperator,
@@ -33,6 +34,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 )
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from airflow_provider_mail.warehouse.tables.events import EVENTS
 from tests.faults.cases import Case
 from tests.faults.flow_changes import CALLBACK, LATER, names, refuses_in_its_words
 from tests.faults.flow_import import IN_CHUNK, addresses
@@ -191,6 +193,20 @@ class LoadDays(Load):
             yield Wrong.INCOMPLETE, f"the table holds {rows}"
 
 
+class Reconcile(Load):
+    """Days with the service's counts, beside events of which there are none; days that it leaves out have no count."""
+
+    def arrange(self, service: Emulator) -> None:
+        self._warehouse.hold("mail_events", EVENTS.names, [])
+        super().arrange(service)
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        rows, truth = self._warehouse.query(self._query), self._truth(service)
+        allowed = {*truth, *((day, None) for day, _ in truth)} | ({*self._before} if not said.green else set())
+        if len(rows) != len(truth) or not set(rows) <= allowed:
+            yield Wrong.INCOMPLETE, f"the table holds {rows}, the service {truth}"
+
+
 class WriteFiles(TaskWorkload):
     """A file for each day: the one from before, or exactly the service's."""
 
@@ -295,6 +311,12 @@ DATA = (
         "transactional statistics",
         lambda **options: MailTransactionalStatsToSqlOperator(**DAYS, **options),
         "SELECT stats_date, sent_count FROM mail_transactional_stats",
+        _days,
+    ),
+    Reconcile(
+        "compared events",
+        lambda **options: MailEventsReconcileOperator(tolerance_fraction=1.0, **DAYS, **options),
+        "SELECT stats_date, service_count FROM mail_event_differences WHERE counter = 'sent_count'",
         _days,
     ),
     Load(
