@@ -39,7 +39,6 @@ def mail_dlt():
             start_day=pendulum.today("UTC").subtract(days=30).date(),
             team=hook.team_name,
             snapshots=True,
-            contact_lists=["newsletter"],
         )
         pipeline = dlt.pipeline("mail", destination="duckdb", dataset_name="mail_service")
         print(pipeline.run(source))

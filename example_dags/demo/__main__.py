@@ -112,6 +112,7 @@ WAITING = """
 Airflow stays up at {url}
 The mail that was sent is at {emulator}
   - Every DAG can be triggered. mail_approval waits for your answer: see its "Required Actions".
+  - mail_reconcile_events fails, since nothing receives the service's events here.
   - mail_on_campaign_sent starts within half a minute after a campaign of mail_campaign has gone out.
   - Connections and their test button: {url}/connections
   - Tasks link to their campaign at the emulated service. Its clock, recipients and faults have buttons there.

@@ -41,7 +41,9 @@ CONTACTS = 5_000
 CONNECTIONS = ("crm", "mail_default", "shop", "warehouse")
 # On 3.0 nobody can be asked, and this DAG says so by failing.
 APPROVAL = "mail_approval"
-DAGS = {path.stem for path in (env.ROOT / "example_dags").glob("mail_*.py")} - {APPROVAL}
+RECONCILE = "mail_reconcile_events"
+# Nobody answers the question of the one; the demo has no receiver, so the other finds that events are missing.
+DAGS = {path.stem for path in (env.ROOT / "example_dags").glob("mail_*.py")} - {APPROVAL, RECONCILE}
 
 
 class Demo:

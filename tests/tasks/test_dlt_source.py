@@ -212,5 +212,5 @@ def test_the_example(run_in_airflow: Run, emulator: Emulator, duck: Duck, monkey
 
     assert run_in_airflow(example("mail_dlt")).state == "success"
 
-    assert duck.query("SELECT count(*) FROM mail_contacts") == [(1201,)]
+    assert duck.query("SELECT count(*) FROM mail_campaign_stats") == [(40,)]
     assert duck.query("SELECT count(*) FROM mail_transactional_stats") == [(31,)]

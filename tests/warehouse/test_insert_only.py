@@ -74,6 +74,7 @@ def test_loads_at_once_store_each_key_once(warehouse: Warehouse) -> None:
     assert warehouse.rows(HAPPENED) == [*map(row, names)]
 
 
+@pytest.mark.not_unit
 def test_a_row_that_another_program_inserts_meanwhile_is_not_inserted_again(
     make_warehouse: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
