@@ -58,9 +58,7 @@ demo: $(INSTALLED)
 demo-ui: $(INSTALLED)
 	$(RUN) -m example_dags.demo --keep $(ARGS)
 
-# By folder, since only looking through the others takes longer than these tests. They hardly wait, and each worker imports
-# Airflow and looks through the folders.
-test-unit: WORKERS := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
+# By folder, since only looking through the others takes longer than these tests.
 test-unit: $(INSTALLED)
 	$(PYTEST) -m unit $(ARGS)
 
