@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import dlt
@@ -30,8 +31,9 @@ from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.table import Column, Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.columns import resource_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
-from airflow_provider_mail.warehouse.tables.lists import LISTS, list_row
+from airflow_provider_mail.warehouse.tables.lists import LISTS
 from airflow_provider_mail.warehouse.tables.senders import SENDERS, sender_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
@@ -41,7 +43,7 @@ from airflow_provider_mail.warehouse.tables.stats import (
     snapshot_rows,
     transactional_stats_row,
 )
-from airflow_provider_mail.warehouse.tables.templates import TEMPLATES, template_row
+from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 
 __all__ = ["mail_source"]
 
@@ -159,10 +161,12 @@ class _Source:
         return self._pages(CAMPAIGNS, GetCampaigns(page_size=100), campaign_row)
 
     def lists(self) -> Iterator[list[Row]]:
-        return self._part(LISTS, self._pages(LISTS, GetLists(page_size=100), list_row))
+        return self._part(LISTS, self._pages(LISTS, GetLists(page_size=100), partial(resource_row, LISTS)))
 
     def templates(self) -> Iterator[list[Row]]:
-        return self._part(TEMPLATES, self._pages(TEMPLATES, GetTemplates(page_size=100), template_row))
+        return self._part(
+            TEMPLATES, self._pages(TEMPLATES, GetTemplates(page_size=100), partial(resource_row, TEMPLATES))
+        )
 
     def senders(self) -> Iterator[list[Row]]:
         began = time.time()

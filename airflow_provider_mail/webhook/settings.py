@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "receive_in_api_server": {
         "description": f"Whether Airflow's API server receives pushes below its path ``{URL_PREFIX}``. This path asks "
-        "for no login: whoever knows the token can push.",
+        "for no login: anyone who knows the token can push.",
         "type": "boolean",
         "default": "False",
         "example": None,

@@ -78,7 +78,7 @@ class Tokens:
             return dict(cursor.fetchall())
 
     def check(self) -> None:
-        """Check that somebody can push.
+        """Check that there is a valid token.
 
         :raises MailConfigError: there is no valid token.
         """

@@ -1,4 +1,4 @@
-"""Bodies that somebody who knows the token might send."""
+"""Bodies that a sender who knows the token might send."""
 
 from __future__ import annotations
 

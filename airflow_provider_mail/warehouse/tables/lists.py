@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Any
-
-from airflow_provider_mail.api.lists import ContactList
 from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, resource_row
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
 
 LISTS = Table(
     comment="Contact lists, as the mail service has them",
@@ -26,13 +22,3 @@ LISTS = Table(
         LAST_SEEN,
     ),
 )
-
-
-def list_row(record: ContactList, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `LISTS`.
-
-    :param record: the list.
-    :param mail_conn_id: the Airflow connection of the account.
-    :param observed_at: the time at which reading began, with a zone.
-    """
-    return resource_row(LISTS, record, mail_conn_id=mail_conn_id, observed_at=observed_at)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Any
-
-from airflow_provider_mail.api.templates import Template
 from airflow_provider_mail.warehouse.table import TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, resource_row
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
 
 TEMPLATES = Table(
     comment="Stored templates, as the mail service has them",
@@ -21,13 +17,3 @@ TEMPLATES = Table(
         LAST_SEEN,
     ),
 )
-
-
-def template_row(record: Template, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `TEMPLATES`.
-
-    :param record: the template.
-    :param mail_conn_id: the Airflow connection of the account.
-    :param observed_at: the time at which reading began, with a zone.
-    """
-    return resource_row(TEMPLATES, record, mail_conn_id=mail_conn_id, observed_at=observed_at)
