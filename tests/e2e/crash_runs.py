@@ -83,6 +83,10 @@ class Service(EmulatorProcess):
                 got[case][email] = count
         return got
 
+    def bodies(self, operation: str) -> list[dict[str, Any]]:
+        """The bodies of requests; a request whose sender was killed before it had sent the body has none."""
+        return [entry["body"] for entry in self.journal.entries(operation) if entry["body"] is not None]
+
     def settle(self) -> None:
         """Wait until every request was dealt with, also those whose sender is dead."""
         wait_until(

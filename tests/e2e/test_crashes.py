@@ -99,7 +99,7 @@ def test_a_killed_task_creates_its_campaign_once(airflow: RunningAirflow, servic
             clear(airflow, [crash for crash in crashes if crash.state == "failed"])
 
     creations = Counter(entry["body"]["mailName"] for entry in service.journal.processed(CREATES))
-    requests = Counter(entry["body"]["mailName"] for entry in service.journal.entries(CREATES))
+    requests = Counter(body["mailName"] for body in service.bodies(CREATES))
     problems = [
         f"{crash}: {crash.state}, {creations[crash.case]} creations"
         for crash in crashes
@@ -235,7 +235,7 @@ def test_a_killed_import_loses_nobody(airflow: RunningAirflow, service: Service)
         service.change_settings(latency_seconds=0.0)
 
     held = {crash.case: service.contact_count(crash.case) for crash in crashes}
-    requests = Counter(entry["body"]["listName"] for entry in service.journal.entries(IMPORTS))
+    requests = Counter(body["listName"] for body in service.bodies(IMPORTS))
     again = {crash: requests[crash.case] - CHUNKS for crash in crashes}
     told = ", ".join(f"{count} ({crash.point or crash.held})" for crash, count in again.items())
     print(
