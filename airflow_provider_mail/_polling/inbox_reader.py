@@ -11,10 +11,9 @@ from typing import NamedTuple, TypeVar
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.version_compat import conf
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
-from airflow_provider_mail.webhook.inbox import DEFAULT_TABLE, Inbox
-from airflow_provider_mail.webhook.settings import SECTION, inbox_of
+from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.settings import inbox_of, setting
 
 T = TypeVar("T")
 
@@ -39,8 +38,8 @@ def configured_inbox(conn_id: str | None = None, table: str | None = None) -> In
     :param conn_id: the connection to its database. Default: ``[mail] inbox_conn_id`` of Airflow's configuration.
     :param table: its table. Default: ``[mail] inbox_table``, or ``mail_inbox``.
     """
-    conn_id = conn_id or conf.get(SECTION, "inbox_conn_id", fallback="")
-    return InboxName(conn_id, table or conf.get(SECTION, "inbox_table", fallback=DEFAULT_TABLE)) if conn_id else None
+    conn_id = conn_id or setting("inbox_conn_id")
+    return InboxName(conn_id, table or setting("inbox_table")) if conn_id else None
 
 
 class InboxReader:

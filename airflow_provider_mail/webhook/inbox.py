@@ -14,11 +14,10 @@ from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
+from airflow_provider_mail.webhook.settings import DEFAULT_TABLE
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
-
-DEFAULT_TABLE = "mail_inbox"
 
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 """A server or a role may have switched off that a commit waits for the disk."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SECTION = "mail"
 
+DEFAULT_TABLE = "mail_inbox"
+
 URL_PREFIX = "/mail-events"
 """Where the API server mounts the receiver, below its base path."""
 
@@ -31,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "description": "The table of received pushes, optionally with its schema. The digests of the tokens are in a "
         "second table, whose name ends with ``_tokens``.",
         "type": "string",
-        "default": "mail_inbox",
+        "default": DEFAULT_TABLE,
         "example": "mail.inbox",
     },
     "receive_url": {
@@ -112,11 +114,11 @@ class ReceiverSettings:
         :raises MailConfigError: an option has an impossible value.
         """
         return cls(
-            inbox_conn_id=_text("inbox_conn_id"),
-            inbox_table=_text("inbox_table"),
-            receive_url=_text("receive_url").rstrip("/"),
+            inbox_conn_id=setting("inbox_conn_id"),
+            inbox_table=setting("inbox_table"),
+            receive_url=setting("receive_url").rstrip("/"),
             receive_in_api_server=receives_in_api_server(),
-            receive_user_agent=_text("receive_user_agent"),
+            receive_user_agent=setting("receive_user_agent"),
             receive_max_body_bytes=_number("receive_max_body_bytes"),
             receive_max_pending_bytes=_number("receive_max_pending_bytes"),
         )
@@ -167,14 +169,18 @@ def receives_in_api_server() -> bool:
     return bool(conf.getboolean(SECTION, "receive_in_api_server", fallback=False))
 
 
-def _text(name: str) -> str:
+def setting(name: str) -> str:
+    """Return the text of an option, or its default.
+
+    :param name: the option.
+    """
     from airflow_provider_mail.version_compat import conf
 
     return str(conf.get(SECTION, name, fallback=OPTIONS[name]["default"]) or "").strip()
 
 
 def _number(name: str) -> int:
-    text = _text(name)
+    text = setting(name)
     if not re.fullmatch(r"\d{1,18}", text):
         raise MailConfigError(f"[mail] {name}: must be a whole number, not {text!r}")
     return int(text)

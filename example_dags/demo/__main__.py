@@ -2,7 +2,8 @@
 
 Makes a database of 100,000 customers, starts the emulator and all of Airflow's components, and runs the DAG of
 ``mail_campaign.py``. Then shows the statistics table: when the campaign has just gone out, and as
-``mail_daily_statistics.py`` restates it on the next two (emulated) days.
+``mail_daily_statistics.py`` restates it on the next two (emulated) days. At the end, it shows the
+events that the service pushed, also those of the mails of ``mail_transactional.py``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from example_dags.demo.running import Airflow, Home, say
 
 DAYS = 2
 STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%'"
+EVENTS = "SELECT event_code, COUNT(*) AS event_count FROM mail_events GROUP BY 1 ORDER BY 1"
 OPEN_CURVE = (
     "SELECT observed_day, sent_count, open_count, click_count FROM mail_campaign_stats_snapshots "
     "WHERE mail_name LIKE 'mail_campaign/%' ORDER BY observed_day"
@@ -74,10 +76,14 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
+    settings["AIRFLOW__MAIL__RECEIVE_IN_API_SERVER"] = "True"
     settings |= {"DLT_DATA_DIR": str(home.path), "DESTINATION__DUCKDB__CREDENTIALS": str(home.path / "mail.duckdb")}
     airflow = stack.enter_context(Airflow.running(home, **settings))
     configure(airflow, home.path, emulator)
     say(f"Airflow, all of it: {airflow.url}")
+    airflow.receive_events()
+    # What mail_resources saves.
+    airflow.add("variables", key="mail_webhook_url", value=emulator.webhook()["transCallbackUrl"])
 
     warehouse = home.path / "warehouse.db"
     began = time.monotonic()
@@ -87,6 +93,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     say("Rows that the import rejected:")
     show(home.path / "crm.db", "SELECT field, reason, COUNT(*) AS row_count FROM newsletter_rejects GROUP BY 1, 2")
 
+    airflow.run("mail_transactional")
     for day in range(1, DAYS + 1):
         emulator.clock.advance(days=1)
         say(f"Day {day}: people open their mail. The daily job restates the statistics:")
@@ -94,6 +101,11 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     show(warehouse, STATISTICS)
     say("How the counts grew, as the daily job saw it:")
     show(warehouse, OPEN_CURVE)
+    say("What the service pushed about campaigns and transactional mail:")
+    emulator.flush_events()
+    # The run of its schedule, which starts at the same time, may be the one that drains the inbox.
+    airflow.run("mail_drain_events", show_results=False)
+    show(warehouse, EVENTS)
     created = emulator.journal.counts().get("/v5/campaign/mail/sends", 0)
     say(f"Requests to create a campaign that the service received: {created}.")
     if keep:
@@ -112,7 +124,7 @@ WAITING = """
 Airflow stays up at {url}
 The mail that was sent is at {emulator}
   - Every DAG can be triggered. mail_approval waits for your answer: see its "Required Actions".
-  - mail_reconcile_events fails, since nothing receives the service's events here.
+  - The service pushes its events to this Airflow: after mail_transactional, trigger mail_drain_events.
   - mail_on_campaign_sent starts within half a minute after a campaign of mail_campaign has gone out.
   - Connections and their test button: {url}/connections
   - Tasks link to their campaign at the emulated service. Its clock, recipients and faults have buttons there.
@@ -152,8 +164,6 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
         # Port 0, since the test button sends and compares it for a connection without a port.
         airflow.add("connections", connection_id=name, conn_type="sqlite", host=str(home / f"{name}.db"), port=0)
     airflow.add("variables", key="mail_lake", value=f"file://{home / 'lake'}")
-    # Nothing listens there: events stay on this machine.
-    airflow.add("variables", key="mail_webhook_url", value="http://127.0.0.1:9/mail/in")
     airflow.add("pools", name="mail", slots=4, description="imports at once")
 
 

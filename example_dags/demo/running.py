@@ -103,11 +103,15 @@ class Home:
 class Airflow:
     """API server, scheduler, dag-processor and triggerer on SQLite, with a client of the REST API.
 
+    :param home: folder for the files of Airflow.
     :param url: address of its API server.
+    :param environment: that of its components.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, home: Home, url: str, environment: dict[str, str]) -> None:
         self.url = url
+        self._home = home
+        self._environment = environment
         self._http = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
     @classmethod
@@ -126,7 +130,7 @@ class Airflow:
             name: home.start([*airflow, *arguments], environment, home.path / f"{name}.out")
             for name, arguments in COMPONENTS.items()
         }
-        self = cls(f"http://127.0.0.1:{port}")
+        self = cls(home, f"http://127.0.0.1:{port}", environment)
         try:
             self._wait_until_up(home.path, processes)
             yield self
@@ -142,14 +146,22 @@ class Airflow:
         """
         self._call("POST", f"/api/v2/{collection}", item)
 
+    def receive_events(self) -> None:
+        """Have the email service push its events to the API server."""
+        # As `airflow mail receive rotate`, which Airflow 3.0 and 3.1 do not have.
+        command = [sys.executable, "-m", "airflow_provider_mail", "receive", "rotate", "--enable"]
+        command += ["--url", f"{self.url}/mail-events"]
+        self._home.run(command, self._environment, self._home.path / "receive-rotate.out")
+
     def unpause_all(self) -> None:
         """Unpause every DAG."""
         self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})
 
-    def run(self, dag_id: str) -> None:
+    def run(self, dag_id: str, *, show_results: bool = True) -> None:
         """Trigger a DAG and print the states of its tasks until it has succeeded.
 
         :param dag_id: the DAG.
+        :param show_results: whether to print what tasks return.
         """
         until(lambda: self._http.get(f"/api/v2/dags/{dag_id}").status_code == 200, f"the DAG {dag_id}")
         self._call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
@@ -158,13 +170,13 @@ class Airflow:
         states: dict[str, str | None] = {}
         run = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
         while (state := self._call("GET", run)["state"]) in ("queued", "running"):
-            self._print_changes(run, states)
+            self._print_changes(run, states, show_results)
             time.sleep(0.5)
-        self._print_changes(run, states)
+        self._print_changes(run, states, show_results)
         if state != "success":
             raise SystemExit(f"The run of {dag_id} ended as {state}.")
 
-    def _print_changes(self, run: str, states: dict[str, str | None]) -> None:
+    def _print_changes(self, run: str, states: dict[str, str | None], show_results: bool) -> None:
         for task in self._call("GET", f"{run}/taskInstances")["task_instances"]:
             name, state = task["task_id"], task["state"]
             if state in (None, "scheduled", "queued") or states.get(name) == state:
@@ -174,7 +186,7 @@ class Airflow:
             if state == "deferred":
                 pool = self._call("GET", "/api/v2/pools/default_pool")
                 note = f"waits in the triggerer; worker slots in use: {pool['running_slots']}"
-            elif state == "success":
+            elif state == "success" and show_results:
                 note = self._result(run, name)
             say(f"    {name:<18} {state:<9} {note}")
 
