@@ -26,10 +26,10 @@ class Observation:
     is never older. For a retried request it is that of the last attempt.
 
     :param client: the client that sends the requests, and no others meanwhile.
-    :param sql_hook: the hook of the database, whose clock is used if the service has none.
+    :param sql_hook: the hook of the database, if any, whose clock is used if the service has none.
     """
 
-    def __init__(self, client: MailClient, sql_hook: DbApiHook) -> None:
+    def __init__(self, client: MailClient, sql_hook: DbApiHook | None = None) -> None:
         self._clock = client.service_clock
         self._sql_hook = sql_hook
         self._clock.restart()
@@ -45,9 +45,9 @@ class Observation:
         from airflow_provider_mail.warehouse.load import database_time
 
         elapsed = timedelta(seconds=time.time() - self._began)
-        if (now := database_time(self._sql_hook)) is not None:
+        if self._sql_hook is not None and (now := database_time(self._sql_hook)) is not None:
             return now - elapsed
-        _log.warning("Neither the service nor the database has a clock: observed_at is the time of this worker")
+        _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
         return datetime.now(UTC) - elapsed
 
     def now(self) -> datetime:

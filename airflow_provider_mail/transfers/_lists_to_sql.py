@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
-from airflow_provider_mail.transfers._loading import BaseListToSqlOperator, OnChange, OnUnstorable
-from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.transfers._loading import BaseListToSqlOperator, OnUnstorable
+from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -17,10 +16,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api._core.requests import PagedRequest
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.coverage import Coverage
     from airflow_provider_mail.warehouse.load import FallLimit
-    from airflow_provider_mail.warehouse.table import Table
 
 MAX_REMOVED_FRACTION = 0.5
 """A list that loses a larger part of its contacts between two loads is read a second time."""
@@ -32,7 +29,7 @@ Mode: TypeAlias = Literal["replace", "upsert"]
 """Whether rows of contacts that are no longer in the list are deleted."""
 
 
-class MailContactsToSqlOperator(BaseListToSqlOperator):
+class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     """Load the contacts of a list into a table: one row per contact, with all properties. It holds personal data.
 
     Unchanged rows are not written again: the table ``mail_loads`` records when the list was last read. With
@@ -82,10 +79,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
     """
 
     __module__ = PUBLISHED_IN
-    list_name: str
-    team_name: str | None
     mode: Mode
-    allow_empty: bool
     max_removed_fraction: float
 
     def __init__(
@@ -116,46 +110,13 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         check_number("max_removed_fraction", self.max_removed_fraction, most=1)
         check_choice("mode", self.mode, Mode)
 
-    @property
-    def resource(self) -> str:
-        """The resource of the list."""
-        return f"lists/{self.list_name}"
-
-    def declared_table(self) -> Table:
-        """One row per connection, team, list and contact."""
-        from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-
-        return CONTACTS
-
-    def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page of contacts."""
-        from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
-
-        return GetCompactContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
-
-    @cached_property
-    def _list(self) -> dict[str, str]:
-        team = self.team_name or self.hook.team_name or ""
-        return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
-
-    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        from airflow_provider_mail.warehouse.tables.contacts import contact_row
-
-        return [contact_row(contact, **self._list, observed_at=observed_at) for contact in records]
-
     def replace_where(self) -> Mapping[str, Any] | None:
         """The rows of this list, connection and team."""
-        return self._list if self.mode == "replace" else None
+        return self.list_key if self.mode == "replace" else None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        # The list, unless rows may remain that the load has not seen.
-        if self.mode == "upsert" or self.on_change == "accept":
-            return None
-        from airflow_provider_mail.warehouse.coverage import Coverage
-        from airflow_provider_mail.warehouse.tables.contacts import list_part
-
-        part = list_part(self._list["team"], self.list_name)
-        return Coverage.one(part, self._list, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
+        # With `upsert`, rows remain that the load has not seen.
+        return super().covers(observed_at) if self.mode == "replace" else None
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
         # The limits of the arguments; stricter ones until the list has been read a second time.
@@ -165,19 +126,6 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
             return FallLimit(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction)
         return FallLimit(allow_empty=False, max_fraction=min(self.max_removed_fraction, MAX_REMOVED_FRACTION))
 
-    def check_empty(self) -> None:
-        """Verify that the list exists: a service may return no contacts for a wrong name."""
-        from airflow_provider_mail.api.lists import find_list
-
-        if self.team_name:
-            if not self.allow_empty:
-                raise AirflowFailException(
-                    f"list_name, team_name: list {self.list_name!r} of team {self.team_name!r} returned no contacts, "
-                    "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
-                )
-        elif self.hook.run(find_list(self.list_name)) is None:
-            raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
-
     def execute(self, context: Context) -> dict[str, Any]:
         """Read and load the list.
 
@@ -186,7 +134,7 @@ class MailContactsToSqlOperator(BaseListToSqlOperator):
         return {"list_name": self.list_name, **super().execute(context)}
 
 
-class MailCampaignsToSqlOperator(BaseListToSqlOperator):
+class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     """Load the campaigns into a table: one row per campaign in any state, without its content.
 
     A campaign that was deleted at the service keeps its row, with the ``observed_at`` at which it was last seen. A load
@@ -235,12 +183,6 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
 
     __module__ = PUBLISHED_IN
     resource = "campaigns"
-    mail_name: str | None
-    subject: str | None
-    sender_mail: str | None
-    type: str | None
-    mail_status: Sequence[int] | None
-    all_team: bool
 
     def __init__(
         self,
@@ -265,48 +207,3 @@ class MailCampaignsToSqlOperator(BaseListToSqlOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-        self._teams: set[str | None] = set()
-
-    def declared_table(self) -> Table:
-        """One row per connection and campaign."""
-        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
-
-        return CAMPAIGNS
-
-    def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page of campaigns."""
-        from airflow_provider_mail.api.campaigns import GetCampaigns
-
-        return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
-
-    def _filters(self) -> dict[str, Any]:
-        return {
-            "mail_name": self.mail_name or None,
-            "subject": self.subject or None,
-            "sender_mail": self.sender_mail or None,
-            "type": self.type or None,
-            "mail_status": list(self.mail_status) if self.mail_status else None,
-        }
-
-    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        # The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team.
-        self._teams.clear()
-        if self.on_change == "accept" or any(self._filters().values()):
-            return None
-        from airflow_provider_mail.warehouse.coverage import MarkGone
-
-        account = {"mail_conn_id": self.mail_conn_id}
-
-        def windows() -> list[Mapping[str, Any]]:
-            if self.all_team and self._teams:
-                return [account]
-            return [{**account, "team_name": team} for team in self._teams]
-
-        return MarkGone(observed_at, windows)
-
-    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
-
-        conn_id = self.mail_conn_id
-        self._teams.update(campaign.team_name for campaign in records)
-        return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from datetime import date, datetime
+from collections.abc import Mapping
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -13,6 +12,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_keep_days, check_number
 from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -20,20 +20,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
-    from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api._core.requests import PagedRequest
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
 """What to do with a record that the database cannot store."""
-
-OnChange: TypeAlias = Literal["retry", "fail", "accept"]
-"""What to do when a list changes while it is read."""
-
-READINGS = 3
-"""How often one try of a task reads a list that changes while it is read."""
 
 
 class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
@@ -130,56 +121,8 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             raise AirflowFailException(str(error)) from None
 
 
-class BaseListToSqlOperator(BaseMailToSqlOperator):
-    """Load a whole list, page by page in flat memory, completely although the list may change meanwhile.
-
-    A sign that the list changed while it was read (a different total, repeated records) is never ignored.
-    """
-
-    page_size: int
-    max_in_flight: int
-    on_change: OnChange
-
-    _interrupt: Interrupt | None = None
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("page_size", self.page_size, least=1, most=1000, whole=True)
-        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
-        check_choice("on_change", self.on_change, OnChange)
-
-    @abstractmethod
-    def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page."""
-
-    @abstractmethod
-    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of a page.
-
-        :param records: a page of records.
-        :param observed_at: when the service was asked.
-        """
-
-    def replace_where(self) -> Mapping[str, Any] | None:
-        """The rows that are deleted unless the service still has them, as conditions."""
-        return None
-
-    def covers(self, observed_at: datetime) -> Coverage | None:
-        """The parts of the table for which the load is complete: their unchanged rows are not written again.
-
-        :param observed_at: when the service was asked.
-        """
-        return None
-
-    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """The windows for which the load is complete, whose other rows are gone; called before each reading.
-
-        :param observed_at: when the service was asked.
-        """
-        return None
-
-    def check_empty(self) -> None:
-        """Verify that a list that came back empty exists."""
+class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
+    """Load a whole list."""
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
         """The limit for the fall of the number of rows.
@@ -204,10 +147,7 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
                     loaded = self._load(self.fall_limit(confirmed=is_fall_confirmed))
                     break
                 except MailIncompleteError as error:
-                    if self.on_change == "fail" or reading == READINGS:
-                        error.add_note("Set on_change to decide how to handle a list that changes while it is read")
-                        raise
-                    self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
+                    self.read_again(error, reading)
                 except FallError as error:
                     if is_fall_confirmed or reading == READINGS:
                         permission = "max_removed_fraction" if error.after else "allow_empty=True"
@@ -223,44 +163,18 @@ class BaseListToSqlOperator(BaseMailToSqlOperator):
         rejected = self.unstorable.keep(context, self.log)
         return {**tables, "records": loaded.rows, "readings": reading, **counts, **rejected}
 
-    def on_kill(self) -> None:
-        """Stop reading: request no further page, and give running requests two seconds."""
-        if self._interrupt is not None:
-            self._interrupt.stop()
-
     def _load(self, fall_limit: FallLimit | None) -> LoadResult:
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail.api._core.interrupt import Interrupt
-        from airflow_provider_mail.api._core.pagination import Changes
-        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
-
-        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
-        client = self.hook.get_conn()
-        observation = Observation(client, self.sql_hook)
-        self._interrupt = Interrupt()
-        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
-        with closing(pages):
-            first = next(pages, None)
+        with self.reading(self.sql_hook) as (observation, rows):
             return self.unstorable.load(
                 self.declared_table(),
                 self.table,
-                self._streamed(first, pages, observation.at),
+                rows,
                 replace_where=self.replace_where(),
                 covers=self.covers(observation.at),
                 mark_gone=self.mark_gone(observation.at),
                 now=observation.now(),
                 fall_limit=fall_limit,
             )
-
-    def _streamed(
-        self, first: list[Any] | None, pages: Iterator[list[Any]], observed_at: datetime
-    ) -> Iterator[tuple[Any, ...]]:
-        if first is None:
-            self.check_empty()
-            return
-        yield from self.rows(first, observed_at)
-        for page in pages:
-            yield from self.rows(page, observed_at)
 
 
 class BaseStatsToSqlOperator(BaseMailToSqlOperator):

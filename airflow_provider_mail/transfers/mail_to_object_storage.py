@@ -1,4 +1,4 @@
-"""Transfer from the service to files."""
+"""Transfers from the service to files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
-from airflow_provider_mail.lineage import Folder, MailLineage
-from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
+from airflow_provider_mail.lineage import Folder
+from airflow_provider_mail.transfers._lists_to_object_storage import (
+    BaseFilesOperator,
+    FileFormat,
+    MailCampaignsToObjectStorageOperator,
+    MailContactsToObjectStorageOperator,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -21,16 +24,20 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.table import Table
 
-__all__ = ["MailStatsToObjectStorageOperator"]
+__all__ = [
+    "MailCampaignsToObjectStorageOperator",
+    "MailContactsToObjectStorageOperator",
+    "MailStatsToObjectStorageOperator",
+]
 
 Kind: TypeAlias = Literal["campaigns", "transactional"]
-FileFormat: TypeAlias = Literal["parquet", "jsonl"]
+Layout: TypeAlias = Literal["days", "load"]
 Row = tuple[Any, ...]
 Days = Iterator[tuple[date, list[Row] | None]]
 """Each day with its rows; ``None`` if the response leaves the day out."""
 
 
-class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator):
+class MailStatsToObjectStorageOperator(BaseFilesOperator):
     """Write statistics as files, one folder per day: ``<path>/mail_send_day=2026-03-10/<mail_conn_id>.parquet``.
 
     Columns and window are those of ``MailCampaignStatsToSqlOperator`` and ``MailTransactionalStatsToSqlOperator``. A
@@ -42,6 +49,10 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
 
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
     ``missing_days`` (of transactional mail).
+
+    With ``layout="load"``, each load has a folder of its own instead, ``<path>/<load_id>/part-00000.parquet`` and so
+    on, which never changes. Its ``manifest.json`` is written last: without it, there is no load. The returned ``path``
+    is then the folder of the load; the result also has ``manifest`` (its path) and ``load_id``, and not ``removed``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -56,6 +67,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
     :param object_storage_conn_id: the connection to the storage; can also be part of the path:
         ``s3://aws@bucket/mail``. Default: that of the path. (templated)
     :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
+    :param layout: ``days``: a file per day and connection, which the next run replaces; ``load``: a folder per load,
+        with a manifest, for a warehouse that loads files. Default: ``days``.
     :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
         day of the run's data interval. (templated)
     :param end_day: the last day of the window, included. Default: its last day. (templated)
@@ -63,11 +76,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         Default: 7.
     """
 
-    ui_color = "#e6f1f2"
     kind: Kind
-    path: str | ObjectStoragePath
-    object_storage_conn_id: str | None
-    file_format: FileFormat
+    layout: Layout
     start_day: str | None
     end_day: str | None
     lookback_days: int
@@ -80,6 +90,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
         path: Templated[ObjectStoragePath],
         object_storage_conn_id: Templated[str] | None = None,
         file_format: FileFormat = "parquet",
+        layout: Layout = "days",
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
@@ -91,28 +102,59 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
         check_choice("kind", self.kind, Kind)
-        check_choice("file_format", self.file_format, FileFormat)
+        check_choice("layout", self.layout, Layout)
         check_number("lookback_days", self.lookback_days, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Write the window, day by day.
+        """Write the window.
 
         :param context: the task's context.
         """
-        from airflow_provider_mail._task.object_storage import put, remove, storage_path
-        from airflow_provider_mail.warehouse.errors import WarehouseError
-        from airflow_provider_mail.warehouse.files import FORMATS, check_format
-
-        if not str(self.path):
-            raise AirflowFailException("path: is empty")
         from airflow_provider_mail._task.date_window import window
 
+        folder = self.folder()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
-        try:
-            check_format(self.file_format)
-        except WarehouseError as error:
-            raise AirflowFailException(str(error)) from error
-        folder = storage_path(self.path, self.object_storage_conn_id, "path")
+        write = self._write_load if self.layout == "load" else self._write_days
+        return write(folder, start_day, end_day)
+
+    @property
+    def _resource(self) -> str:
+        return "campaigns/stats" if self.kind == "campaigns" else "transactional/stats"
+
+    def _write_load(self, parent: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
+        from airflow_provider_mail._task.load_files import ROWS_PER_FILE, conditions, write_load
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail._task.statistics import read_campaign_stats, read_transactional_stats
+
+        read = read_campaign_stats if self.kind == "campaigns" else read_transactional_stats
+        with self.mail_errors():
+            observation = Observation(self.hook.get_conn())
+            found = read(self.hook, observation, start_day, end_day)
+            key = [found.table.names.index(name) for name in found.table.key]
+            # The last of several rows with one key, as in a table.
+            rows = {tuple(row[index] for index in key): row for row in found.rows()}
+            folder, manifest = write_load(
+                parent,
+                found.table,
+                rows.values(),
+                file_format=self.file_format,
+                rows_per_file=ROWS_PER_FILE,
+                describe=lambda: {
+                    "mail_conn_id": self.mail_conn_id,
+                    "observed_at": observation.at,
+                    "start_day": start_day,
+                    "end_day": end_day,
+                    **conditions(found.covers, found.mark_gone),
+                },
+            )
+        result = self.load_result(folder, manifest, self._resource)
+        days = {"start_day": start_day.isoformat(), "end_day": end_day.isoformat()}
+        return {**result, **days, "missing_days": len(found.missing_days)}
+
+    def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
+        from airflow_provider_mail._task.object_storage import put, remove
+        from airflow_provider_mail.warehouse.files import FORMATS
+
         read = self._campaigns if self.kind == "campaigns" else self._transactional
         table, days = read(start_day, end_day)
         counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
@@ -120,7 +162,7 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
             for day, rows in days:
                 file = self._file(folder, day)
                 if rows:
-                    content = FORMATS[self.file_format](table, rows)
+                    content = FORMATS[self.file_format](table, rows, 1)
                     put(file, content)
                     counts["records"] += len(rows)
                     counts["files"] += 1
@@ -130,9 +172,8 @@ class MailStatsToObjectStorageOperator(MailLineage, MailTaskMixin, BaseOperator)
                 else:
                     counts["removed"] += remove(file)
         self.log.info("%s to %s in %s: %s", start_day, end_day, folder, counts)
-        resource = "campaigns/stats" if self.kind == "campaigns" else "transactional/stats"
         size, files = counts.pop("bytes"), counts["files"]
-        self.moved(resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
+        self.moved(self._resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
         return {"path": str(folder), "start_day": start_day.isoformat(), "end_day": end_day.isoformat(), **counts}
 
     def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:

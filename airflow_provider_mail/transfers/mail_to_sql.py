@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.arguments import Templated
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.warehouse.coverage import Coverage
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -132,41 +130,24 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         # Load the snapshots, then the latest counts.
         from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail.api.campaigns import GetCampaignStats
-        from airflow_provider_mail.api.flows.statistics import campaign_stats
-        from airflow_provider_mail.warehouse.coverage import MarkGone
-        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, campaign_stats_row, snapshot_rows
+        from airflow_provider_mail._task.statistics import read_campaign_stats
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
-        fields: dict[str, Any] = {"mail_name": self.mail_name or None, "type": self.type or None}
-        request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
         observation = Observation(self.hook.get_conn(), self.sql_hook)
-        records = self.hook.run(campaign_stats(request, compact=True))
-        conn_id, team, observed_at = self.mail_conn_id, self.hook.team_name, observation.at
-
-        def rows() -> Iterator[tuple[Any, ...]]:
-            for record in records:
-                yield campaign_stats_row(record, mail_conn_id=conn_id, team=team, observed_at=observed_at)
-
+        found = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
         if snapshots_table := self.table_names().get("snapshots_table"):
             # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
-            self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(rows()), now=observation.now())
-        covers = self._covers(start_day, end_day, observed_at)
-        mark_gone = MarkGone(observed_at, lambda: [covers.whole] if records else []) if covers else None
+            rows = snapshot_rows(found.rows())
+            self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, rows, now=observation.now())
         loaded = self.unstorable.load(
-            self.declared_table(), self.table, rows(), covers=covers, mark_gone=mark_gone, now=observation.now()
+            found.table,
+            self.table,
+            found.rows(),
+            covers=found.covers,
+            mark_gone=found.mark_gone,
+            now=observation.now(),
         )
         return loaded, {}
-
-    def _covers(self, start_day: date, end_day: date, observed_at: datetime) -> Coverage | None:
-        day = timedelta(days=1)
-        if self.mail_name or self.type or end_day - start_day <= day:
-            return None
-        from airflow_provider_mail.warehouse.coverage import Coverage
-
-        sent_at = self.declared_table()["mail_send_date"]
-        return Coverage.days(
-            sent_at, start_day + day, end_day - day, mail_conn_id=self.mail_conn_id, observed_at=observed_at
-        )
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
@@ -237,34 +218,13 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        from airflow_provider_mail._task.date_window import today
         from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
-        from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.warehouse.coverage import Coverage
-        from airflow_provider_mail.warehouse.tables.stats import transactional_stats_row
+        from airflow_provider_mail._task.statistics import read_transactional_stats
 
-        request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         observation = Observation(self.hook.get_conn(), self.sql_hook)
-        records = self.hook.run(transactional_stats(request))
-        observed_at = observation.at
-        missing = missing_days(request, records, today())
-        if missing:
+        found = read_transactional_stats(self.hook, observation, start_day, end_day)
+        if missing := found.missing_days:
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
             self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), some)
-        team = self.hook.team_name
-        rows = [
-            transactional_stats_row(record, mail_conn_id=self.mail_conn_id, team=team, observed_at=observed_at)
-            for record in records
-        ]
-        table = self.declared_table()
-        covers = Coverage.days(
-            table["stats_date"],
-            start_day,
-            end_day,
-            mail_conn_id=self.mail_conn_id,
-            observed_at=observed_at,
-            only={record.stats_date for record in records},
-        )
-        loaded = self.unstorable.load(table, self.table, rows, covers=covers, now=observation.now())
+        loaded = self.unstorable.load(found.table, self.table, found.rows(), covers=found.covers, now=observation.now())
         return loaded, {"missing_days": len(missing)}

@@ -36,36 +36,43 @@ def check_format(file_format: str) -> None:
             ) from error
 
 
-def json_lines(table: Table, rows: Rows) -> bytes:
+def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
     """Encode one JSON object per row, in UTF-8.
 
     Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds.
 
     :param table: the declared table.
     :param rows: its rows.
+    :param first: number of the first row, for errors. Default: 1.
     :raises UnstorableError: naming row and column, never the value.
     """
-    encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc}))
+    encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc, "json": json_text}))
+    columns = [
+        # Checked as text, written as values: warehouses read objects into columns for JSON.
+        [None if value is None else json.loads(value) for value in values] if column.type.name == "json" else values
+        for column, values in zip(table.columns, encoder.columns(first, list(rows)), strict=True)
+    ]
     lines = (
         json.dumps(
             dict(zip(table.names, values, strict=True)), ensure_ascii=False, allow_nan=False, separators=(",", ":")
         )
-        for values in zip(*encoder.columns(1, list(rows)), strict=True)
+        for values in zip(*columns, strict=True)
     )
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def parquet(table: Table, rows: Rows) -> bytes:
+def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
     """Encode a Parquet file with the table's columns; times are microseconds in UTC.
 
     :param table: the declared table.
     :param rows: its rows.
+    :param first: number of the first row, for errors. Default: 1.
     :raises UnstorableError: naming row and column, never the value.
     """
     import pyarrow
     import pyarrow.parquet
 
-    columns = Encoder(table, each({"timestamp": aware, "json": json_text})).columns(1, list(rows))
+    columns = Encoder(table, each({"timestamp": aware, "json": json_text})).columns(first, list(rows))
     schema = _schema(table)
     arrays = [pyarrow.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
     file = io.BytesIO()
@@ -73,7 +80,7 @@ def parquet(table: Table, rows: Rows) -> bytes:
     return file.getvalue()
 
 
-FORMATS: Mapping[str, Callable[[Table, Rows], bytes]] = {"parquet": parquet, "jsonl": json_lines}
+FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet, "jsonl": json_lines}
 """Encodes rows to a file, by the name of the format, which is the extension of the file, too."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -25,7 +26,11 @@ from airflow_provider_mail.operators.senders import (
 )
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator, MailDeleteTemplateOperator
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
-from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
+from airflow_provider_mail.transfers.mail_to_object_storage import (
+    MailCampaignsToObjectStorageOperator,
+    MailContactsToObjectStorageOperator,
+    MailStatsToObjectStorageOperator,
+)
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -252,6 +257,39 @@ class WriteFiles(TaskWorkload):
             yield Wrong.UNTRUE, f"it tells of {said.result}"
 
 
+class WriteLoad(TaskWorkload):
+    """A folder with a manifest for each try that ended, with exactly what the service has."""
+
+    def __init__(
+        self, what: str, make: Callable[..., BaseOperator], column: str, truth: Callable[[Emulator], Rows]
+    ) -> None:
+        super().__init__()
+        self.name = f"task: write {what} as a load"  # type: ignore[misc]
+        self._make = make
+        self._column = column
+        self._true_rows = truth
+        self._folder = Folder(what.replace(" ", "_"))
+
+    def arrange(self, service: Emulator) -> None:
+        arrange_now(service)
+        self._folder.restore()
+
+    def operator(self) -> BaseOperator:
+        return self._make(task_id="task", path=f"file://{self._folder.path}", file_format="jsonl", rows_per_file=3)
+
+    def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        truth = self._true_rows(service)
+        loads = list(self._folder.path.glob("*/manifest.json"))
+        for file in loads:
+            urls = [entry["url"] for entry in json.loads(file.read_bytes())["entries"]]
+            texts = [Path(url.removeprefix("file://")).read_text() for url in urls]
+            rows = sorted((json.loads(line)[self._column],) for text in texts for line in text.splitlines())
+            if rows != truth:
+                yield Wrong.INCOMPLETE, f"the load has {rows}, the service {truth}"
+        if said.green and len(loads) != 1:
+            yield Wrong.UNTRUE, f"there are {len(loads)} loads"
+
+
 class Named(TaskWorkload):
     """An operator that makes, changes or removes one thing."""
 
@@ -330,6 +368,20 @@ DATA = (
         lambda **options: MailCampaignsToSqlOperator(page_size=3, max_in_flight=2, **options),
         # Those of earlier loads stay: the service has deleted them since, to go by their guids.
         "SELECT mail_name FROM mail_campaigns WHERE gone_at IS NULL ORDER BY mail_name",
+        lambda service: sorted((campaign["mailName"],) for campaign in service.campaigns()),
+    ),
+    WriteLoad(
+        "contacts of a list",
+        lambda **options: MailContactsToObjectStorageOperator(
+            list_name="customers", page_size=3, max_in_flight=2, **options
+        ),
+        "email",
+        lambda service: sorted((contact["email"],) for contact in service.contacts("customers")),
+    ),
+    WriteLoad(
+        "campaigns",
+        lambda **options: MailCampaignsToObjectStorageOperator(page_size=3, max_in_flight=2, **options),
+        "mail_name",
         lambda service: sorted((campaign["mailName"],) for campaign in service.campaigns()),
     ),
     Named(

@@ -45,7 +45,11 @@ from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
-from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
+from airflow_provider_mail.transfers.mail_to_object_storage import (
+    MailCampaignsToObjectStorageOperator,
+    MailContactsToObjectStorageOperator,
+    MailStatsToObjectStorageOperator,
+)
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -89,6 +93,8 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailStatsSettledSensor: {"mail_name": "a"},
     ObjectStorageToMailContactsOperator: {"path": "file:///people.csv"},
     SqlToMailBatchOperator: {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
+    MailCampaignsToObjectStorageOperator: {"path": "file:///tmp/campaigns"},
+    MailContactsToObjectStorageOperator: {"path": "file:///tmp/contacts", "list_name": "friends"},
     MailStatsToObjectStorageOperator: {"path": "file:///tmp/statistics"},
     MailTransactionalStatsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailUpsertContactOperator: {"contact_email": "ada@example.com"},
@@ -119,6 +125,7 @@ UNTEMPLATED = {
     *("track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request"),
     "wait_for_completion",
     *("batch_size", "max_pushes", "retention_days"),
+    *("layout", "rows_per_file"),
 }
 # Under one name from Airflow 3.2 on, under another before.
 SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG

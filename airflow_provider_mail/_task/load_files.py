@@ -1,0 +1,99 @@
+"""Write the rows of a load as files in a folder of their own, and its manifest last: without it, there is no load."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail._task.object_storage import put, remove
+from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+from airflow_provider_mail.warehouse.files import FORMATS
+from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
+from airflow_provider_mail.warehouse.rows import batched
+from airflow_provider_mail.warehouse.table import Table
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
+
+ROWS_PER_FILE = 20_000
+"""Rows of a file: what is in memory at once."""
+
+
+def write_load(
+    parent: ObjectStoragePath,
+    table: Table,
+    rows: Iterable[tuple[Any, ...]],
+    *,
+    file_format: str,
+    rows_per_file: int,
+    describe: Callable[[], dict[str, Any]],
+) -> tuple[ObjectStoragePath, Manifest]:
+    """Write the files of a load, then its manifest; return the folder and the manifest.
+
+    When anything fails, the files are removed. The files of a killed process stay, without a manifest.
+
+    :param parent: the folder in which that of the load is created.
+    :param table: the declared table.
+    :param rows: its rows, each key once.
+    :param file_format: ``parquet`` or ``jsonl``.
+    :param rows_per_file: maximum number of rows in a file.
+    :param describe: returns the further fields of the manifest; called when all rows have been read.
+    """
+    # A name of its own for each try: a worker that is believed dead may still write.
+    load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
+    folder = parent / load_id
+    files: list[DataFile] = []
+    written: list[ObjectStoragePath] = []
+    try:
+        first = 1
+        for batch in batched(rows, rows_per_file):
+            file = folder / f"part-{len(files):05}.{file_format}"
+            content = FORMATS[file_format](table, batch, first)
+            written.append(file)
+            put(file, content)
+            files.append(DataFile(file_url(file), len(batch), len(content), hashlib.sha256(content).hexdigest()))
+            first += len(batch)
+        manifest = Manifest(
+            load_id=load_id,
+            table_name=table_key(table),
+            file_format=file_format,
+            files=tuple(files),
+            **describe(),
+        )
+        put(folder / MANIFEST, manifest.to_json())
+    except BaseException:
+        for file in written:
+            with suppress(Exception):
+                remove(file)
+        raise
+    return folder, manifest
+
+
+def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_where: Any | None = None) -> dict[str, Any]:
+    """Return the fields of a manifest that say what the load is complete for.
+
+    :param covers: the parts of the table for which it is complete.
+    :param mark_gone: the windows whose other rows are gone; all rows must have been read.
+    :param replace_where: the rows that are deleted unless the load has them. Default: none.
+    """
+    return {
+        "replace_where": replace_where,
+        "mark_gone": tuple(mark_gone.windows()) if mark_gone else (),
+        "covers": covers.parts if covers and covers.parts else None,
+        "covers_whole": covers.whole if covers and covers.parts else None,
+    }
+
+
+def file_url(path: ObjectStoragePath) -> str:
+    """Return the URL of a file, without a connection.
+
+    :param path: the file.
+    """
+    if path.protocol in ("", "file", "local"):
+        return f"file://{path.path}"
+    bucket = path.bucket.rpartition("@")[2]  # on Airflow 3.0 it has the connection id
+    return f"{path.protocol}://{bucket}/{path.key.lstrip('/')}"

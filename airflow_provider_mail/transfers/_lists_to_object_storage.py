@@ -1,0 +1,294 @@
+"""Transfers of lists to files, published in :mod:`airflow_provider_mail.transfers.mail_to_object_storage`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
+from airflow_provider_mail.lineage import Folder, MailLineage
+from airflow_provider_mail.transfers._reading import (
+    READINGS,
+    BaseCampaignReader,
+    BaseContactReader,
+    BaseListReader,
+    OnChange,
+)
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from airflow.sdk import Context, ObjectStoragePath
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.warehouse.manifest import Manifest
+    from airflow_provider_mail.warehouse.table import Table
+
+PUBLISHED_IN = "airflow_provider_mail.transfers.mail_to_object_storage"
+"""The module that users import from, which Airflow stores with the task."""
+
+FileFormat: TypeAlias = Literal["parquet", "jsonl"]
+"""The formats of files."""
+
+
+class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
+    """What the transfers to files have in common: where the files are written, and in which format."""
+
+    ui_color = "#e6f1f2"
+
+    path: str | ObjectStoragePath
+    object_storage_conn_id: str | None
+    file_format: FileFormat
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_choice("file_format", self.file_format, FileFormat)
+
+    def folder(self) -> ObjectStoragePath:
+        """Check the path and the format, and return the folder.
+
+        :raises AirflowFailException: naming the argument that is wrong.
+        """
+        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail.warehouse.files import check_format
+
+        if not str(self.path):
+            raise AirflowFailException("path: is empty")
+        try:
+            check_format(self.file_format)
+        except WarehouseError as error:
+            raise AirflowFailException(str(error)) from error
+        return storage_path(self.path, self.object_storage_conn_id, "path")
+
+    def load_result(self, folder: ObjectStoragePath, manifest: Manifest, resource: str) -> dict[str, Any]:
+        """Log a written load, record it for lineage, and return it for XCom.
+
+        :param folder: the folder of the load.
+        :param manifest: its manifest.
+        :param resource: the resource that was read, for lineage.
+        """
+        from airflow_provider_mail.warehouse.manifest import MANIFEST
+
+        self.log.info("%s records in %s files in %s", manifest.rows, len(manifest.files), folder)
+        size = sum(file.size for file in manifest.files)
+        self.moved(
+            resource,
+            Folder(folder),
+            table=manifest.table,
+            rows=manifest.rows,
+            size=size,
+            files=len(manifest.files),
+        )
+        return {
+            "path": str(folder),
+            "manifest": str(folder / MANIFEST),
+            "load_id": manifest.load_id,
+            "records": manifest.rows,
+            "files": len(manifest.files),
+        }
+
+
+class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
+    """Write a whole list as files, in flat memory."""
+
+    rows_per_file: int
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("rows_per_file", self.rows_per_file, least=1, whole=True)
+
+    @property
+    @abstractmethod
+    def resource(self) -> str:
+        """The resource that is read, for lineage."""
+
+    @abstractmethod
+    def declared_table(self) -> Table:
+        """The table whose columns the files have."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and write it.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail.api.errors import MailIncompleteError
+
+        folder = self.folder()
+        with self.mail_errors():
+            for reading in range(1, READINGS + 1):
+                try:
+                    written, manifest = self._write(folder)
+                    break
+                except MailIncompleteError as error:
+                    self.read_again(error, reading)
+        return {**self.load_result(written, manifest, self.resource), "readings": reading}
+
+    def _write(self, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
+        from airflow_provider_mail._task.load_files import conditions, write_load
+
+        with self.reading() as (observation, rows):
+            mark_gone = self.mark_gone(observation.at)
+            return write_load(
+                folder,
+                self.declared_table(),
+                rows,
+                file_format=self.file_format,
+                rows_per_file=self.rows_per_file,
+                describe=lambda: {
+                    "mail_conn_id": self.mail_conn_id,
+                    "observed_at": observation.at,
+                    **conditions(self.covers(observation.at), mark_gone, self.replace_where()),
+                },
+            )
+
+
+class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectStorageOperator):
+    """Write the contacts of a list as files, with all properties, and a manifest. They hold personal data.
+
+    Each load has a folder of its own below ``path``, ``<load_id>/part-00000.parquet`` and so on, which never changes.
+    Its ``manifest.json`` is written last: without it, there is no load. Older loads stay until you or a rule of the
+    storage deletes them.
+
+    Columns and completeness are those of ``MailContactsToSqlOperator``.
+
+    Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
+    ``readings`` (how often the list was read). Never rows or addresses.
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailContactsToObjectStorageOperator`
+        (in the package: ``airflow_provider_mail/docs/object-storage.md``).
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param list_name: the name of the list. (templated)
+    :param team_name: the team that owns the list; other teams need a permission. Default: the current team. (templated)
+    :param path: the folder in which each load gets a folder, as a path or URL of ``ObjectStoragePath``:
+        ``s3://bucket/mail/contacts``, ``file:///data/mail``. (templated)
+    :param object_storage_conn_id: the connection to the storage; can also be part of the path:
+        ``s3://aws@bucket/mail``. Default: that of the path. (templated)
+    :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
+    :param allow_empty: write a load of an empty list, which deletes the list's rows when it is merged. If false, the
+        task fails. Default: false.
+    :param rows_per_file: the largest number of contacts in a file, which are in memory at once. Default: 20,000.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default:
+        1,000.
+    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 8.
+    :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
+        fail. ``fail``: fail at once. ``accept``: write what was returned if it is at least as many different records as
+        the lowest total that the service reported, otherwise read the list again; the load is then not complete, and
+        deletes nothing when it is merged. Default: ``retry``.
+    """
+
+    __module__ = PUBLISHED_IN
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        list_name: Templated[str],
+        team_name: Templated[str] | None = None,
+        path: Templated[ObjectStoragePath],
+        object_storage_conn_id: Templated[str] | None = None,
+        file_format: FileFormat = "parquet",
+        allow_empty: bool = False,
+        rows_per_file: int = 20_000,
+        page_size: int = 1000,
+        max_in_flight: int = 8,
+        on_change: OnChange = "retry",
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        # The rows of this list, unless some may be missing.
+        return None if self.on_change == "accept" else self.list_key
+
+    def check_empty(self) -> None:
+        super().check_empty()
+        if not self.allow_empty:
+            raise AirflowFailException(
+                f"list_name: list {self.list_name!r} is empty; allow_empty=True writes a load without rows, which "
+                "deletes the list's rows when it is merged"
+            )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read the list and write it.
+
+        :param context: the task's context.
+        """
+        return {"list_name": self.list_name, **super().execute(context)}
+
+
+class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectStorageOperator):
+    """Write the campaigns as files: one row per campaign in any state, without its content, and a manifest.
+
+    Each load has a folder of its own below ``path``, ``<load_id>/part-00000.parquet`` and so on, which never changes.
+    Its ``manifest.json`` is written last: without it, there is no load. Older loads stay until you or a rule of the
+    storage deletes them.
+
+    Columns and completeness are those of ``MailCampaignsToSqlOperator``, as are the rows that are marked with
+    ``gone_at`` when the load is merged.
+
+    Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
+    ``readings`` (how often the list was read).
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCampaignsToObjectStorageOperator`
+        (in the package: ``airflow_provider_mail/docs/object-storage.md``).
+
+    :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
+    :param path: the folder in which each load gets a folder, as a path or URL of ``ObjectStoragePath``:
+        ``s3://bucket/mail/tasks``, ``file:///data/mail``. (templated)
+    :param object_storage_conn_id: the connection to the storage; can also be part of the path:
+        ``s3://aws@bucket/mail``. Default: that of the path. (templated)
+    :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
+    :param mail_name: write only campaigns whose name contains this. Default: all. (templated)
+    :param subject: write only campaigns whose subject contains this. Default: all. (templated)
+    :param sender_mail: write only campaigns of this sender. Default: all. (templated)
+    :param type: write only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
+    :param mail_status: write only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
+        (templated)
+    :param all_team: write the campaigns of all teams; needs a permission. Default: false.
+    :param rows_per_file: the largest number of campaigns in a file, which are in memory at once. Default: 20,000.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default: 100,
+        since each campaign is returned with its whole content.
+    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 2.
+    :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
+        fail. ``fail``: fail at once. ``accept``: write what was returned if it is at least as many different records as
+        the lowest total that the service reported, otherwise read the list again; the load is then not complete, and
+        marks nothing as gone when it is merged. Default: ``retry``.
+    """
+
+    __module__ = PUBLISHED_IN
+    resource = "campaigns"
+
+    def __init__(
+        self,
+        *,
+        mail_conn_id: Templated[str] = "mail_default",
+        path: Templated[ObjectStoragePath],
+        object_storage_conn_id: Templated[str] | None = None,
+        file_format: FileFormat = "parquet",
+        mail_name: Templated[str] | None = None,
+        subject: Templated[str] | None = None,
+        sender_mail: Templated[str] | None = None,
+        type: Templated[str] | None = None,
+        mail_status: Templated[Sequence[Templated[int]]] | None = None,
+        all_team: bool = False,
+        rows_per_file: int = 20_000,
+        page_size: int = 100,
+        max_in_flight: int = 2,
+        on_change: OnChange = "retry",
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())

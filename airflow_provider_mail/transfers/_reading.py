@@ -1,0 +1,248 @@
+"""Read lists of the service, for the transfers to tables and to files: the records, and the proof of completeness."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_number
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail.api._core.interrupt import Interrupt
+    from airflow_provider_mail.api._core.requests import PagedRequest
+    from airflow_provider_mail.api.errors import MailIncompleteError
+    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.table import Table
+
+OnChange: TypeAlias = Literal["retry", "fail", "accept"]
+"""What to do when a list changes while it is read."""
+
+READINGS = 3
+"""How often one try of a task reads a list that changes while it is read."""
+
+
+class BaseListReader(MailTaskMixin, BaseOperator):
+    """Read a whole list, page by page in flat memory, completely although the list may change meanwhile.
+
+    A sign that the list changed while it was read (a different total, repeated records) is never ignored.
+    """
+
+    page_size: int
+    max_in_flight: int
+    on_change: OnChange
+
+    _interrupt: Interrupt | None = None
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("page_size", self.page_size, least=1, most=1000, whole=True)
+        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
+        check_choice("on_change", self.on_change, OnChange)
+
+    @abstractmethod
+    def request(self) -> PagedRequest[Any]:
+        """Build the request for the first page."""
+
+    @abstractmethod
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """Build the rows of a page.
+
+        :param records: a page of records.
+        :param observed_at: when the service was asked.
+        """
+
+    def replace_where(self) -> Mapping[str, Any] | None:
+        """The rows that are deleted unless the service still has them, as conditions."""
+        return None
+
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        """The parts of the table for which the load is complete: their unchanged rows are not written again.
+
+        :param observed_at: when the service was asked.
+        """
+        return None
+
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        """The windows for which the load is complete, whose other rows are gone; called before each reading.
+
+        :param observed_at: when the service was asked.
+        """
+        return None
+
+    def check_empty(self) -> None:
+        """Verify that a list that came back empty exists."""
+
+    def on_kill(self) -> None:
+        """Stop reading: request no further page, and give running requests two seconds."""
+        if self._interrupt is not None:
+            self._interrupt.stop()
+
+    @contextmanager
+    def reading(self, sql_hook: DbApiHook | None = None) -> Iterator[tuple[Observation, Iterator[tuple[Any, ...]]]]:
+        """Begin to read the list; yield the observation and the rows.
+
+        :param sql_hook: the hook of the database, whose clock is used if the service has none.
+        """
+        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+        from airflow_provider_mail.api._core.pagination import Changes
+        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+
+        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
+        client = self.hook.get_conn()
+        observation = Observation(client, sql_hook)
+        self._interrupt = Interrupt()
+        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
+        with closing(pages):
+            first = next(pages, None)
+            yield observation, self._streamed(first, pages, observation.at)
+
+    def read_again(self, error: MailIncompleteError, reading: int) -> None:
+        """Log that the list is read again because it changed.
+
+        :param error: the error of the reading.
+        :param reading: number of the reading, from 1.
+        :raises MailIncompleteError: the error, if the list must not be read again.
+        """
+        if self.on_change == "fail" or reading == READINGS:
+            error.add_note("Set on_change to decide how to handle a list that changes while it is read")
+            raise error
+        self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
+
+    def _streamed(
+        self, first: list[Any] | None, pages: Iterator[list[Any]], observed_at: datetime
+    ) -> Iterator[tuple[Any, ...]]:
+        if first is None:
+            self.check_empty()
+            return
+        yield from self.rows(first, observed_at)
+        for page in pages:
+            yield from self.rows(page, observed_at)
+
+
+class BaseContactReader(BaseListReader):
+    """Read the contacts of a list."""
+
+    list_name: str
+    team_name: str | None
+    allow_empty: bool
+
+    @property
+    def resource(self) -> str:
+        """The resource of the list."""
+        return f"lists/{self.list_name}"
+
+    def declared_table(self) -> Table:
+        """One row per connection, team, list and contact."""
+        from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+
+        return CONTACTS
+
+    def request(self) -> PagedRequest[Any]:
+        """Build the request for the first page of contacts."""
+        from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
+
+        return GetCompactContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+
+    @cached_property
+    def list_key(self) -> dict[str, str]:
+        """What the rows of this list have in common."""
+        team = self.team_name or self.hook.team_name or ""
+        return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        from airflow_provider_mail.warehouse.tables.contacts import contact_row
+
+        return [contact_row(contact, **self.list_key, observed_at=observed_at) for contact in records]
+
+    def covers(self, observed_at: datetime) -> Coverage | None:
+        # The list, unless rows may remain that the load has not seen.
+        if self.on_change == "accept":
+            return None
+        from airflow_provider_mail.warehouse.coverage import Coverage
+        from airflow_provider_mail.warehouse.tables.contacts import list_part
+
+        part = list_part(self.list_key["team"], self.list_name)
+        return Coverage.one(part, self.list_key, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
+
+    def check_empty(self) -> None:
+        """Verify that the list exists: a service may return no contacts for a wrong name."""
+        from airflow_provider_mail.api.lists import find_list
+
+        if self.team_name:
+            if not self.allow_empty:
+                raise AirflowFailException(
+                    f"list_name, team_name: list {self.list_name!r} of team {self.team_name!r} returned no contacts, "
+                    "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
+                )
+        elif self.hook.run(find_list(self.list_name)) is None:
+            raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
+
+
+class BaseCampaignReader(BaseListReader):
+    """Read campaigns."""
+
+    mail_name: str | None
+    subject: str | None
+    sender_mail: str | None
+    type: str | None
+    mail_status: Sequence[int] | None
+    all_team: bool
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        self._teams: set[str | None] = set()
+
+    def declared_table(self) -> Table:
+        """One row per connection and campaign."""
+        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+
+        return CAMPAIGNS
+
+    def request(self) -> PagedRequest[Any]:
+        """Build the request for the first page of campaigns."""
+        from airflow_provider_mail.api.campaigns import GetCampaigns
+
+        return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
+
+    def _filters(self) -> dict[str, Any]:
+        return {
+            "mail_name": self.mail_name or None,
+            "subject": self.subject or None,
+            "sender_mail": self.sender_mail or None,
+            "type": self.type or None,
+            "mail_status": list(self.mail_status) if self.mail_status else None,
+        }
+
+    def mark_gone(self, observed_at: datetime) -> MarkGone | None:
+        # The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team.
+        self._teams.clear()
+        if self.on_change == "accept" or any(self._filters().values()):
+            return None
+        from airflow_provider_mail.warehouse.coverage import MarkGone
+
+        account = {"mail_conn_id": self.mail_conn_id}
+
+        def windows() -> list[Mapping[str, Any]]:
+            if self.all_team and self._teams:
+                return [account]
+            return [{**account, "team_name": team} for team in self._teams]
+
+        return MarkGone(observed_at, windows)
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
+
+        conn_id = self.mail_conn_id
+        self._teams.update(campaign.team_name for campaign in records)
+        return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]

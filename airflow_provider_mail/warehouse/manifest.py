@@ -1,0 +1,216 @@
+"""The manifest of a load: a JSON file, written last, that names the files of the load and what they are complete for.
+
+Its form is that of the manifests that Redshift writes and reads (``entries``, ``schema``, ``meta``), with more fields.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_mail.warehouse.coverage import Between, Coverage
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.table import Column, Table
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+
+MANIFEST = "manifest.json"
+"""The name of the file, in the folder of the load."""
+
+VERSION = 1
+
+TABLES: Mapping[str, Table] = {
+    "mail_campaign_stats": CAMPAIGN_STATS,
+    "mail_campaigns": CAMPAIGNS,
+    "mail_contacts": CONTACTS,
+    "mail_transactional_stats": TRANSACTIONAL_STATS,
+}
+"""The tables that are written as files, by the name in the manifest."""
+
+Where = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a load.
+
+    :param url: its URL, such as ``s3://bucket/folder/part-00000.parquet``.
+    :param rows: number of its rows.
+    :param size: its size in bytes.
+    :param sha256: its checksum, in hexadecimal.
+    """
+
+    url: str
+    rows: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a load of files consists of, and what it is complete for.
+
+    :param load_id: the load: lower-case letters, digits and underscores.
+    :param table_name: the key of `TABLES`.
+    :param mail_conn_id: the Airflow connection of the account.
+    :param observed_at: when the service was asked.
+    :param file_format: ``parquet`` or ``jsonl``.
+    :param files: the files; none for a load without rows.
+    :param replace_where: the rows of the table that are deleted unless the load has them.
+    :param mark_gone: the windows whose other rows are marked as gone.
+    :param covers: the parts of the table, by name, for which the load is complete.
+    :param covers_whole: the condition for the rows of all parts.
+    :param start_day: first day of the window, of statistics.
+    :param end_day: its last day.
+    """
+
+    load_id: str
+    table_name: str
+    mail_conn_id: str
+    observed_at: datetime.datetime
+    file_format: str
+    files: tuple[DataFile, ...]
+    replace_where: Where | None = None
+    mark_gone: tuple[Where, ...] = ()
+    covers: Mapping[str, Where] | None = None
+    covers_whole: Where | None = None
+    start_day: datetime.date | None = None
+    end_day: datetime.date | None = None
+
+    @property
+    def table(self) -> Table:
+        """The declared table."""
+        return TABLES[self.table_name]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """What the load is complete for."""
+        if not self.covers:
+            return None
+        return Coverage(self.mail_conn_id, self.observed_at, self.covers, self.covers_whole or {})
+
+    def to_json(self) -> bytes:
+        """Encode the manifest, in UTF-8."""
+        size = sum(file.size for file in self.files)
+        content = {
+            "version": VERSION,
+            "load_id": self.load_id,
+            "table": self.table_name,
+            "mail_conn_id": self.mail_conn_id,
+            "observed_at": _text(self.observed_at),
+            "file_format": self.file_format,
+            # Whether the rows are all that the service has for the window; otherwise no other row may be removed.
+            "complete": bool(self.covers or self.replace_where or self.mark_gone),
+            "window": {
+                "start_day": _text(self.start_day),
+                "end_day": _text(self.end_day),
+                "replace": _where(self.replace_where) if self.replace_where else None,
+                "mark_gone": [_where(where) for where in self.mark_gone],
+                "parts": {part: _where(where) for part, where in (self.covers or {}).items()},
+                "all_parts": _where(self.covers_whole) if self.covers_whole else None,
+            },
+            "key": list(self.table.key),
+            "entries": [
+                {
+                    "url": file.url,
+                    "mandatory": True,
+                    "meta": {"content_length": file.size, "record_count": file.rows, "sha256": file.sha256},
+                }
+                for file in self.files
+            ],
+            "schema": {
+                "elements": [
+                    {"name": column.name, "type": {"base": column.type.name}, "nullable": column.nullable}
+                    for column in self.table.columns
+                ]
+            },
+            "meta": {"content_length": size, "record_count": self.rows},
+        }
+        return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Manifest:
+        """Decode a manifest.
+
+        :param content: its bytes.
+        :raises WarehouseError: when it is no manifest, or one of another version.
+        """
+        try:
+            given = json.loads(content)
+            if given["version"] != VERSION:
+                raise WarehouseError(f"the manifest has version {given['version']}, expected {VERSION}")
+            table = TABLES[given["table"]]
+            window = given["window"]
+            names = tuple(element["name"] for element in given["schema"]["elements"])
+            manifest = cls(
+                load_id=given["load_id"],
+                table_name=given["table"],
+                mail_conn_id=given["mail_conn_id"],
+                observed_at=datetime.datetime.fromisoformat(given["observed_at"]),
+                file_format=given["file_format"],
+                files=tuple(_file(entry) for entry in given["entries"]),
+                replace_where=_conditions(table, window["replace"]) if window["replace"] else None,
+                mark_gone=tuple(_conditions(table, where) for where in window["mark_gone"]),
+                covers={part: _conditions(table, where) for part, where in window["parts"].items()} or None,
+                covers_whole=_conditions(table, window["all_parts"]) if window["all_parts"] else None,
+                start_day=_day(window["start_day"]),
+                end_day=_day(window["end_day"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise WarehouseError(f"it is no manifest of a load ({type(error).__name__})") from None
+        if names != table.names:
+            raise WarehouseError(
+                "the files were written by another version of this package, with other columns: write them again"
+            )
+        return manifest
+
+
+def _file(entry: Mapping[str, Any]) -> DataFile:
+    meta = entry["meta"]
+    return DataFile(entry["url"], meta["record_count"], meta["content_length"], meta["sha256"])
+
+
+def _where(where: Where) -> dict[str, Any]:
+    return {
+        name: {"from": _text(value.low), "to": _text(value.high)} if isinstance(value, Between) else _text(value)
+        for name, value in where.items()
+    }
+
+
+def _conditions(table: Table, where: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _condition(table[name], value) for name, value in where.items()}
+
+
+def _condition(column: Column, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Between(_condition(column, value["from"]), _condition(column, value["to"]))
+    if column.type.name == "timestamp" and value is not None:
+        return datetime.datetime.fromisoformat(value)
+    return _day(value) if column.type.name == "date" else value
+
+
+def _day(value: str | None) -> datetime.date | None:
+    return datetime.date.fromisoformat(value) if value is not None else None
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC).isoformat()
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def table_key(table: Table) -> str:
+    """Return the name of a table in manifests.
+
+    :param table: one of `TABLES`.
+    """
+    return next(name for name, each in TABLES.items() if each is table)
