@@ -32,6 +32,41 @@ class StoredTable:
         self._table = table
         self._dialect = dialect_of(database(hook))(hook, LoadRequest(table, TableName.parse(name), Source(())))
 
+    @property
+    def spelled(self) -> str:
+        """The name of the table as a statement has it."""
+        return self._dialect.target
+
+    def column(self, name: str) -> str:
+        """Spell a column in a statement.
+
+        :param name: its name.
+        """
+        return self._dialect.column(name)
+
+    def parameter(self, name: str, value: Any) -> Any:
+        """Convert a value of a column to what the driver takes.
+
+        :param name: name of the column.
+        :param value: the value.
+        """
+        convert = self._dialect.parameters.get(self._table[name].type.name)
+        return convert(value) if convert else value
+
+    def existing_columns(self) -> frozenset[str]:
+        """Return the names of the table's columns; none when it does not exist.
+
+        :raises WarehouseError: naming the connection, never values.
+        """
+        try:
+            with connected(self._hook) as connection:
+                return frozenset(self._dialect.existing_columns(connection))
+        except WarehouseError:
+            raise
+        except Exception as error:
+            failure = self._dialect.error(self._dialect.safe_message(error))
+        raise failure
+
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
         """Return the first rows behind a value, in the order of a column.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailConfigError
 
 if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
     from airflow_provider_mail.webhook.inbox import Inbox
 
 SECTION = "mail"
@@ -70,12 +73,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "example": None,
     },
 }
-
-
-def config() -> dict[str, Any]:
-    """Return the section for the provider information."""
-    options = {name: {"version_added": "0.1.0", **option} for name, option in OPTIONS.items()}
-    return {SECTION: {"description": "Events that the email service pushes.", "options": options}}
 
 
 @dataclass(frozen=True)
@@ -148,18 +145,31 @@ def inbox_of(conn_id: str, table: str) -> Inbox:
     :raises MailConfigError: there is no such database.
     :raises WarehouseError: it is neither Postgres nor SQLite.
     """
+    from airflow_provider_mail.webhook.inbox import Inbox
+
+    hook = database_hook(conn_id, option="inbox_conn_id", needs="the inbox needs a Postgres or SQLite database")
+    return Inbox(hook, table)
+
+
+def database_hook(conn_id: str, *, option: str, needs: str) -> DbApiHook:
+    """Return the hook of a database.
+
+    :param conn_id: the connection to the database.
+    :param option: the option that names it, for errors.
+    :param needs: the error for a connection to something else.
+    :raises MailConfigError: there is no such database.
+    """
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.version_compat import AirflowException, BaseHook
-    from airflow_provider_mail.webhook.inbox import Inbox
 
     try:
         hook = BaseHook.get_connection(conn_id).get_hook()
     except (AirflowException, ImportError) as error:
-        raise MailConfigError(f"[mail] inbox_conn_id: connection {conn_id!r}: {error}") from None
+        raise MailConfigError(f"[mail] {option}: connection {conn_id!r}: {error}") from None
     if not isinstance(hook, DbApiHook):
-        raise MailConfigError(f"[mail] inbox_conn_id: {conn_id!r}: the inbox needs a Postgres or SQLite database")
-    return Inbox(hook, table)
+        raise MailConfigError(f"[mail] {option}: {conn_id!r}: {needs}")
+    return hook
 
 
 def receives_in_api_server() -> bool:
@@ -169,14 +179,15 @@ def receives_in_api_server() -> bool:
     return bool(conf.getboolean(SECTION, "receive_in_api_server", fallback=False))
 
 
-def setting(name: str) -> str:
+def setting(name: str, options: Mapping[str, Mapping[str, Any]] = OPTIONS) -> str:
     """Return the text of an option, or its default.
 
     :param name: the option.
+    :param options: the options that it is one of. Default: those of the receiver.
     """
     from airflow_provider_mail.version_compat import conf
 
-    return str(conf.get(SECTION, name, fallback=OPTIONS[name]["default"]) or "").strip()
+    return str(conf.get(SECTION, name, fallback=options[name]["default"]) or "").strip()
 
 
 def _number(name: str) -> int:

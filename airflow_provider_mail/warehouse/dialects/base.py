@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -101,6 +101,20 @@ class Dialect(ABC):
                 count += self._affected(cursor)
             connection.commit()
         return count
+
+    @abstractmethod
+    def existing_columns(self, connection: Any) -> Collection[str]:
+        """Return the lower-case names of the table's columns; none when it does not exist.
+
+        :param connection: an open connection of the driver.
+        """
+
+    def column(self, name: str) -> str:
+        """Spell a column in a statement.
+
+        :param name: its name.
+        """
+        return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
         """Return the statement for the rows behind a value, its parameter, in the order of the column.

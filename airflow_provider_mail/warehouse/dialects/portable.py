@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -294,6 +294,14 @@ class Portable(Dialect):
         """Whether another load has created the table in the meantime."""
         existing = self._columns(connection, cursor)
         return existing is not None and not self._missing(existing)
+
+    def existing_columns(self, connection: Any) -> Collection[str]:
+        """Return the lower-case names of the table's columns; none when it does not exist.
+
+        :param connection: an open connection of the driver.
+        """
+        with self._cursor(connection) as cursor:
+            return self._columns(connection, cursor) or ()
 
     def _columns(self, connection: Any, cursor: Any) -> list[str] | None:
         """The names of the columns; ``None`` when the table does not exist."""

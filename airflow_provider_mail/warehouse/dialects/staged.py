@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
@@ -65,6 +65,14 @@ class Staged(StagedSql):
             return self._retry_conflicts(attempt, lambda: self._undo_merge(connection, cursor))
 
     # What a dialect implements
+
+    def existing_columns(self, connection: Any) -> Collection[str]:
+        """Return the lower-case names of the table's columns; none when it does not exist.
+
+        :param connection: an open connection of the driver.
+        """
+        with self._cursor(connection) as cursor:
+            return self._columns(cursor)
 
     @abstractmethod
     def _columns(self, cursor: Any) -> dict[str, str]:

@@ -1,0 +1,135 @@
+"""The page: a FastAPI application that renders the warehouse tables as HTML."""
+
+from __future__ import annotations
+
+import logging
+import mimetypes
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.responses import HTMLResponse, Response
+
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.plugin import campaigns, links, render
+from airflow_provider_mail.plugin.access import permitted_user
+from airflow_provider_mail.plugin.reader import Reader
+from airflow_provider_mail.plugin.settings import PageSettings
+from airflow_provider_mail.warehouse.errors import WarehouseError
+
+_log = logging.getLogger(__name__)
+
+STATIC = Path(__file__).parent / "static"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of every response: nothing but the files of the page is loaded, and only Airflow shows it in a frame."""
+
+# The dependency is the application's, so that no route can be without it.
+app = FastAPI(title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(permitted_user)])
+
+Text = Annotated[str, Query(max_length=400)]
+PageNumber = Annotated[int, Query(ge=1, le=100_000)]
+
+
+@app.middleware("http")
+async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Add the security headers to a response.
+
+    :param request: the request.
+    :param call_next: the rest of the application.
+    """
+    response = await call_next(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+@app.get("/")
+def show_campaigns(q: Text = "", account: Text = "", sort: Text = "sent_at", page: PageNumber = 1) -> HTMLResponse:
+    """Show the campaigns.
+
+    :param q: part of the name.
+    :param account: the connection of an account; empty for all.
+    :param sort: the column to sort by.
+    :param page: the number of the page, from 1.
+    """
+    reader = Reader.of_page(PageSettings.from_airflow())
+    found = campaigns.search(reader, text=q, account=account, sort=sort, page=page)
+    return render.page("campaigns.html", found=found, reader=reader)
+
+
+@app.get("/campaign")
+def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
+    """Show one campaign.
+
+    :param request: the request, for the user.
+    :param account: the connection of its account.
+    :param name: its name.
+    """
+    reader = Reader.of_page(PageSettings.from_airflow())
+    campaign = campaigns.get(reader, account=account, name=name)
+    if campaign is None:
+        raise HTTPException(404, "There is no such campaign in the tables.")
+    return render.page(
+        "campaign.html",
+        reader=reader,
+        campaign=campaign,
+        task=links.task_of(name, request.state.mail_user),
+        platform=links.platform_url(account, campaign),
+    )
+
+
+@app.get("/static/{name}")
+def show_file(name: str) -> Response:
+    """Return a file of the page.
+
+    :param name: its name.
+    """
+    if name not in render.STATIC_FILES:
+        raise HTTPException(404, "There is no such file.")
+    content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return Response(
+        (STATIC / name).read_bytes(), media_type=content_type, headers={"Cache-Control": "private, max-age=3600"}
+    )
+
+
+@app.exception_handler(StarletteHTTPException)
+async def show_http_error(request: Request, error: Any) -> HTMLResponse:
+    """Show why there is no page.
+
+    :param request: the request.
+    :param error: the error.
+    """
+    return render.error(error.status_code, str(error.detail), request)
+
+
+@app.exception_handler(RequestValidationError)
+async def show_bad_query(request: Request, error: RequestValidationError) -> HTMLResponse:
+    """Show which part of the address is not possible.
+
+    :param request: the request.
+    :param error: the error; its values are not shown.
+    """
+    names = sorted({str(each["loc"][-1]) for each in error.errors()})
+    return render.error(422, f"This value in the address is not possible: {', '.join(names)}.", request)
+
+
+@app.exception_handler(MailConfigError)
+@app.exception_handler(WarehouseError)
+async def show_database_error(request: Request, error: Exception) -> HTMLResponse:
+    """Show why the tables cannot be read; the message has no values of rows.
+
+    :param request: the request.
+    :param error: the error.
+    """
+    _log.warning("The page cannot read the tables: %s", error)
+    return render.error(503, str(error), request)

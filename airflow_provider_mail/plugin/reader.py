@@ -1,0 +1,156 @@
+"""Reads the tables of the page; nothing is ever written."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.plugin.settings import PageSettings
+from airflow_provider_mail.warehouse.connection import database
+from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
+from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.stored import StoredTable
+from airflow_provider_mail.warehouse.table import Table, TableName
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.warehouse.tables.rejects import REJECTS
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.webhook.settings import database_hook
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+Row = Mapping[str, Any]
+
+TABLES: Mapping[str, Table] = {
+    "campaign_stats": CAMPAIGN_STATS,
+    "snapshots": CAMPAIGN_SNAPSHOTS,
+    "campaigns": CAMPAIGNS,
+    "contacts": CONTACTS,
+    "transactional_stats": TRANSACTIONAL_STATS,
+    "events": EVENTS,
+    "dead_letters": DEAD_LETTERS,
+    "event_differences": EVENT_DIFFERENCES,
+    "rejects": REJECTS,
+    "loads": LOADS,
+}
+
+KNOWN_SECONDS = 60.0
+"""For how long a table that was found counts as existing. A missing one is looked for each time."""
+
+_found: dict[tuple[str, str], float] = {}
+
+
+class Reader:
+    """The tables of one database.
+
+    :param hook: the hook of the database.
+    :param names: the names of its tables, by what they hold; empty where there is none.
+    """
+
+    def __init__(self, hook: DbApiHook, names: Mapping[str, str]) -> None:
+        self._hook = hook
+        self._names = names
+        self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
+        self.kind = database(hook)
+
+    @classmethod
+    def of_page(cls, settings: PageSettings) -> Reader:
+        """Return the reader of the page's database.
+
+        :param settings: the settings of the page.
+        :raises MailConfigError: there is no such database.
+        :raises WarehouseError: the name of a table is not valid.
+        """
+        names = {what: name for what, name in settings.tables.items() if what != "rejects"}
+        names["loads"] = str(loads_beside(TableName.parse(names["campaign_stats"])))
+        return cls(_hook(settings.conn_id, "page_conn_id"), names)
+
+    @classmethod
+    def of_rejects(cls, settings: PageSettings) -> Reader:
+        """Return the reader of the rejected rows.
+
+        :param settings: the settings of the page.
+        :raises MailConfigError: there is no such database.
+        :raises WarehouseError: the name of the table is not valid.
+        """
+        option = "page_rejects_conn_id" if settings.rejects_conn_id != settings.conn_id else "page_conn_id"
+        return cls(_hook(settings.rejects_conn_id, option), {"rejects": settings.tables["rejects"]})
+
+    def name(self, what: str) -> str:
+        """Return the name of a table as the settings have it.
+
+        :param what: what it holds.
+        """
+        return self._names[what]
+
+    def has(self, what: str) -> bool:
+        """Return whether a table exists with all its columns; a load adds columns that a later version has.
+
+        :param what: what it holds.
+        :raises WarehouseError: the database cannot be read.
+        """
+        table = self._tables.get(what)
+        if table is None:
+            return False
+        key = (self._hook.get_conn_id(), self._names[what])
+        if time.monotonic() - _found.get(key, float("-inf")) < KNOWN_SECONDS:
+            return True
+        exists = table.existing_columns() >= set(TABLES[what].names)
+        if exists:
+            _found[key] = time.monotonic()
+        return exists
+
+    def __getitem__(self, what: str) -> StoredTable:
+        return self._tables[what]
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Run one SELECT and return its rows by the names of the columns.
+
+        :param sql: the statement, with question marks for its parameters.
+        :param parameters: its parameters.
+        :raises WarehouseError: the statement fails; without values.
+        """
+        statement = sql.replace("?", self._hook.placeholder)
+        with stream_rows(self._hook, statement, list(parameters)) as (names, batches):
+            lower = [name.lower() for name in names]
+            return [dict(zip(lower, row, strict=True)) for batch in batches for row in batch]
+
+    def limited(self, sql: str, count: int, offset: int = 0) -> str:
+        """Return a statement with a limit to its rows.
+
+        :param sql: the statement, with ORDER BY.
+        :param count: the largest number of rows.
+        :param offset: how many rows come before them.
+        """
+        if self.kind in DIALECTS:
+            return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
+        return f"{sql} OFFSET {int(offset)} ROWS FETCH NEXT {int(count)} ROWS ONLY"
+
+
+def _hook(conn_id: str, option: str) -> DbApiHook:
+    return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+
+
+def moment(value: Any) -> datetime.datetime | None:
+    """Return a time of a table with its zone; some databases have no times, or none with a zone.
+
+    :param value: the value that was read.
+    """
+    if value is None:
+        return None
+    time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
+    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
+
+
+def day(value: Any) -> datetime.date:
+    """Return a day of a table.
+
+    :param value: the value that was read.
+    """
+    return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])

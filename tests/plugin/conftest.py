@@ -1,0 +1,91 @@
+"""The page as Airflow's API server mounts it, with Airflow's own authentication, over tables in real databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from airflow_provider_mail.plugin import reader
+from airflow_provider_mail.plugin.settings import PAGE_OPTIONS, PAGE_PREFIX
+from tests.plugin.data import fill
+from tests.warehouse.conftest import (  # noqa: F401 - fixtures
+    Warehouse,
+    make_warehouse,
+    warehouse_database,
+    warehouse_maria,
+)
+
+BASE_PATH = "/team/airflow"
+
+
+class Visitor:
+    """Requests pages with the token of a user.
+
+    :param client: the client of the server.
+    :param role: the role of the user; ``None`` for one without permissions, empty for nobody.
+    """
+
+    def __init__(self, client: TestClient, role: str | None = "viewer") -> None:
+        self.client = client
+        self.cookies: Mapping[str, str] = {} if role == "" else {"_token": token(role)}
+
+    def get(self, path: str, status: int = 200, **query: str) -> str:
+        """The text of a page below the page's own path."""
+        headers = {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        response = self.client.get(f"{BASE_PATH}{PAGE_PREFIX}/{path}", params=query or None, headers=headers)
+        assert response.status_code == status, response.text
+        assert "default-src 'none'" in response.headers["content-security-policy"]
+        return response.text
+
+
+def token(role: str | None) -> str:
+    """A token as Airflow gives one to a user who logs in."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    user = SimpleAuthManagerUser(username="tester", role=role)
+    made: str = get_auth_manager().generate_jwt(user=user)
+    return made
+
+
+@pytest.fixture
+def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """A server with the page below a base path; without a database yet."""
+    from airflow.api_fastapi.app import init_auth_manager
+
+    from airflow_provider_mail.plugin.app import app
+
+    for name in PAGE_OPTIONS:
+        monkeypatch.delenv(f"AIRFLOW__MAIL__{name.upper()}", raising=False)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://testserver{BASE_PATH}/")
+    monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
+    monkeypatch.setenv("AIRFLOW__MAIL__PAGE_REJECTS_TABLE", "newsletter_rejects")
+    reader._found.clear()
+    init_auth_manager()
+    outer = FastAPI(root_path=BASE_PATH)
+    outer.mount(PAGE_PREFIX, app)
+    # The client leaves out the base path, as a proxy does; the server has it in its configuration.
+    return TestClient(outer, root_path="", raise_server_exceptions=False)
+
+
+@pytest.fixture
+def visitor(server: TestClient) -> Visitor:
+    """Somebody who may look at the page."""
+    return Visitor(server)
+
+
+@pytest.fixture(params=["sqlite", "psycopg3"])
+def filled(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:  # noqa: F811
+    """A database with all tables."""
+    made = make_warehouse(request.param)
+    fill(made)
+    return made
+
+
+@pytest.fixture
+def empty(make_warehouse: Callable[..., Warehouse]) -> Warehouse:  # noqa: F811
+    """A database without tables."""
+    return make_warehouse("sqlite")

@@ -1,0 +1,129 @@
+"""The pages of campaigns."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import pytest
+
+from tests.plugin.conftest import Visitor
+from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats
+from tests.plugin.data import FIRST as FIRST_SENDING
+from tests.warehouse.conftest import Warehouse
+
+pytestmark = pytest.mark.not_unit
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(filter(None, self.words))
+
+    def links(self) -> list[str]:
+        return [str(attributes["href"]) for tag, attributes in self.elements if tag == "a"]
+
+
+def names(text: str) -> list[str]:
+    """The campaigns of a page, in their order."""
+    return [parse_qs(urlsplit(link).query)["name"][0] for link in Page(text).links() if link.startswith("campaign?")]
+
+
+def test_without_tables_it_names_the_dag_that_makes_them(visitor: Visitor, empty: Warehouse) -> None:
+    text = visitor.get("")
+    assert "mail_daily_statistics" in text
+    assert "mail_campaign_stats" in text
+    assert empty.query("SELECT COUNT(*) FROM sqlite_master") == [(0,)], "the page writes nothing"
+
+
+def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> None:
+    everything = visitor.get("")
+    assert "16 campaigns" in everything
+    assert names(everything)[0] == "planned", "the latest first"
+    assert set(names(everything)) == {
+        *(f"week-{number}" for number in range(7)), TASK_NAME, "planned", "broken", "draft", *HOSTILE,
+    }  # fmt: skip
+    assert names(visitor.get("", q="WEEK-", sort="mail_name")) == [f"week-{number}" for number in range(7)]
+    by_opens = names(visitor.get("", q="week", sort="open_rate"))
+    assert by_opens == [f"week-{number}" for number in reversed(range(7))]
+    assert names(visitor.get("", q="%")) == [HOSTILE[2]], "the text is not a pattern"
+    assert names(visitor.get("", q="_")) == [TASK_NAME]
+    assert "No campaign has such a name" in visitor.get("", q="nothing")
+    assert set(names(visitor.get("", account="mail_shop"))) == set(HOSTILE)
+    # A column that there is not is no part of a statement.
+    assert names(visitor.get("", sort="1; DROP TABLE x")) == names(everything)
+    for state in ("scheduled", "failed", "draft", "sent"):
+        assert f'<span class="state {state}">{state}</span>' in everything
+
+
+def test_pages(visitor: Visitor, empty: Warehouse) -> None:
+    records = [stats(f"letter {number:03}", FIRST_SENDING, 1) for number in range(120)]
+    load_stats(empty, records, FIRST_SENDING, ACCOUNT)
+    seen: list[str] = []
+    path = "?sort=mail_name"
+    while path:
+        text = visitor.get(path)
+        seen += names(text)
+        following = re.search(r'<a href="([^"]+)" rel="next">', text)
+        path = following[1].replace("&amp;", "&").removeprefix("./") if following else ""
+    assert seen == [f"letter {number:03}" for number in range(120)]
+    assert "There is no campaign" in visitor.get("", page="99")
+    for bad in ("0", "-1", "x", "9999999"):
+        visitor.get("", status=422, page=bad)
+
+
+def test_a_campaign(visitor: Visitor, filled: Warehouse) -> None:
+    page = Page(visitor.get("campaign", account=ACCOUNT, name="week-6"))
+    assert "About week-6" in page.text
+    assert "Newsletter, Shop" in page.text
+    assert "Delivered 990 99.0 %" in page.text
+    assert "Opened 360 36.0 %" in page.text
+    assert "Median of the 6 campaigns before it" in page.text
+    # By the sixth day: week-0 has 30.0 %, week-5 has 35.0 %; their median is between week-2 and week-3.
+    assert "5 36.0 % 32.5 %" in page.text
+    assert [attributes["class"] for tag, attributes in page.elements if tag == "polyline"] == ["median", "mine"]
+    assert "planted.example" not in page.text, "addresses of the sender are left out"
+    visitor.get("campaign", status=404, account=ACCOUNT, name="nothing")
+    visitor.get("campaign", status=404, account="mail_shop", name="week-6")
+
+
+def test_a_campaign_without_statistics(visitor: Visitor, filled: Warehouse) -> None:
+    assert "It has no counts yet" in visitor.get("campaign", account=ACCOUNT, name="planned")
+    first = visitor.get("campaign", account=ACCOUNT, name="week-0")
+    assert "A median needs three earlier campaigns" in first
+
+
+def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
+    whole = visitor.get("", account="mail_shop")
+    texts = [whole]
+    for link in [link for link in Page(whole).links() if link.startswith("campaign?")]:
+        address = urlsplit(urljoin("http://airflow.example/mail/", link))
+        assert (address.netloc, address.path) == ("airflow.example", "/mail/campaign")
+        name = parse_qs(address.query)["name"][0]
+        text = visitor.get(link)
+        assert name in Page(text).text
+        texts.append(text)
+    texts += [visitor.get("", q=name, account=name) for name in HOSTILE]
+    for text in texts:
+        page = Page(text)
+        assert {str(attributes.get("src")).split("?")[0] for tag, attributes in page.elements if tag == "script"} == {
+            "static/page.js"
+        }
+        assert not [tag for tag, attributes in page.elements for name in attributes if name.startswith(("on", "style"))]
+        assert not [link for link in page.links() if urlsplit(link).scheme or link.startswith("//")]
+        assert "49" not in page.text
