@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, LIST_READINGS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.warehouse.tables.lists import LISTS
@@ -27,6 +27,8 @@ TABLES: Mapping[str, Table] = {
     "mail_campaign_stats_snapshots": CAMPAIGN_SNAPSHOTS,
     "mail_transactional_stats": TRANSACTIONAL_STATS,
     "mail_contacts": CONTACTS,
+    "mail_contacts_history": CONTACTS_HISTORY,
+    "mail_contacts_history_readings": LIST_READINGS,
     "mail_campaigns": CAMPAIGNS,
     "mail_lists": LISTS,
     "mail_templates": TEMPLATES,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.coverage import Coverage
-    from airflow_provider_mail.warehouse.load import FallLimit
+    from airflow_provider_mail.warehouse.load import FallLimit, History
 
 MAX_REMOVED_FRACTION = 0.5
 """A list that loses a larger part of its contacts between two loads is read a second time."""
@@ -38,7 +38,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     Returns ``table``, ``list_name``, ``records``, ``readings`` (how often the list was read) and, if the database
     reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
-    ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``. Never rows or addresses.
+    ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``; with a history ``history_table``,
+    ``joined`` and ``left`` (contacts that were added or removed since the reading before). Never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -53,12 +54,18 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     :param team_name: the team that owns the list; other teams need a permission. Default: the current team. (templated)
     :param mode: ``replace``: delete the rows of contacts that are no longer in the list, in the transaction that loads
         the others; ``upsert``: keep them, with the ``observed_at`` at which they were last seen. Default: ``replace``.
-    :param allow_empty: with ``mode="replace"``, let an empty list delete all its rows. If false, the task fails and the
-        rows stay. The list of another team (``team_name``), whose name cannot be looked up, may be empty only with it.
-        Default: false.
-    :param max_removed_fraction: with ``mode="replace"``, the largest share of the list's rows, from 0 to 1, that one
-        load may remove on balance; not applied below ten rows. A load that would remove more, or that finds the list
-        empty, reads the list a second time before it fails or continues. Default: 0.5.
+    :param history: also record from when to when each contact was in the list: one row per contact and stay, with
+        ``valid_from`` and ``valid_to``, in a second table, and each complete reading in a third. Both are loaded in the
+        same transaction and hold no addresses. Needs SQLite, Postgres, DuckDB, MySQL or MariaDB, and that the list is
+        read whole: not with ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
+    :param history_table: the name of the second table, which enables ``history``; that of the third has ``_readings``
+        appended. Default: the name of ``table`` with ``_history`` appended. (templated)
+    :param allow_empty: with ``mode="replace"`` or a history, let an empty list delete or end all its rows. If false,
+        the task fails and the rows stay. The list of another team (``team_name``), whose name cannot be looked up, may
+        be empty only with it. Default: false.
+    :param max_removed_fraction: with ``mode="replace"`` or a history, the largest share of the list's rows, from 0 to
+        1, that one load may remove on balance; not applied below ten rows. A load that would remove more, or that finds
+        the list empty, reads the list a second time before it fails or continues. Default: 0.5.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default:
         1,000.
     :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 8.
@@ -80,6 +87,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     __module__ = PUBLISHED_IN
     mode: Mode
+    history: bool
+    history_table: str | None
     max_removed_fraction: float
 
     def __init__(
@@ -91,6 +100,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         list_name: Templated[str],
         team_name: Templated[str] | None = None,
         mode: Mode = "replace",
+        history: bool = False,
+        history_table: Templated[str] | None = None,
         allow_empty: bool = False,
         max_removed_fraction: float = MAX_REMOVED_FRACTION,
         page_size: int = 1000,
@@ -109,6 +120,11 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         super().set_arguments(arguments)
         check_number("max_removed_fraction", self.max_removed_fraction, most=1)
         check_choice("mode", self.mode, Mode)
+        if (self.history or self.history_table) and self.on_change == "accept":
+            raise ValueError(
+                "history: needs a list that is read whole, since a contact that is not returned has left: not "
+                "on_change='accept'"
+            )
 
     def replace_where(self) -> Mapping[str, Any] | None:
         """The rows of this list, connection and team."""
@@ -117,6 +133,25 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     def covers(self, observed_at: datetime) -> Coverage | None:
         # With `upsert`, rows remain that the load has not seen.
         return super().covers(observed_at) if self.mode == "replace" else None
+
+    def table_names(self) -> dict[str, str]:
+        """The names of the loaded tables, by argument."""
+        from airflow_provider_mail.warehouse.load import check_history
+        from airflow_provider_mail.warehouse.tables.columns import other_name
+
+        names = super().table_names()
+        if self.history or self.history_table:
+            check_history(self.sql_hook)
+            names["history_table"] = name = other_name("history_table", self.table, "_history", self.history_table)
+            other_name("history_table", name, "_readings", None)  # that of the readings may be too long
+        return names
+
+    def recorded_in(self, observed_at: datetime) -> History | None:
+        # The history of the list, if it is wanted.
+        from airflow_provider_mail.warehouse.tables.contacts import contacts_history
+
+        name = self.table_names().get("history_table")
+        return contacts_history(name, self.list_key, observed_at) if name else None
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
         # The limits of the arguments; stricter ones until the list has been read a second time.

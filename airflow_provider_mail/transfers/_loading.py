@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
-    from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
+    from airflow_provider_mail.warehouse.load import FallLimit, History, LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
@@ -104,7 +104,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
                 loaded.rows,
                 self.table,
             )
-        names = ("inserted", "changed", "unchanged", "outdated", "gone")
+        names = ("inserted", "changed", "unchanged", "outdated", "gone", "joined", "left")
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
@@ -123,6 +123,13 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
 class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
     """Load a whole list."""
+
+    def recorded_in(self, observed_at: datetime) -> History | None:
+        """The history that the list is recorded in.
+
+        :param observed_at: when the service was asked.
+        """
+        return None
 
     def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
         """The limit for the fall of the number of rows.
@@ -172,6 +179,7 @@ class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
                 replace_where=self.replace_where(),
                 covers=self.covers(observation.at),
                 mark_gone=self.mark_gone(observation.at),
+                history=self.recorded_in(observation.at),
                 now=observation.now(),
                 fall_limit=fall_limit,
             )

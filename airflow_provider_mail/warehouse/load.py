@@ -16,6 +16,7 @@ from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
 from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
+from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.table import Table, TableName
@@ -27,9 +28,11 @@ __all__ = [
     "Between",
     "Coverage",
     "FallLimit",
+    "History",
     "LoadResult",
     "MarkGone",
     "check_database",
+    "check_history",
     "database_time",
     "load",
 ]
@@ -52,6 +55,7 @@ def load(
     fall_limit: FallLimit | None = None,
     expire_before: datetime.datetime | None = None,
     now: datetime.datetime | None = None,
+    history: History | None = None,
     on_unstorable: OnUnstorable | None = None,
 ) -> LoadResult:
     """Insert rows, or update those with the same keys, in one transaction on one connection.
@@ -75,6 +79,8 @@ def load(
     :param expire_before: rows that any load observed earlier are deleted in the same transaction. Default: none.
     :param now: the present time, with a zone, by the clock of ``observed_at``. The load fails when rows of the table
         that it compares with were observed more than five minutes later. Default: not checked.
+    :param history: the history of the part of the table that these rows are, which must be complete; recorded in the
+        same transaction, unless a row cannot be stored. Default: none.
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
     :return: the counts.
@@ -91,8 +97,11 @@ def load(
         fall_limit=fall_limit,
         expire_before=expire_before,
         not_after=_not_after(now) if now else None,
+        history=history,
     )
     check_database(hook)
+    if history:
+        check_history(hook)
     kind = database(hook)
     if kind not in DIALECTS:
         _log.info("Database %s has no own dialect: loading %s by deleting and inserting rows", kind, request.name)
@@ -124,6 +133,19 @@ def check_database(hook: DbApiHook) -> None:
             f"connection {hook.get_conn_id()!r}: {min(rejected)} does not enforce primary keys or has no transactions, "
             "so concurrent loads would duplicate rows. Load into Postgres, SQLite, DuckDB, MySQL or MariaDB, or write "
             "files with MailStatsToObjectStorageOperator and merge them; see docs/warehouse.md for the tested databases"
+        )
+
+
+def check_history(hook: DbApiHook) -> None:
+    """Reject a database in which no history can be recorded.
+
+    :param hook: the hook of the database.
+    :raises WarehouseError: naming the connection and the databases that can.
+    """
+    if database(hook) not in DIALECTS:
+        raise WarehouseError(
+            f"connection {hook.get_conn_id()!r}: a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not "
+            f"{database(hook)}"
         )
 
 

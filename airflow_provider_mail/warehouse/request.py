@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone, loads_beside
+from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 
@@ -29,6 +30,8 @@ class LoadResult:
     :param deleted: existing rows of ``replace_where`` that were not given.
     :param gone: existing rows of ``mark_gone`` that were not given and not marked before.
     :param inserted_by: the inserted rows by their value of `Table.counted_by`.
+    :param joined: rows of ``history`` that the reading before this one does not have; ``None`` without a new reading.
+    :param left: rows of the reading before this one that this one does not have.
     """
 
     rows: int
@@ -39,6 +42,8 @@ class LoadResult:
     deleted: int | None = None
     gone: int | None = None
     inserted_by: Mapping[Any, int] | None = None
+    joined: int | None = None
+    left: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +84,7 @@ class LoadRequest:
     :param fall_limit: limit for the fall of the number of rows.
     :param expire_before: rows that were observed earlier are deleted.
     :param not_after: returns the latest time at which a row can have been observed.
+    :param history: the history that the rows are recorded in.
     """
 
     table: Table
@@ -90,6 +96,7 @@ class LoadRequest:
     fall_limit: FallLimit | None = None
     expire_before: datetime.datetime | None = None
     not_after: Callable[[], datetime.datetime] | None = None
+    history: History | None = None
 
     def __post_init__(self) -> None:
         if self.replace_where is not None and not self.replace_where:

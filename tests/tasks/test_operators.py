@@ -106,7 +106,7 @@ LOCAL = {MailEventsToSqlOperator, MailInboxSensor}
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
     *("adopt_older", "age", "all_team", "allow_empty", "allow_past_send_date", "apart", "cancel_on_kill"),
-    *("chunk_size", "count_first", "deferrable", "max_removed_fraction", "poll_error_timeout"),
+    *("chunk_size", "count_first", "deferrable", "history", "max_removed_fraction", "poll_error_timeout"),
     *("fail_if_invalid", "fail_on", "file_format", "ignore_differences", "ignore_if_missing", "keep_days", "kind"),
     *(
         "lookback_days",

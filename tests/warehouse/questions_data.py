@@ -18,7 +18,7 @@ from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, list_part
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, contacts_history, list_part
 from airflow_provider_mail.warehouse.tables.events import EVENTS
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
@@ -128,6 +128,8 @@ GONE, GONE_FROM = ("mail_default", "recalled"), "03-13T18:00"
 LOOKED_AT = ["03-08T23:00", "03-09T06:00", "03-10T06:00", "03-12T06:00", "03-13T06:00", "03-13T18:00", "03-14T06:00"]
 TASKS_READ_AT = moment("2026-03-14T05:00:00")
 DAYS_READ_AT = moment("2026-03-16T00:10:00"), moment("2026-03-16T01:10:00")
+JOINED = 3
+"""How many contacts of each list were not yet in it when it was first read."""
 LISTS_READ_AT = moment("2026-03-14T06:00:00"), moment("2026-03-14T07:00:00")
 
 
@@ -340,11 +342,12 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
 
     for (account, team, name), contacts in said.lists.items():
         of_list = {"mail_conn_id": account, "team": team, "list_name": name}
-        for read_at, there in zip(LISTS_READ_AT, (contacts + said.left, contacts), strict=True):
+        for read_at, there in zip(LISTS_READ_AT, (contacts[JOINED:] + said.left, contacts), strict=True):
             rows = [contact_row(Contact.model_validate(one), **of_list, observed_at=read_at) for one in there]
             part = list_part(team, name)
+            history = contacts_history("mail_contacts_history", of_list, read_at)
             whole = Coverage.one(part, of_list, mail_conn_id=account, observed_at=read_at)
-            warehouse.load(CONTACTS, rows, "mail_contacts", replace_where=of_list, covers=whole)
+            warehouse.load(CONTACTS, rows, "mail_contacts", replace_where=of_list, covers=whole, history=history)
 
     for account, events in said.events.items():
         for push in (events[::2], events[1::2], events[:50]):  # in another order, and some again

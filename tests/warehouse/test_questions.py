@@ -25,6 +25,7 @@ from tests.warehouse.questions_data import (
     DAYS_READ_AT,
     FIRST_DAY,
     GONE,
+    JOINED,
     LAST_DAY,
     LISTS_READ_AT,
     TASKS_READ_AT,
@@ -198,6 +199,24 @@ def list_growth(said: Told) -> Answer:
     return ("mail_conn_id", "team", "list_name", "created_month", "contacts", "contacts_so_far"), rows
 
 
+def list_churn(said: Told) -> Answer:
+    left = len(said.left)
+    rows = [
+        (*of_list, LISTS_READ_AT[-1], len(contacts), JOINED, left, percent(left, len(contacts) - JOINED + left))
+        for of_list, contacts in sorted(said.lists.items())
+    ]
+    return (
+        "mail_conn_id",
+        "team",
+        "list_name",
+        "read_at",
+        "contacts",
+        "joined",
+        "departed",
+        "churn_rate",
+    ), rows
+
+
 def list_overlap(said: Told) -> Answer:
     rows = []
     for (one, one_contacts), (other, other_contacts) in combinations(sorted(said.lists.items()), 2):
@@ -342,6 +361,7 @@ QUESTIONS: Mapping[str, Callable[[Told], Answer]] = {
         freshness,
         spam_reports,
         suppressed,
+        list_churn,
     )
 }
 

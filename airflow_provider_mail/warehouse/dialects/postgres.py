@@ -173,6 +173,10 @@ class Postgres(Staged):
         with self._without_nested_loops(cursor):
             return super()._mark_gone(cursor, late_parts)
 
+    def _record_history(self, cursor: Any) -> tuple[int, int] | None:
+        with self._without_nested_loops(cursor):
+            return super()._record_history(cursor)
+
     @contextmanager
     def _without_nested_loops(self, cursor: Any) -> Iterator[None]:
         """Search for rows that were not staged in linear time.

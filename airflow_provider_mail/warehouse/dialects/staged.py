@@ -13,10 +13,12 @@ from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
-from airflow_provider_mail.warehouse.table import Column, literal
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import Column, Table, TableName, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -36,28 +38,40 @@ class Staged(StagedSql):
         super().__init__(hook, request, stage)
         coverage = request.coverage_request()
         self.coverage = type(self)(hook, coverage, _COVERAGE_STAGE) if coverage else None
+        self._beside = [self.coverage] if self.coverage else []
+        self.history: HistoryMerge | None = None
+        if history := request.history:
+            intervals = self._other(history.intervals, history.name)
+            readings = self._other(history.readings, history.readings_name)
+            self.history = HistoryMerge(self, history, intervals, readings)
+            self._beside += [intervals, readings]
+
+    def _other(self, table: Table, name: TableName) -> Staged:
+        """Another table of the same database."""
+        return type(self)(self.hook, LoadRequest(table, name, Source(())))
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them in one transaction.
 
         :param connection: an open connection of the driver.
         """
-        tables = [self, self.coverage] if self.coverage else [self]
+        staged = [self, self.coverage] if self.coverage else [self]
         self._begin(connection)
         with self._cursor(connection) as cursor:
-            for table in tables:
+            for table in (self, *self._beside):
                 table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
             self._open_staging(cursor)
-            for table in tables:
+            for table in staged:
                 table._stage(cursor)
 
             def attempt() -> LoadResult:
                 self._open_merge(cursor)
-                for table in tables:
+                for table in (self, *self._beside):
                     table._lock(cursor)
                 self._prepare(cursor)
-                self._prepare_coverage(cursor)
+                for table in self._beside:
+                    table._prepare_beside(cursor)
                 result = self.merge(cursor)
                 connection.commit()
                 return result
@@ -150,19 +164,17 @@ class Staged(StagedSql):
             cursor.execute(self._addition(column))
         self._describe(cursor, missing, whole=False)
 
-    def _prepare_coverage(self, cursor: Any) -> None:
-        """Prepare ``mail_loads``; an error names it, for users who created only the other table."""
-        if not self.coverage:
-            return
+    def _prepare_beside(self, cursor: Any) -> None:
+        """Prepare a table beside the loaded one; an error names it, for users who created only the other table."""
         try:
-            return self.coverage._prepare(cursor)
+            return self._prepare(cursor)
         except WarehouseError:
             raise
         except Exception as error:
             if self._conflicts(error):
                 raise
             message = safe_message(error)
-        raise self.coverage.error(message)
+        raise self.error(message)
 
     def _check_types(self, existing: dict[str, str]) -> None:
         for column in self.table.columns:
@@ -182,6 +194,7 @@ class Staged(StagedSql):
         if self.table.insert_only:
             return self._insert_result(self._insert_new(cursor))
         self._delete_expired(cursor)
+        recorded = self._record_history(cursor)
         before = self._window_rows(cursor)
         late_parts = self._late_parts(cursor)
         if late_parts and self.coverage:
@@ -203,7 +216,15 @@ class Staged(StagedSql):
             outdated=counts.outdated + dropped,
             deleted=deleted,
             gone=gone,
+            joined=recorded[0] if recorded else None,
+            left=recorded[1] if recorded else None,
         )
+
+    def _record_history(self, cursor: Any) -> tuple[int, int] | None:
+        """Record the staged rows in the history, before those are dropped that the table has from a later load."""
+        if not self.history or self.request.source.rejected:
+            return None
+        return self.history.merge(cursor)
 
     def _insert_new(self, cursor: Any) -> dict[Any, int]:
         """Insert the staged rows whose keys are new; count them by `Table.counted_by`, or else all by ``None``."""

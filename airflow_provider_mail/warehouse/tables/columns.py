@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table, text
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table, TableName, text
 
 CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
 TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
@@ -39,6 +41,35 @@ def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suf
         for name, field in record.model_fields.items()
         if name not in besides
     )
+
+
+def derived_name(table: str, suffix: str) -> str:
+    """Return the name of a table with a suffix, in the same schema.
+
+    :param table: the name.
+    :param suffix: the suffix.
+    """
+    name = TableName.parse(table)
+    last = replace(name.parts[-1], text=f"{name.parts[-1].text}{suffix}")
+    return str(TableName((*name.parts[:-1], last)))
+
+
+def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> str:
+    """Name a table that belongs to another one.
+
+    :param argument: the argument that chooses the name, for errors.
+    :param table: name of the other table.
+    :param suffix: what its name is followed by where none is chosen.
+    :param chosen: name that the user has chosen.
+    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
+    """
+    name = chosen or derived_name(table, suffix)
+    try:
+        if TableName.parse(name) == TableName.parse(table):
+            raise WarehouseError("it is that of `table`")
+    except WarehouseError as error:
+        raise WarehouseError(f"{argument}: {name!r} cannot be its name: {error}") from None
+    return name
 
 
 def resource_row(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED
+from airflow_provider_mail.warehouse.history import READ_AT, ROWS, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED, derived_name
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.contacts import Contact
@@ -33,6 +35,40 @@ CONTACTS = Table(
         OBSERVED,
     ),
 )
+
+_LIST = CONTACTS.columns[:3]
+
+CONTACTS_HISTORY = Table(
+    comment="Membership of contacts in lists: from when to when each contact was in a list; without addresses",
+    key=(*CONTACTS.key, VALID_FROM),
+    columns=(
+        *_LIST,
+        CONTACTS["id"],
+        Column(VALID_FROM, TIMESTAMP, "First complete reading of the list that has the contact"),
+        Column(VALID_TO, TIMESTAMP, "First later one that does not; null while the contact is in it", nullable=True),
+    ),
+)
+
+LIST_READINGS = Table(
+    comment="Complete readings of lists that the history of their contacts is made of",
+    key=(*CONTACTS.key[:3], READ_AT),
+    columns=(
+        *_LIST,
+        Column(READ_AT, TIMESTAMP, "When the list was read"),
+        Column(ROWS, BIGINT, "Number of contacts in the list"),
+    ),
+)
+
+
+def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
+    """Declare the history of a list.
+
+    :param name: the name of the table of intervals.
+    :param where: the values of ``mail_conn_id``, ``team`` and ``list_name``.
+    :param observed_at: the time at which reading the list began, with a zone.
+    """
+    readings = TableName.parse(derived_name(name, "_readings"))
+    return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
 
 
 def contact_row(

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.transactional import TransactionalStats
-from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.table import DATE, DOUBLE, TIMESTAMP, Column, Table, TableName, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, OBSERVED, TEAM, count_columns
+from airflow_provider_mail.warehouse.table import DATE, DOUBLE, TIMESTAMP, Column, Table, text
+from airflow_provider_mail.warehouse.tables.columns import (
+    CONNECTION,
+    GONE,
+    LAST_SEEN,
+    OBSERVED,
+    TEAM,
+    count_columns,
+    other_name,
+)
 
 
 def _rate(name: str, counted: str) -> Column:
@@ -153,12 +159,4 @@ def snapshots_name(table: str, chosen: str | None = None) -> str:
     :param chosen: name that the user has chosen. Default: that of ``table``, followed by ``_snapshots``.
     :raises WarehouseError: when it is not a valid name, or is that of ``table``.
     """
-    name = TableName.parse(table)
-    last = replace(name.parts[-1], text=f"{name.parts[-1].text}_snapshots")
-    snapshots = chosen or str(TableName((*name.parts[:-1], last)))
-    try:
-        if TableName.parse(snapshots) == name:
-            raise WarehouseError("it is that of `table`")
-    except WarehouseError as error:
-        raise WarehouseError(f"snapshots_table: {snapshots!r} cannot be its name: {error}") from None
-    return snapshots
+    return other_name("snapshots_table", table, "_snapshots", chosen)

@@ -1,0 +1,117 @@
+"""Merges the staged rows of a load into the history of the part of the table that they are.
+
+Between two readings nothing is known, so an interval begins and ends at readings only. One reading changes, of the rows
+that it has, those that the reading before it does not have: their interval begins earlier, or a new one is inserted. Of
+the other rows it changes those that the reading before it has: their interval ends earlier, or is split.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_mail.warehouse.dialects.staged_sql import StagedSql
+from airflow_provider_mail.warehouse.errors import FallError
+from airflow_provider_mail.warehouse.history import READ_AT, VALID_FROM, VALID_TO, History
+
+
+class HistoryMerge:
+    """The merge of one reading.
+
+    :param stage: the load, whose rows are staged.
+    :param history: the history.
+    :param intervals: the table of intervals.
+    :param readings: the table of readings.
+    """
+
+    def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
+        self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
+        self._key = [stage._column(name) for name in stage.table.key]
+        self._from, self._to = stage._column(VALID_FROM), stage._column(VALID_TO)
+        self._mark = stage.hook.placeholder
+        self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
+
+    def merge(self, cursor: Any) -> tuple[int, int] | None:
+        """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
+
+        :param cursor: an open cursor, in the transaction of the load.
+        :raises FallError: when the number of rows has fallen too far since the reading before.
+        """
+        where, values = self._readings._condition("history", self._history.where)
+        read_at = self._readings._column(READ_AT)
+        source = f"FROM {self._readings.target} WHERE {where} AND {read_at}"
+        cursor.execute(f"SELECT count(*) {source} = {self._mark}", [*values, self._now])
+        if int(cursor.fetchone()[0]):
+            return None
+        cursor.execute(f"SELECT min({read_at}) {source} > {self._mark}", [*values, self._now])
+        (following,) = cursor.fetchone()
+        cursor.execute(f"SELECT count(*) FROM {self._stage._staged} AS s")
+        count = int(cursor.fetchone()[0])
+        self._check_fall(cursor, count)
+        left = self._end(cursor, following)
+        joined = self._begin(cursor, following)
+        names = self._readings._columns_list(self._readings.table.names)
+        row = [*values, self._now, count]
+        cursor.execute(
+            f"INSERT INTO {self._readings.target} ({names}) VALUES ({', '.join([self._mark] * len(row))})", row
+        )
+        return joined, left
+
+    def _check_fall(self, cursor: Any, after: int) -> None:
+        limit = self._stage.request.fall_limit
+        if limit is None:
+            return
+        where, values = self._valid_now()
+        cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {where}", values)
+        before = int(cursor.fetchone()[0])
+        if limit.exceeded(before, after):
+            raise FallError(f"{self._intervals.prefix}{before} rows would become {after}", before=before, after=after)
+
+    def _valid_now(self) -> tuple[str, list[Any]]:
+        """The intervals that begin before this reading and end after it."""
+        where, values = self._stage._condition("history", self._history.where, "t.")
+        valid = f"t.{self._from} < {self._mark} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})"
+        return f"{where} AND {valid}", [*values, self._now, self._now]
+
+    def _end(self, cursor: Any, following: Any) -> int:
+        """End the intervals of rows that this reading does not have, at this reading."""
+        where, values = self._valid_now()
+        where += f" AND NOT {self._stage._is_staged()}"
+        if following is not None:  # rows that the following reading has again: the interval is split
+            key = ", ".join(f"t.{name}" for name in self._key)
+            cursor.execute(
+                f"INSERT INTO {self._intervals.target} ({self._names()}) "
+                f"SELECT {key}, {self._mark}, t.{self._to} FROM {self._intervals.target} AS t "
+                f"WHERE {where} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})",
+                [following, *values, following],
+            )
+        cursor.execute(
+            f"UPDATE {self._intervals.target} AS t SET {self._to} = {self._mark} WHERE {where}", [self._now, *values]
+        )
+        return self._intervals._affected(cursor)
+
+    def _begin(self, cursor: Any, following: Any) -> int:
+        """Begin an interval at this reading for rows that it has and the one before it does not have."""
+        count = 0
+        end = "NULL"
+        if following is not None:  # intervals that began at the following reading begin at this one
+            where, values = self._stage._condition("history", self._history.where, "t.")
+            cursor.execute(
+                f"UPDATE {self._intervals.target} AS t SET {self._from} = {self._mark} "
+                f"WHERE {where} AND t.{self._from} = {self._mark} AND {self._stage._is_staged()}",
+                [self._now, *values, following],
+            )
+            count = self._intervals._affected(cursor)
+            end = self._mark
+        valid = f"t.{self._from} <= {self._mark} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})"
+        key = ", ".join(f"s.{name}" for name in self._key)
+        cursor.execute(
+            f"INSERT INTO {self._intervals.target} ({self._names()}) "
+            f"SELECT {key}, {self._mark}, {end} FROM {self._stage._staged} AS s WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {self._intervals.target} AS t WHERE {self._stage._same_key()} AND {valid}) "
+            f"{self._stage._ordered()}",
+            [self._now, *([following] if following is not None else []), self._now, self._now],
+        )
+        return count + self._intervals._affected(cursor)
+
+    def _names(self) -> str:
+        return ", ".join([*self._key, self._from, self._to])
