@@ -69,7 +69,7 @@ def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    folders = files("airflow_provider_mail", "benchmarks", "constraints", "docs", "example_dags", "tests")
+    folders = files("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "example_dags", "tests")
     pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
     assert names == folders | pages | {
         ".gitignore",

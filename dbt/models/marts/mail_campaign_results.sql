@@ -1,0 +1,30 @@
+-- One row per campaign, with its latest counts and rates.
+{{ config(
+    enabled='mail_campaign_stats' in var('mail_tables'),
+    unique_key=['mail_conn_id', 'mail_name'],
+) }}
+
+select
+    mail_conn_id,
+    mail_name,
+    team,
+    mail_send_date,
+    {{ mail_utc_date('mail_send_date') }} as send_day,
+    sent_count,
+    sent_count - hard_bounce - soft_bounce as delivered_count,
+    open_count,
+    click_count,
+    hard_bounce + soft_bounce as bounce_count,
+    unsent_count,
+    unsubscribe_count,
+    open_rate,
+    click_rate,
+    bounce_rate,
+    unsubscribe_rate,
+    gone_at is not null as is_gone,
+    observed_at,
+    coalesce(gone_at, observed_at) as last_changed_at
+from {{ ref('stg_mail_campaign_stats') }}
+{% if is_incremental() %}
+where {{ mail_is_new('coalesce(gone_at, observed_at)', 'last_changed_at') }}
+{% endif %}
