@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import campaigns, links, render
+from airflow_provider_mail.plugin import campaigns, events, imports, links, lists, loads, render, transactional, waits
 from airflow_provider_mail.plugin.access import permitted_user
 from airflow_provider_mail.plugin.reader import Reader
 from airflow_provider_mail.plugin.settings import PageSettings
@@ -86,6 +86,58 @@ def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
         task=links.task_of(name, request.state.mail_user),
         platform=links.platform_url(account, campaign),
     )
+
+
+@app.get("/lists")
+def show_lists() -> HTMLResponse:
+    """Show how lists grow, and how many contacts two of them have in common."""
+    reader = Reader.of_page(PageSettings.from_airflow())
+    return render.page("lists.html", reader=reader, found=lists.get(reader))
+
+
+@app.get("/transactional")
+def show_transactional(account: Text = "") -> HTMLResponse:
+    """Show transactional mail by day.
+
+    :param account: the connection of an account. Default: the first one.
+    """
+    reader = Reader.of_page(PageSettings.from_airflow())
+    return render.page("transactional.html", reader=reader, found=transactional.get(reader, account))
+
+
+@app.get("/loads")
+def show_loads() -> HTMLResponse:
+    """Show how fresh and how complete the tables are."""
+    reader = Reader.of_page(PageSettings.from_airflow())
+    return render.page("loads.html", reader=reader, found=loads.get(reader))
+
+
+@app.get("/imports")
+def show_imports(request: Request) -> HTMLResponse:
+    """Show how many rows imports rejected, and why.
+
+    :param request: the request, for the user.
+    """
+    settings = PageSettings.from_airflow()
+    reader = Reader.of_rejects(settings)
+    found = [(each, links.task_of(each.import_id, request.state.mail_user)) for each in imports.get(reader)]
+    return render.page("imports.html", reader=reader, found=found)
+
+
+@app.get("/events")
+def show_events() -> HTMLResponse:
+    """Show the pushed events by code, and how they differ from the statistics."""
+    reader = Reader.of_page(PageSettings.from_airflow())
+    return render.page("events.html", reader=reader, found=events.get(reader), differences=events.differences(reader))
+
+
+@app.get("/waits")
+def show_waits(request: Request) -> HTMLResponse:
+    """Show which tasks wait for the service.
+
+    :param request: the request, for the user.
+    """
+    return render.page("waits.html", found=waits.get(request.state.mail_user))
 
 
 @app.get("/static/{name}")

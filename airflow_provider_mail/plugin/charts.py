@@ -37,6 +37,36 @@ def bar(value: float | None, largest: float) -> Markup:
     ).format(f"{share:.2f}")
 
 
+def trend(values: Sequence[float]) -> Markup:
+    """Draw a small line beside a number; it says nothing to a screen reader.
+
+    :param values: the values, from left to right.
+    """
+    top, last = max(values, default=0.0) or 1.0, max(len(values) - 1, 1)
+    drawn = " ".join(f"{100 * n / last:.1f},{24 - 22 * value / top:.1f}" for n, value in enumerate(values))
+    return Markup(
+        '<svg class="trend" viewBox="0 0 100 26" preserveAspectRatio="none" aria-hidden="true">'
+        '<polyline class="mine" points="{}"/></svg>'
+    ).format(drawn)
+
+
+def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
+    """Draw a strip of days.
+
+    :param values: of each day its label and whether it is complete.
+    :param title: what a screen reader says of it.
+    """
+    parts = [
+        Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
+            "fill" if known else "unknown", 11 * number, label, "loaded" if known else "missing"
+        )
+        for number, (label, known) in enumerate(values)
+    ]
+    return Markup('<svg class="days" viewBox="0 0 {} 14" role="img" aria-label="{}">{}</svg>').format(
+        11 * len(values), title, Markup("").join(parts)
+    )
+
+
 def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: str = "") -> Markup:
     """Draw a chart of lines.
 

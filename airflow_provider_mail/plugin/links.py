@@ -40,7 +40,18 @@ def task_of(mail_name: str, user: Any) -> str:
     except Exception as error:  # the page is worth more than this link
         _log.debug("No link to the task: %s", type(error).__name__)
         return ""
-    mapped = f"/mapped/{map_index}" if map_index else ""
+    return task_address(dag_id, task_id, run_id, int(map_index or -1))
+
+
+def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
+    """Return the address of a task instance in Airflow.
+
+    :param dag_id: its DAG.
+    :param task_id: its task.
+    :param run_id: its run.
+    :param map_index: its map index; -1 if it is not mapped.
+    """
+    mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
     return f"{base_path()}/dags/{quote(dag_id)}/runs/{quote(run_id, safe='')}/tasks/{quote(task_id)}{mapped}"
 
 

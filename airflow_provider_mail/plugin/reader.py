@@ -98,13 +98,20 @@ class Reader:
         table = self._tables.get(what)
         if table is None:
             return False
-        key = (self._hook.get_conn_id(), self._names[what])
+        key = self.identity(what)
         if time.monotonic() - _found.get(key, float("-inf")) < KNOWN_SECONDS:
             return True
         exists = table.existing_columns() >= set(TABLES[what].names)
         if exists:
             _found[key] = time.monotonic()
         return exists
+
+    def identity(self, what: str) -> tuple[str, str]:
+        """Return what tells a table from those of other databases.
+
+        :param what: what it holds.
+        """
+        return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
         return self._tables[what]

@@ -18,7 +18,15 @@ from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path
 _HERE = Path(__file__).parent
 STATIC_FILES = tuple(sorted(path.name for path in (_HERE / "static").iterdir()))
 
-MENU = (("./", "Campaigns"),)
+MENU = (
+    ("./", "Campaigns"),
+    ("lists", "Lists"),
+    ("transactional", "Transactional"),
+    ("loads", "Loads"),
+    ("imports", "Imports"),
+    ("events", "Events"),
+    ("waits", "Waits"),
+)
 
 _NOTHING = "\N{EN DASH}"
 """Stands for a value that the tables do not have."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from airflow_provider_mail.plugin import reader
+from airflow_provider_mail.plugin import events, lists, reader
 from airflow_provider_mail.plugin.settings import PAGE_OPTIONS, PAGE_PREFIX
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
+    HOOKS,
     Warehouse,
     make_warehouse,
     warehouse_database,
@@ -19,6 +24,29 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 )
 
 BASE_PATH = "/team/airflow"
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(filter(None, self.words))
+
+    def links(self) -> list[str]:
+        return [str(attributes["href"]) for tag, attributes in self.elements if tag == "a"]
 
 
 class Visitor:
@@ -51,6 +79,13 @@ def token(role: str | None) -> str:
     return made
 
 
+def forget() -> None:
+    """Forget what the process knows of the tables."""
+    reader._found.clear()
+    events._remembered.clear()
+    lists._remembered.clear()
+
+
 @pytest.fixture
 def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """A server with the page below a base path; without a database yet."""
@@ -63,7 +98,7 @@ def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://testserver{BASE_PATH}/")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_REJECTS_TABLE", "newsletter_rejects")
-    reader._found.clear()
+    forget()
     init_auth_manager()
     outer = FastAPI(root_path=BASE_PATH)
     outer.mount(PAGE_PREFIX, app)
@@ -77,12 +112,21 @@ def visitor(server: TestClient) -> Visitor:
     return Visitor(server)
 
 
-@pytest.fixture(params=["sqlite", "psycopg3"])
-def filled(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:  # noqa: F811
+@pytest.fixture(scope="session")
+def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with all tables."""
+    file = tmp_path_factory.mktemp("filled") / "warehouse.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_FILLED", json.dumps({"conn_type": "sqlite", "host": str(file)}))
+        fill(Warehouse("sqlite", HOOKS["sqlite"]("filled")))
+    return file
+
+
+@pytest.fixture
+def filled(filled_file: Path, tmp_path: Path, make_warehouse: Callable[..., Warehouse]) -> Warehouse:  # noqa: F811
     """A database with all tables."""
-    made = make_warehouse(request.param)
-    fill(made)
-    return made
+    shutil.copy(filled_file, tmp_path / "warehouse.db")
+    return make_warehouse("sqlite")
 
 
 @pytest.fixture

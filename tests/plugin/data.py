@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
+from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.warehouse.coverage import Coverage
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, Difference, difference_row
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,
+    TRANSACTIONAL_STATS,
     campaign_stats_row,
     snapshot_rows,
+    transactional_stats_row,
 )
 from tests.warehouse.conftest import Warehouse
 
@@ -65,16 +73,16 @@ def load_stats(warehouse: Warehouse, records: list[CampaignStats], asked_at: dat
 def fill_campaigns(warehouse: Warehouse) -> None:
     """Eight campaigns with snapshots of their first days, hostile names, and tasks without statistics."""
     names = [f"week-{number}" for number in range(7)] + [TASK_NAME]
-    for day in range(6):
-        records = []
-        for number, name in enumerate(names):
-            opens = 100 + 10 * number + 40 * day
-            records.append(stats(name, FIRST + datetime.timedelta(days=number), opens))
-        for number in range(len(names)):
-            asked_at = FIRST + datetime.timedelta(days=number + day, hours=6)
-            load_stats(warehouse, [records[number]], asked_at, ACCOUNT)
-    for name in HOSTILE:
-        load_stats(warehouse, [stats(name, FIRST, 10)], FIRST + datetime.timedelta(days=1), "mail_shop")
+    for today in range(len(names) + 5):
+        # A campaign is observed on the day of its sending and on the five days after it.
+        ages = {number: today - number for number in range(len(names)) if 0 <= today - number <= 5}
+        records = [
+            stats(names[number], FIRST + datetime.timedelta(days=number), 100 + 10 * number + 40 * age)
+            for number, age in ages.items()
+        ]
+        load_stats(warehouse, records, FIRST + datetime.timedelta(days=today, hours=6), ACCOUNT)
+    hostile = [stats(name, FIRST, 10) for name in HOSTILE]
+    load_stats(warehouse, hostile, FIRST + datetime.timedelta(days=1), "mail_shop")
     future = datetime.datetime.now(UTC) + datetime.timedelta(days=3)
     counts = {
         "sentCount": 1000, "deliveredCount": 990, "openCount": 360, "clickCount": 72, "hardBounce": 7,
@@ -91,6 +99,89 @@ def fill_campaigns(warehouse: Warehouse) -> None:
     warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
 
 
+def fill_transactional(warehouse: Warehouse) -> None:
+    """Ten days without the fourth."""
+    asked_at = FIRST + datetime.timedelta(days=10)
+    days = [FIRST.date() + datetime.timedelta(days=number) for number in range(10) if number != 3]
+    counts = {"open_count": 40, "click_count": 4, "bounce_count": 2, "unsent_count": 1, "unsubscribe_count": 0}
+    rows = [
+        transactional_stats_row(
+            SimpleNamespace(stats_date=day, sent_count=100 + number, **counts),  # type: ignore[arg-type]
+            mail_conn_id=ACCOUNT,
+            team=None,
+            observed_at=asked_at,
+        )
+        for number, day in enumerate(days)
+    ]
+    covers = Coverage.days(
+        TRANSACTIONAL_STATS["stats_date"], days[0], days[-1], mail_conn_id=ACCOUNT, observed_at=asked_at, only=days
+    )
+    warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=covers)
+
+
+def fill_contacts(warehouse: Warehouse) -> None:
+    """Lists of twelve and six contacts, of which four are in both; contacts are created month by month."""
+    asked_at = FIRST + datetime.timedelta(days=10)
+
+    def row(list_name: str, number: int) -> tuple[Any, ...]:
+        created = datetime.datetime(2026, 1 + number % 3, 5, tzinfo=UTC) if number else None
+        email = f"contact{number}@planted.example"
+        values = {
+            "mail_conn_id": ACCOUNT, "team": "", "list_name": list_name, "id": str(number), "email": email,
+            "name": "Planted Name", "properties": {"email": email}, "create_date": created, "observed_at": asked_at,
+        }  # fmt: skip
+        return tuple(values.get(name) for name in CONTACTS.names)
+
+    for list_name, numbers in (("Newsletter", range(12)), ("Shop <b>", range(8, 14))):
+        where = {"mail_conn_id": ACCOUNT, "list_name": list_name}
+        covers = Coverage.one(list_name, where, mail_conn_id=ACCOUNT, observed_at=asked_at)
+        rows = [row(list_name, number) for number in numbers]
+        warehouse.load(CONTACTS, rows, "mail_contacts", covers=covers)
+
+
+def fill_events(warehouse: Warehouse) -> None:
+    """Events of today and of last year, one that could not be read, and two differences."""
+    now = datetime.datetime.now(UTC)
+
+    def event(number: int, code: str, received_at: datetime.datetime) -> tuple[Any, ...]:
+        values = {
+            "mail_conn_id": ACCOUNT, "event_id": f"{number:032}", "event_code": code, "email": "e@planted.example",
+            "ip": "203.0.113.77", "raw": {"Email": "e@planted.example"}, "received_at": received_at,
+            "push_id": 1, "push_index": number,
+        }  # fmt: skip
+        return tuple(values.get(name) for name in EVENTS.names)
+
+    rows = [event(number, "Delivered" if number % 3 else "<i>Opened</i>", now) for number in range(9)]
+    rows.append(event(9, "Bounced", now - datetime.timedelta(days=300)))
+    warehouse.load(EVENTS, rows, "mail_events")
+    letter = (ACCOUNT, "x" * 32, "no EventCode", "e@planted.example", now, 1, 0)
+    warehouse.load(DEAD_LETTERS, [letter], "mail_dead_letters")
+    differences = [
+        Difference(FIRST.date(), "sent_count", 105, 100, 100),
+        Difference(FIRST.date(), "open_count", 9, 8, 10),
+    ]
+    compared = {"mail_conn_id": ACCOUNT, "counted_on": "send", "time_zone": "UTC", "observed_at": now}
+    found = [difference_row(each, tolerated=each.is_tolerated(0, 0), **compared) for each in differences]
+    warehouse.load(EVENT_DIFFERENCES, found, "mail_event_differences")
+
+
+def fill_rejects(warehouse: Warehouse) -> None:
+    """Two imports with rejected rows; one row has two invalid fields."""
+    for number, import_id in enumerate(("crm/contacts/manual__1", "crm/contacts/<u>2</u>")):
+        rejects = [
+            Reject(row_number=1, field="email", reason="is no address", row=("r1@planted.example",)),
+            Reject(row_number=2, field="email", reason="is no address", row=("r2@planted.example",)),
+            Reject(row_number=2, field="name", reason="is too long", row=("r2@planted.example",)),
+        ]
+        at = FIRST + datetime.timedelta(days=number)
+        rows = [reject_row(each, import_id=import_id, rejected_at=at) for each in rejects]
+        warehouse.load(REJECTS, rows, "newsletter_rejects")
+
+
 def fill(warehouse: Warehouse) -> None:
     """All tables."""
     fill_campaigns(warehouse)
+    fill_transactional(warehouse)
+    fill_contacts(warehouse)
+    fill_events(warehouse)
+    fill_rejects(warehouse)

@@ -39,7 +39,6 @@ def test_nobody_gets_in(server: TestClient, filled: Warehouse, method: str) -> N
         assert "week-" not in response.text
 
 
-@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_who_must_not_look_is_refused(server: TestClient, filled: Warehouse) -> None:
     for path in paths():
         text = Visitor(server, role=None).get(path, status=403)

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
 
-from tests.plugin.conftest import Visitor
+from tests.plugin.conftest import Page, Visitor
 from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit
-
-
-class Page(HTMLParser):
-    """The elements and the text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
-
-    @property
-    def text(self) -> str:
-        return " ".join(filter(None, self.words))
-
-    def links(self) -> list[str]:
-        return [str(attributes["href"]) for tag, attributes in self.elements if tag == "a"]
 
 
 def names(text: str) -> list[str]:

@@ -1,0 +1,130 @@
+"""What the page shows of contact lists: counts only, no contact."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby
+
+from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.plugin.remember import Remembered
+
+COMPARED = 8
+"""How many lists of a team are compared with each other: the largest ones."""
+
+_MONTHS = {
+    "postgresql": "TO_CHAR(create_date AT TIME ZONE 'UTC', 'YYYY-MM')",
+    "postgres": "TO_CHAR(create_date AT TIME ZONE 'UTC', 'YYYY-MM')",
+}
+
+
+@dataclass(frozen=True)
+class ContactList:
+    """One list.
+
+    :param account: the connection of its account.
+    :param team: its team; empty without one.
+    :param name: its name.
+    :param contacts: how many contacts it has.
+    :param months: by month (``2026-03``) how many of its contacts were created until its end; contacts without a date
+        count in all months.
+    """
+
+    account: str
+    team: str
+    name: str
+    contacts: int
+    months: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Two lists with contacts in common.
+
+    :param one: the larger list.
+    :param other: the smaller list.
+    :param contacts: how many contacts are in both.
+    """
+
+    one: ContactList
+    other: ContactList
+    contacts: int
+
+
+@dataclass(frozen=True)
+class Lists:
+    """All lists.
+
+    :param lists: by account and team, the largest first.
+    :param overlaps: the largest first.
+    :param at: when they were counted.
+    """
+
+    lists: Sequence[ContactList]
+    overlaps: Sequence[Overlap]
+    at: datetime.datetime
+
+
+_remembered: Remembered[Lists] = Remembered()
+
+
+def get(reader: Reader) -> Lists:
+    """Return the lists, as they were at most ten minutes ago, since this reads the whole table.
+
+    :param reader: the tables.
+    """
+    if not reader.has("contacts"):
+        return Lists([], [], datetime.datetime.now(datetime.UTC))
+    return _remembered.get(reader.identity("contacts"), lambda: _count(reader))
+
+
+def _count(reader: Reader) -> Lists:
+    month = _MONTHS.get(reader.kind, "SUBSTR(CAST(create_date AS CHAR), 1, 7)")
+    rows = reader.rows(
+        f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "
+        f"(SELECT mail_conn_id, team, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
+        "GROUP BY mail_conn_id, team, list_name, created ORDER BY mail_conn_id, team, list_name, created"
+    )
+    lists = [
+        _list(account, team, name, list(each))
+        for (account, team, name), each in groupby(
+            rows, lambda row: (str(row["mail_conn_id"]), str(row["team"]), str(row["list_name"]))
+        )
+    ]
+    lists.sort(key=lambda each: (each.account, each.team, -each.contacts, each.name))
+    overlaps = _overlaps(reader, lists)
+    return Lists(lists, overlaps, datetime.datetime.now(datetime.UTC))
+
+
+def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactList:
+    count = sum(int(row["contacts"]) for row in rows if row["created"] is None)
+    months = []
+    for row in rows:
+        if row["created"] is not None:
+            count += int(row["contacts"])
+            months.append((str(row["created"]), count))
+    return ContactList(account, team, name, count, months)
+
+
+def _overlaps(reader: Reader, lists: Sequence[ContactList]) -> Sequence[Overlap]:
+    pairs = [
+        pair
+        for _, each in groupby(lists, lambda one: (one.account, one.team))
+        for pair in combinations(list(each)[:COMPARED], 2)
+    ]
+    found: list[Overlap] = []
+    table = reader["contacts"].spelled
+    # Each pair by the table's key; so many at once that the statement stays short.
+    for start in range(0, len(pairs), 28):
+        some = pairs[start : start + 28]
+        statements = [
+            f"SELECT {number} AS pair, COUNT(*) AS contacts FROM {table} AS b JOIN {table} AS a "
+            "ON a.mail_conn_id = b.mail_conn_id AND a.team = b.team AND a.list_name = ? AND a.id = b.id "
+            "WHERE b.mail_conn_id = ? AND b.team = ? AND b.list_name = ?"
+            for number in range(len(some))
+        ]
+        values = [value for a, b in some for value in (a.name, b.account, b.team, b.name)]
+        counted = reader.rows(" UNION ALL ".join(statements), values)
+        found += [Overlap(*some[int(row["pair"])], int(row["contacts"])) for row in counted if row["contacts"]]
+    return sorted(found, key=lambda each: (-each.contacts, each.one.name, each.other.name))

@@ -1,0 +1,49 @@
+"""Keeps the results of statements that read a whole large table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+KEEP_SECONDS = 600.0
+_MOST = 64
+
+
+class Remembered(Generic[T]):
+    """The results of a function for ten minutes, in each process of the API server.
+
+    :param clock: returns the seconds that pass. Default: those of the machine.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._results: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+        # Whoever comes while a result is being computed waits for it, instead of having it computed again.
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return a result; compute it if it is not known or too old.
+
+        :param key: what the result depends on.
+        :param compute: computes it.
+        """
+        with self._lock:
+            known = self._results.get(key)
+            if known is not None and self._clock() - known[0] < KEEP_SECONDS:
+                return known[1]
+            result = compute()
+            self._results[key] = (self._clock(), result)
+            self._results.move_to_end(key)
+            while len(self._results) > _MOST:
+                self._results.popitem(last=False)
+            return result
+
+    def clear(self) -> None:
+        """Forget all results."""
+        with self._lock:
+            self._results.clear()

@@ -1,0 +1,158 @@
+"""The pages of lists, transactional mail, loads, imports, events and waits."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.plugin.remember import KEEP_SECONDS, Remembered
+from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from airflow_provider_mail.triggers.senders import MailSenderTrigger
+from tests.plugin.conftest import Page, Visitor, forget
+from tests.plugin.data import fill
+from tests.warehouse.conftest import Warehouse
+
+pytestmark = pytest.mark.not_unit
+
+PAGES = ("", "lists", "transactional", "loads", "imports", "events", "waits")
+
+
+def text_of(visitor: Visitor, path: str, **query: str) -> str:
+    """The text of a page, its parts separated by single spaces."""
+    return Page(visitor.get(path, **query)).text
+
+
+@pytest.mark.parametrize(
+    ("path", "dag"),
+    [
+        ("lists", "mail_contacts_to_warehouse"),
+        ("transactional", "mail_daily_statistics"),
+        ("loads", "mail_daily_statistics"),
+        ("imports", "mail_campaign"),
+        ("events", "mail_drain_events"),
+        ("events", "mail_reconcile_events"),
+    ],
+)
+def test_without_tables_they_name_the_dag_that_makes_them(
+    visitor: Visitor, empty: Warehouse, path: str, dag: str
+) -> None:
+    assert f"<code>{dag}</code>" in visitor.get(path)
+
+
+def test_lists(visitor: Visitor, filled: Warehouse) -> None:
+    text = text_of(visitor, "lists")
+    # Of twelve contacts, one has no date of creation, and four were created in March.
+    assert "Newsletter mail_default 12 +4 2026-03" in text
+    assert "Shop <b> mail_default 6 +2 2026-03" in text
+    assert "Newsletter Shop <b> 4 33.3 % 66.7 %" in text
+    filled.execute("DELETE FROM mail_contacts")
+    assert "33.3 %" in text_of(visitor, "lists"), "counted once in ten minutes"
+
+
+def test_transactional(visitor: Visitor, filled: Warehouse) -> None:
+    text = visitor.get("transactional")
+    assert "2026-03-10 108 37.0 % 3.7 % 2 1 0" in Page(text).text
+    assert "2026-03-04 missing" in Page(text).text
+    assert text.count('class="unknown"') == 1
+    assert text_of(visitor, "transactional", account="nobody") == Page(text).text
+
+
+def test_loads(visitor: Visitor, filled: Warehouse) -> None:
+    text = text_of(visitor, "loads")
+    assert (
+        "mail_transactional_stats mail_default Last load 2026-03-11 08:00 more than two days ago 1 day missing" in text
+    )
+    assert "Missing days 2026-03-04" in text
+    assert "mail_campaigns mail_default Last load 2026-03-31 08:00" in text
+    assert "Newsletter 2026-03-11 08:00" in text
+
+
+def test_imports(visitor: Visitor, filled: Warehouse) -> None:
+    text = text_of(visitor, "imports")
+    first, second = text.index("crm/contacts/<u>2</u>"), text.index("crm/contacts/manual__1")
+    assert first < second, "the latest first"
+    assert text.count("2 rows, the last one 2026-03-0") == 2
+    assert "email is no address 2 name is too long 1" in text
+
+
+def test_events(visitor: Visitor, filled: Warehouse) -> None:
+    text = text_of(visitor, "events")
+    assert "Delivered mail_default 6" in text
+    assert "<i>Opened</i> mail_default 3" in text
+    assert "Bounced" not in text, "it was received long ago"
+    assert "no EventCode mail_default 1" in text
+    assert "2026-03-01 mail_default sent_count 105 100 5 differs" in text
+    assert "2026-03-01 mail_default open_count 9 8 to 10 0 agrees" in text
+
+
+def test_no_page_shows_personal_data(visitor: Visitor, filled: Warehouse) -> None:
+    for path in (*PAGES, "campaign?account=mail_default&name=week-6"):
+        text = visitor.get(path)
+        assert [word for word in ("planted", "Planted", "203.0.113.77") if word in text] == [], path
+
+
+def test_nothing_is_written(visitor: Visitor, filled: Warehouse) -> None:
+    file = Path(filled.hook.get_connection("warehouse").host or "")
+    before = file.read_bytes()
+    for path in PAGES:
+        visitor.get(path)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "duckdb", "mysql"])
+def test_pages_are_the_same_in_every_database(
+    visitor: Visitor, filled: Warehouse, make_warehouse: Callable[..., Warehouse], kind: str
+) -> None:
+    pages = (
+        *PAGES, "?q=WEEK-&sort=open_rate", "?sort=mail_name&account=mail_shop", "?q=_",
+        "campaign?account=mail_default&name=week-6", "campaign?account=mail_default&name=planned",
+    )  # fmt: skip
+
+    def texts() -> dict[str, str]:
+        return {path: re.sub(r"\d\d\d\d-\d\d-\d\d \d\d:\d\d", "TIME", text_of(visitor, path)) for path in pages}
+
+    expected = texts()
+    forget()
+    fill(make_warehouse(kind))
+    assert texts() == expected
+
+
+def test_waits(visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.models.trigger import Trigger
+
+    from airflow_provider_mail.plugin import waits
+
+    end = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC).timestamp()
+    triggers: list[Any] = [
+        MailCampaignTrigger(mail_conn_id="mail_default", mail_name="<b>spring</b>", end_time=end),
+        MailSenderTrigger(mail_conn_id="mail_default", sender_email="sender@planted.example"),
+    ]
+    found = [
+        waits._wait("dag", "task", "manual__1", number, Trigger.from_object(each))
+        for number, each in enumerate(triggers)
+    ]
+    assert "No task waits" in text_of(visitor, "waits"), "the query runs in Airflow's database"
+    monkeypatch.setattr(waits, "get", lambda user: found)
+    text = visitor.get("waits")
+    assert "planted" not in text
+    assert "dag/task/manual__1/0 campaign is sent <b>spring</b>" in Page(text).text
+    assert "2026-12-01 00:00" in text
+    assert 'href="/team/airflow/dags/dag/runs/manual__1/tasks/task/mapped/1"' in text
+
+
+def test_a_result_is_computed_again_after_ten_minutes() -> None:
+    now, computed = [0.0], []
+    remembered: Remembered[int] = Remembered(lambda: now[0])
+
+    def compute() -> int:
+        computed.append(1)
+        return len(computed)
+
+    assert [remembered.get("a", compute), remembered.get("a", compute), remembered.get("b", compute)] == [1, 1, 2]
+    now[0] = KEEP_SECONDS
+    assert remembered.get("a", compute) == 3
