@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.arguments import Templated, check_choice, check_names, check_number
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
-
-OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
-"""What to do with a campaign that the service keeps although its creation failed."""
 
 CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 """What a task pushes to XCom of the campaign that it has created or adopted."""

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, TypeAlias
 
+from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
@@ -43,10 +43,6 @@ from airflow_provider_mail.api.flows.create_once import (
 from airflow_provider_mail.api.flows.send_date import check_send_date
 
 __all__ = ["create_campaign"]
-
-OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
-"""What to do with a campaign that the service kept although creating it failed: cancel it and fail; continue with it if
-it is or will be sent; or leave it and fail."""
 
 
 def create_campaign(
