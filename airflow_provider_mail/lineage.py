@@ -117,7 +117,9 @@ class MailLineage:
         size: int | None = None,
         files: int | None = None,
     ) -> None:
-        """Record a transfer of rows. Locations are looked up only when lineage is reported.
+        """Record a transfer of rows, and count the rows of its target in the metrics.
+
+        Locations are looked up only when lineage is reported.
 
         :param source: the source; text is a resource of the task's own account, such as ``campaigns/stats``.
         :param target: the target, likewise.
@@ -126,8 +128,12 @@ class MailLineage:
         :param size: bytes written. Default: not reported.
         :param files: files written. Default: not reported.
         """
+        from airflow_provider_mail._metrics import RECORDS_LOADED, emit, task_tags
+
         source = MailData(self.mail_conn_id, source) if isinstance(source, str) else source
         target = MailData(self.mail_conn_id, target) if isinstance(target, str) else target
+        if all(move.target != target for move in self._moves):
+            emit({RECORDS_LOADED: rows}, task_tags(self))
         self._moves = (*self._moves, _Move(source, target, table, rows, size, files))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:

@@ -1,52 +1,148 @@
-"""The progress of an import in the task's log."""
+"""The progress of a long import or load: in the task's log and, on Airflow 3.3, in the Task State Store of its page."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.flows.import_plan import Progress
+    from airflow.sdk import Context
 
 LOG_INTERVAL = 10.0
+"""Seconds between two lines of the log."""
+
+STORE_INTERVAL, STORE_SHARE = 30.0, 20
+"""Seconds between two writes to the task state store; a slow store gets at most a twentieth of the time."""
+
+STATE_KEY = "mail_progress"
+STATE_RETENTION = timedelta(days=1)
+
+
+class Progress(NamedTuple):
+    """How far a task is.
+
+    :param done: rows that are done with, also those of earlier tries.
+    :param seconds: since its start.
+    :param total: the number of rows, if it is known.
+    :param earlier: rows done in earlier tries: they are only read, so they do not count for the rate.
+    :param rejected: rows among ``done`` that were rejected; ``None`` where rows are not checked.
+    :param beside: what else was counted, as text.
+    """
+
+    done: int
+    seconds: float
+    total: int | None = None
+    earlier: int = 0
+    rejected: int | None = None
+    beside: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return (self.done - self.earlier) / self.seconds if self.seconds else 0.0
+
+    @property
+    def share(self) -> float | None:
+        """The part that is done, from 0 to 1, if the total is known."""
+        return min(self.done / self.total, 1.0) if self.total else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest takes at this rate, if the total is known."""
+        return max(self.total - self.done, 0) / self.rate if self.total and self.rate > 0 else None
+
+    def line(self, things: str) -> str:
+        """Format the progress for the log.
+
+        :param things: what is counted, such as ``rows``.
+        """
+        parts = [*filter(None, [self.beside]), f"{self.done:,} {things} done"]
+        if self.earlier:
+            parts.append(f"{self.earlier:,} of them in earlier tries")
+        if self.rejected is not None:
+            parts.append(f"{self.rejected:,} of them rejected")
+        parts.append(f"{self.rate:,.0f} {things}/s")
+        if self.total and self.seconds_left is not None:
+            parts += [f"{self.share:.0%} of {self.total:,}", f"about {self.seconds_left:,.0f} s left"]
+        return ", ".join(parts)
+
+    def record(self) -> dict[str, Any]:
+        """The progress as plain JSON, without what is not known."""
+        share, left = self.share, self.seconds_left
+        values = {
+            "done": self.done,
+            "rejected": self.rejected,
+            "per_second": round(self.rate, 1),
+            "total": self.total,
+            "share": None if share is None else round(share, 3),
+            "seconds_left": None if left is None else round(left),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class ProgressLog:
-    """Logs rows, rate, share and time left, at most every ten seconds.
+    """Logs rows, rate, share and time left every ten seconds, and stores them every thirty.
+
+    A task that takes less has no line and no record.
 
     :param log: the task's logger.
-    :param total: the number of rows, if it is known.
+    :param context: the task's context.
+    :param things: what is counted. Default: ``rows``.
     """
 
-    def __init__(self, log: Any, total: int | None) -> None:
+    def __init__(self, log: Any, context: Context, things: str = "rows") -> None:
+        self._total: int | None = None
         self._log = log
-        self._total = total
-        self._next = time.monotonic() + LOG_INTERVAL
+        self._things = things
+        self._store: Any = context.get("task_state_store")
+        self._started = time.monotonic()
+        self._next_line = self._started + LOG_INTERVAL
+        self._next_write = self._started + STORE_INTERVAL
+        self._written = False
 
-    def __call__(self, progress: Progress) -> None:
-        """Log the progress, if that is due.
+    def expect(self, total: int | None) -> None:
+        """Set the number of rows.
 
-        :param progress: the progress after a chunk.
+        :param total: the number, ``None`` if it is not known.
         """
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + LOG_INTERVAL
-            self._log.info("%s", describe(progress, self._total))
+        self._total = total
 
+    def update(self, done: int, *, earlier: int = 0, rejected: int | None = None, beside: str = "") -> bool:
+        """Log and store the progress, if that is due; return whether it was logged.
 
-def describe(progress: Progress, total: int | None) -> str:
-    """Format the progress as one line.
+        :param done: rows that are done with, also those of earlier tries.
+        :param earlier: those of earlier tries. Default: none.
+        :param rejected: those that were rejected. Default: rows are not checked.
+        :param beside: what else was counted, for the log. Default: nothing.
+        """
+        now = time.monotonic()
+        if now < self._next_line:
+            return False
+        self._next_line = now + LOG_INTERVAL
+        progress = Progress(done, now - self._started, self._total, earlier, rejected, beside)
+        self._log.info("%s", progress.line(self._things))
+        if self._store is not None and now >= self._next_write:
+            self._write(progress)
+        return True
 
-    :param progress: the progress.
-    :param total: the number of rows, if it is known.
-    """
-    done = progress.accepted + progress.rejected
-    # Rows of earlier tries are only read, so they do not count for the rate.
-    rate = (done - progress.accepted_earlier) / progress.seconds if progress.seconds else 0.0
-    line = f"{done:,} rows done, "
-    if progress.accepted_earlier:
-        line += f"{progress.accepted_earlier:,} of them in earlier tries, "
-    line += f"{progress.rejected:,} of them rejected, {rate:,.0f} rows/s"
-    if total and rate:
-        left = max(total - done, 0)
-        line += f", {min(done / total, 1):.0%} of {total:,}, about {left / rate:,.0f} s left"
-    return line
+    def close(self) -> None:
+        """Delete the record: what it says is over."""
+        if self._written:
+            self._written = False
+            self._attempt(lambda: self._store.delete(STATE_KEY))
+
+    def _write(self, progress: Progress) -> None:
+        started = time.monotonic()
+        self._written = True
+        self._attempt(lambda: self._store.set(STATE_KEY, progress.record(), retention=STATE_RETENTION))
+        now = time.monotonic()
+        self._next_write = now + max(STORE_INTERVAL, STORE_SHARE * (now - started))
+
+    def _attempt(self, call: Any) -> None:
+        try:
+            call()
+        except Exception as error:
+            # Nothing depends on it.
+            self._log.debug("The progress could not be stored: %s", error)

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 import httpx
 
 from airflow_provider_mail.api._core import interrupt
-from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner, Steps, transport_error
+from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner, OnRequest, Steps, transport_error
 from airflow_provider_mail.api._core.log_redaction import redact_http_logs
 from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.pagination import Pager, next_page
@@ -45,11 +45,14 @@ class _Client(Generic[Http]):
 
     :param config: the client's settings.
     :param create_http: creates the httpx client.
+    :param on_request: called before each HTTP request.
     """
 
-    def __init__(self, config: ClientConfig, create_http: Callable[[ClientConfig], Http]) -> None:
+    def __init__(
+        self, config: ClientConfig, create_http: Callable[[ClientConfig], Http], on_request: OnRequest | None
+    ) -> None:
         self.config = config
-        self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1))
+        self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
         self.service_clock = self._exchange.service_clock
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._create_http = create_http
@@ -83,10 +86,12 @@ class MailClient(_Client[httpx.Client]):
     """A client for threads; several threads may share one.
 
     :param config: the client's settings.
+    :param on_request: called before each HTTP request with the path of its operation, whether it repeats one that
+        failed, and the seconds that it was held back; must not raise or block. Default: nothing is called.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        super().__init__(config, http_client)
+    def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
+        super().__init__(config, http_client, on_request)
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -197,10 +202,12 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     """A client for one event loop.
 
     :param config: the client's settings.
+    :param on_request: called before each HTTP request with the path of its operation, whether it repeats one that
+        failed, and the seconds that it was held back; must not raise or block. Default: nothing is called.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        super().__init__(config, async_http_client)
+    def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
+        super().__init__(config, async_http_client, on_request)
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.

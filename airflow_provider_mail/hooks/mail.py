@@ -27,6 +27,7 @@ from airflow_provider_mail.version_compat import BaseHook
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_provider_mail.api._core.exchange import RequestAttempt
     from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
@@ -125,7 +126,7 @@ class MailHook(BaseHook):
     def _client(self) -> MailClient:
         from airflow_provider_mail.api.client import MailClient
 
-        return MailClient(self.config)
+        return MailClient(self.config, on_request=self._count_request)
 
     def get_conn(self) -> MailClient:
         """Return the client of this hook; :meth:`close` closes it."""
@@ -139,7 +140,15 @@ class MailHook(BaseHook):
 
         from airflow_provider_mail.api.client import AsyncMailClient
 
-        return AsyncMailClient(await sync_to_async(lambda: self.config)())
+        return AsyncMailClient(await sync_to_async(lambda: self.config)(), on_request=self._count_request)
+
+    def _count_request(self, request: RequestAttempt) -> None:
+        """Add a request to Airflow's metrics."""
+        from airflow_provider_mail._metrics import REQUESTS, RETRIES, THROTTLED, emit
+
+        operation = request.operation.strip("/").replace("/", ".")
+        counts = {REQUESTS: 1, RETRIES: int(request.repeated), THROTTLED: round(request.throttled * 1000)}
+        emit(counts, {"mail_conn_id": self.mail_conn_id, "operation": operation})
 
     def close(self) -> None:
         """Close the client's connections."""

@@ -152,7 +152,13 @@ class WaitForCampaignMixin(MailTaskMixin):
         """
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus, status_line
+        from airflow_provider_mail.api.flows.polling import (
+            PollDecision,
+            PollErrorBudget,
+            Polls,
+            WaitStatus,
+            status_line,
+        )
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
         from airflow_provider_mail.triggers._base import result_of
 
@@ -175,12 +181,13 @@ class WaitForCampaignMixin(MailTaskMixin):
                 self._defer(mail_name, end_time, send_time if send_time > now else 0.0, context)
             left = end_time - now
             if left <= 0:
-                raise AirflowException(f"the wait timed out: {decision.message}")
+                decision = PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {decision.message}")
+                break
             # The task holds its worker slot anyway, so only failed polls are repeated more slowly.
             pause = decision.pause if isinstance(result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
-        return result_of(decision.for_connection(self.mail_conn_id), timeout_error=AirflowException)
+        return result_of(decision.for_connection(self.mail_conn_id), task=self, timeout_error=AirflowException)
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger

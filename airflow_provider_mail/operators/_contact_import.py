@@ -116,7 +116,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             try:
                 with self.source(context) as source:
-                    self._import(source, spool, progress, checkpoint if self.resume else None)
+                    self._import(source, spool, progress, checkpoint if self.resume else None, context)
             except BaseException:
                 self._rescue_rejects(spool, import_id)
                 raise
@@ -130,9 +130,14 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return self._result(progress, sandbox)
 
     def _import(
-        self, source: Source, spool: RejectSpool, progress: Progress, checkpoint: StoredImportCheckpoint | None
+        self,
+        source: Source,
+        spool: RejectSpool,
+        progress: Progress,
+        checkpoint: StoredImportCheckpoint | None,
+        context: Context,
     ) -> None:
-        from airflow_provider_mail._task.progress import ProgressLog
+        from airflow_provider_mail._task.import_progress import ImportProgress
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
@@ -140,13 +145,14 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         places, plan = self._plan(source.columns)
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
+        shown = ImportProgress(self, context, source.total)
         try:
             import_contacts(
                 self.hook.get_conn(),
                 _pick(source.batches, places, len(source.columns)),
                 plan,
                 on_reject=spool.add,
-                on_progress=ProgressLog(self.log, source.total),
+                on_progress=shown,
                 progress=progress,
                 memory=checkpoint,
                 interrupt=self._interrupt,
@@ -159,6 +165,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             )
             raise
         finally:
+            shown.close(progress)
             if checkpoint is not None:
                 # Also when all is accepted: what remains to be done may fail.
                 checkpoint.save()

@@ -189,7 +189,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         """
         from airflow_provider_mail.triggers._base import decision_of, result_of
 
-        stats = result_of(decision_of(event), timeout_error=AirflowException)
+        stats = result_of(decision_of(event), task=self, timeout_error=AirflowException)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}

@@ -105,13 +105,16 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
         :param context: the task's context.
         """
+        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+        from airflow_provider_mail.triggers._base import result_of
+
         try:
             return super().execute(context)
         except AirflowSensorTimeout:
-            if self._decision is None:
+            if self._decision is None or self._decision.status is not WaitStatus.WAITING:
                 raise
-            message = self._decision.message
-        raise AirflowSensorTimeout(f"the wait timed out (timeout: {self.timeout:g} s): {message}")
+            message = f"the wait timed out (timeout: {self.timeout:g} s): {self._decision.message}"
+        return result_of(PollDecision(WaitStatus.TIMEOUT, message), task=self, timeout_error=AirflowSensorTimeout)
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; defer if wanted and there is something to wait for.
@@ -138,7 +141,8 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             result, self._decision = next(self._polls)
         if self._decision.status is not WaitStatus.WAITING:
             decision = self._decision.for_connection(self.conn_id)
-            return PokeReturnValue(is_done=True, xcom_value=result_of(decision, timeout_error=AirflowSensorTimeout))
+            result = result_of(decision, task=self, timeout_error=AirflowSensorTimeout)
+            return PokeReturnValue(is_done=True, xcom_value=result)
         if isinstance(result, MailError):
             # Only failed polls slow down: the sensor holds its worker slot anyway.
             self._next_poll = time.monotonic() + self._decision.pause
@@ -162,7 +166,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
         from airflow_provider_mail.triggers._base import decision_of, result_of
 
-        return result_of(decision_of(event), timeout_error=AirflowSensorTimeout)
+        return result_of(decision_of(event), task=self, timeout_error=AirflowSensorTimeout)
 
     def task_state(self, context: Context) -> TaskState:
         """Return the stored state of the wait.

@@ -122,16 +122,16 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         with self.mail_errors():
             for reading in range(1, READINGS + 1):
                 try:
-                    written, manifest = self._write(folder)
+                    written, manifest = self._write(context, folder)
                     break
                 except MailIncompleteError as error:
                     self.read_again(error, reading)
         return {**self.load_result(written, manifest, self.resource), "readings": reading}
 
-    def _write(self, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
+    def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
         from airflow_provider_mail._task.load_files import conditions, write_load
 
-        with self.reading() as (observation, rows):
+        with self.reading(context) as (observation, rows):
             mark_gone = self.mark_gone(observation.at)
             return write_load(
                 folder,

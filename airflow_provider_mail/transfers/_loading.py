@@ -69,12 +69,18 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     def resource(self) -> str:
         """The resource that is loaded, for lineage, such as ``campaigns/stats``."""
 
-    def record_lineage(self, rows: int) -> None:
-        """Record the transfer for lineage.
+    def finish(self, context: Context, loaded: LoadResult) -> dict[str, int]:
+        """Store what the load rejected, and report it to lineage and metrics; return the number of rejects for XCom.
 
-        :param rows: number of rows that were read.
+        :param context: the task's context.
+        :param loaded: the result of the load.
         """
-        self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=rows)
+        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+
+        self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=loaded.rows)
+        rejected = self.unstorable.keep(context, self.log)
+        emit({RECORDS_REJECTED: rejected.get("rejected", 0)}, task_tags(self))
+        return rejected
 
     @abstractmethod
     def declared_table(self) -> Table:
@@ -151,7 +157,7 @@ class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
         with self.mail_errors():
             for reading in range(1, READINGS + 1):
                 try:
-                    loaded = self._load(self.fall_limit(confirmed=is_fall_confirmed))
+                    loaded = self._load(context, self.fall_limit(confirmed=is_fall_confirmed))
                     break
                 except MailIncompleteError as error:
                     self.read_again(error, reading)
@@ -162,16 +168,14 @@ class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
                         raise
                     is_fall_confirmed = True
                     self.log.warning("%s; reading the list a second time to confirm it", error)
-        self.record_lineage(loaded.rows)
         counts = self.counts(loaded)
         if loaded.deleted is not None and self.replace_where():
             counts["deleted"] = loaded.deleted
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
-        rejected = self.unstorable.keep(context, self.log)
-        return {**tables, "records": loaded.rows, "readings": reading, **counts, **rejected}
+        return {**tables, "records": loaded.rows, "readings": reading, **counts, **self.finish(context, loaded)}
 
-    def _load(self, fall_limit: FallLimit | None) -> LoadResult:
-        with self.reading(self.sql_hook) as (observation, rows):
+    def _load(self, context: Context, fall_limit: FallLimit | None) -> LoadResult:
+        with self.reading(context, self.sql_hook) as (observation, rows):
             return self.unstorable.load(
                 self.declared_table(),
                 self.table,
@@ -213,7 +217,6 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         start_day, end_day = self.window(context)
         with self.mail_errors():
             loaded, more = self._transfer(start_day, end_day)
-        self.record_lineage(loaded.rows)
         counts = self.counts(loaded)
         self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
         return {
@@ -223,7 +226,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
             "records": loaded.rows,
             **counts,
             **more,
-            **self.unstorable.keep(context, self.log),
+            **self.finish(context, loaded),
         }
 
     def window(self, context: Context) -> tuple[date, date]:

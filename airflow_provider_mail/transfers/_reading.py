@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
@@ -16,8 +17,10 @@ from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail._task.progress import ProgressLog
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.api.errors import MailIncompleteError
@@ -88,12 +91,16 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             self._interrupt.stop()
 
     @contextmanager
-    def reading(self, sql_hook: DbApiHook | None = None) -> Iterator[tuple[Observation, Iterator[tuple[Any, ...]]]]:
+    def reading(
+        self, context: Context, sql_hook: DbApiHook | None = None
+    ) -> Iterator[tuple[Observation, Iterator[tuple[Any, ...]]]]:
         """Begin to read the list; yield the observation and the rows.
 
+        :param context: the task's context.
         :param sql_hook: the hook of the database, whose clock is used if the service has none.
         """
         from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes
         from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
@@ -102,10 +109,13 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         client = self.hook.get_conn()
         observation = Observation(client, sql_hook)
         self._interrupt = Interrupt()
-        pages = concurrent_pages(client, self.request(), self.max_in_flight, changes, self._interrupt)
-        with closing(pages):
+        shown = ProgressLog(self.log, context, "records")
+        pages = concurrent_pages(
+            client, self.request(), self.max_in_flight, changes, self._interrupt, on_total=shown.expect
+        )
+        with closing(pages), closing(shown):
             first = next(pages, None)
-            yield observation, self._streamed(first, pages, observation.at)
+            yield observation, self._streamed(first, pages, observation.at, shown)
 
     def read_again(self, error: MailIncompleteError, reading: int) -> None:
         """Log that the list is read again because it changed.
@@ -120,14 +130,16 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
 
     def _streamed(
-        self, first: list[Any] | None, pages: Iterator[list[Any]], observed_at: datetime
+        self, first: list[Any] | None, pages: Iterator[list[Any]], observed_at: datetime, shown: ProgressLog
     ) -> Iterator[tuple[Any, ...]]:
         if first is None:
             self.check_empty()
             return
-        yield from self.rows(first, observed_at)
-        for page in pages:
+        done = 0
+        for page in chain([first], pages):
             yield from self.rows(page, observed_at)
+            done += len(page)
+            shown.update(done)
 
 
 class BaseContactReader(BaseListReader):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,13 @@ from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Unpack
 
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.webhook.drain import Drained
     from airflow_provider_mail.webhook.inbox import Inbox
 
 __all__ = ["MailEventsToSqlOperator"]
@@ -123,6 +121,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :param context: the task's context.
         """
+        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+        from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.warehouse.tables.events import EVENTS
         from airflow_provider_mail.webhook.drain import EventTables, UnreadableEventError, drain
 
@@ -130,6 +130,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         tables = EventTables(self.sql_hook, self.table, self.dead_letters_table)
         self.inbox.create()
         tables.create()
+        shown = ProgressLog(self.log, context, "events")
         try:
             drained = drain(
                 self.inbox,
@@ -137,15 +138,18 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
                 batch_size=self.batch_size,
                 max_pushes=self.max_pushes,
                 dead_letters=self.on_unstorable == "reject",
-                on_batch=self._progress(),
+                on_batch=lambda drained: shown.update(drained.events, beside=f"{drained.pushes:,} pushes"),
             )
         except UnreadableEventError as error:
             raise AirflowFailException(str(error)) from None
+        finally:
+            shown.close()
         deleted = 0
         if self.retention_days is not None:
             deleted = self.inbox.delete_drained(datetime.now(UTC) - timedelta(days=self.retention_days))
         inbox_table = SqlTable(self.inbox.hook, str(self.inbox.name))
         self.moved(inbox_table, SqlTable(self.sql_hook, self.table), rows=drained.events, table=EVENTS)
+        emit({RECORDS_REJECTED: drained.dead_letters}, task_tags(self))
         if drained.dead_letters:
             self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
         counts = {
@@ -177,21 +181,6 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
                 raise WarehouseError("inbox_table: must be another table than `table` and `dead_letters_table`")
         except (MailConfigError, WarehouseError) as error:
             raise AirflowFailException(str(error)) from None
-
-    def _progress(self) -> Callable[[Drained], None]:
-        from airflow_provider_mail._task.progress import LOG_INTERVAL
-
-        last = began = time.monotonic()
-
-        def log(drained: Drained) -> None:
-            nonlocal last
-            if (now := time.monotonic()) >= last + LOG_INTERVAL:
-                last, rate = now, drained.events / (now - began)
-                self.log.info(
-                    "%s pushes, %s events drained so far, %.0f events/s", drained.pushes, drained.events, rate
-                )
-
-        return log
 
     def _tell(self, context: Context, counts: dict[str, Any]) -> None:
         """Add the counts to the asset events of this run, or suppress these."""

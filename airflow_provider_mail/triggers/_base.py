@@ -160,16 +160,21 @@ def decision_of(event: object) -> PollDecision:
     return PollDecision(WaitStatus(status), message, result)
 
 
-def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
-    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
+def result_of(decision: PollDecision, *, task: Any, timeout_error: type[AirflowException]) -> dict[str, Any]:
+    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign, and count the wait.
 
     :param decision: the decision that ended the wait.
+    :param task: the operator or sensor that waited.
     :param timeout_error: raised when the wait timed out.
     :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
         not help.
     :raises AirflowException: the polls failed.
     """
-    if decision.status == "complete":
+    from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags
+
+    complete = decision.status == "complete"
+    emit({WAITS: 1, WAITS_FAILED: int(not complete)}, {**task_tags(task), "status": str(decision.status)})
+    if complete:
         return decision.result
     if decision.status in ("failed", "refused"):
         raise AirflowFailException(decision.message)

@@ -118,7 +118,7 @@ def drain(
     batch_size: int,
     max_pushes: int | None = None,
     dead_letters: bool = True,
-    on_batch: Callable[[Drained], None] | None = None,
+    on_batch: Callable[[Drained], object] | None = None,
 ) -> Drained:
     """Move pushes from the inbox into the tables until none is left.
 

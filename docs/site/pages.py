@@ -113,7 +113,7 @@ def write(folder: Path) -> None:
 
     :param folder: where to; made here.
     """
-    for kind in ("images", "sql"):
+    for kind in ("grafana", "images", "sql"):
         shutil.copytree(ROOT / "docs" / kind, folder / kind)
     guides = reference.guides()
     docs = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]

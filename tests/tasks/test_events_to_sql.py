@@ -157,7 +157,7 @@ def test_progress_is_logged(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr("airflow_provider_mail._task.progress.LOG_INTERVAL", 0)
     receive(inbox, [push(event(number)) for number in range(3)])
-    assert "2 pushes, 2 events drained so far" in run(drain(batch_size=1)).log
+    assert "2 pushes, 2 events done" in run(drain(batch_size=1)).log
 
 
 @pytest.mark.parametrize(

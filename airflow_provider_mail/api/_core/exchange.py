@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import httpx
 import msgspec
@@ -61,6 +61,22 @@ class Call:
     reads: bool = True
 
 
+class RequestAttempt(NamedTuple):
+    """An HTTP request that is about to be sent.
+
+    :param operation: its path.
+    :param repeated: whether it repeats one that failed.
+    :param throttled: seconds that it was held back, to keep the rate or because the service is overloaded.
+    """
+
+    operation: str
+    repeated: bool
+    throttled: float
+
+
+OnRequest: TypeAlias = Callable[[RequestAttempt], None]
+"""Called before each HTTP request; must not raise or block."""
+
 Steps: TypeAlias = Generator[Call | Pause | Concurrent | MailRequest[Any], Any, R]
 
 
@@ -104,6 +120,7 @@ class Exchange:
     :param credentials_probe: a request that reads and that every valid credential may send.
     :param clock: returns seconds that only grow.
     :param draw: returns a random number from 0 to 1.
+    :param on_request: called before each HTTP request. Default: nothing is.
     """
 
     def __init__(
@@ -113,6 +130,7 @@ class Exchange:
         *,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
+        on_request: OnRequest | None = None,
     ) -> None:
         self.config = config
         self.max_seconds = config.timeout * TOTAL_TIMEOUT_FACTOR
@@ -121,6 +139,7 @@ class Exchange:
         self.service_clock = ServiceClock()
         self._clock = clock
         self._draw = draw
+        self._on_request = on_request
 
     def send(self, request: MailRequest[R]) -> Steps[R]:
         """Return the steps that send a request until there is a response or a final error.
@@ -132,10 +151,12 @@ class Exchange:
         call = self._call(request)
         secrets = [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
         secrets += self.config.credentials().values()
-        yield from self._wait_for_slot()
+        throttled = yield from self._wait_for_slot()
         started = self._clock()
         response_lost = False
         for attempt in count(1):
+            if self._on_request is not None:
+                self._on_request(RequestAttempt(request.path, attempt > 1, throttled))
             sent = time.time()
             try:
                 http_response: HttpResponse = yield call
@@ -155,9 +176,9 @@ class Exchange:
                 break
             response_lost = response_lost or error.may_have_taken_effect
             log.warning("%s Trying again in %.1f s (attempt %d failed).", _sentence(error), pause, attempt)
-            self._slow_down(error, pause)
+            throttled = pause if self._slow_down(error, pause) else 0.0
             yield Pause(pause)
-            yield from self._wait_for_slot()
+            throttled += yield from self._wait_for_slot()
         if response_lost and request.effect is not Effect.READ and not error.may_have_taken_effect:
             if (yield from self._took_effect(request, error)):
                 return request.read({"code": 200, "message": None})
@@ -187,18 +208,23 @@ class Exchange:
         """Replace what must not be shared with the parent process."""
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
-    def _wait_for_slot(self) -> Flow[None]:
-        """Wait for the throttle. A slot that was reserved before a pause is given up for one after it."""
+    def _wait_for_slot(self) -> Flow[float]:
+        """Wait for the throttle; return the seconds. A slot reserved before a pause is given up for one after it."""
+        waited = 0.0
         while (wait := self.throttle.reserve()) > 0:
             yield Pause(wait)
+            waited += wait
             if not self.throttle.paused:
-                return
+                break
+        return waited
 
-    def _slow_down(self, error: MailError, pause: float) -> None:
-        """Pause the whole client, not only one request, when the service is overloaded."""
+    def _slow_down(self, error: MailError, pause: float) -> bool:
+        """Pause the whole client, not only one request, when the service is overloaded; return whether it is."""
         retry_after = error.retry_after if isinstance(error, MailServiceError) else None
-        if retry_after is not None or isinstance(error, MailRateLimitError):
+        overloaded = retry_after is not None or isinstance(error, MailRateLimitError)
+        if overloaded:
             self.throttle.pause(pause if retry_after is None else retry_after)
+        return overloaded
 
     def _apply_sandbox(self, request: MailRequest[R]) -> MailRequest[R]:
         if not self.config.sandbox or request.effect is Effect.READ or not request.authenticated:

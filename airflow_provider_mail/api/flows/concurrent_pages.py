@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ def concurrent_pages(
     at_once: int,
     changes: Changes = Changes.REFUSE,
     interrupt: Interrupt | None = None,
+    on_total: Callable[[int | None], None] = lambda total: None,
 ) -> Generator[list[Item], None, None]:
     """Yield the records of a list page by page; the list is complete, or the iterator raises.
 
@@ -32,6 +33,7 @@ def concurrent_pages(
     :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
     :param changes: what to do when the list changes during the read.
     :param interrupt: ends the read from outside, such as from ``on_kill`` of an operator.
+    :param on_total: called with the number of records that a page reports, before the page is yielded.
     :raises MailIncompleteError: records are missing, or the list has changed and ``changes`` does not allow it.
     :raises MailAnswerError: the list has no end.
     :raises MailInterruptedError: the interrupt ended it.
@@ -57,6 +59,7 @@ def concurrent_pages(
                     pager.rejected(rejection)
                     continue
                 records = pager.feed(page)
+                on_total(page.total_records)
                 if pager.reading != reading:
                     # The pages requested ahead belong to the previous read.
                     reading = pager.reading

@@ -1,0 +1,126 @@
+"""The provider's metrics: their declaration, and the one place that emits them.
+
+They go wherever Airflow's own go: StatsD, Datadog or OpenTelemetry, or nowhere. ``docs/metrics.md`` shows the table.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+log = logging.getLogger(__name__)
+
+
+class Metric(NamedTuple):
+    """A counter.
+
+    :param name: the name, which Airflow prefixes (``[metrics] statsd_prefix``).
+    :param unit: what is counted.
+    :param meaning: of the count.
+    :param tags: the names of its tags.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    tags: tuple[str, ...]
+
+
+_REQUEST = ("mail_conn_id", "operation")
+_TASK = ("dag_id", "task_id")
+
+REQUESTS = Metric("mail.requests", "requests", "HTTP requests sent to the service, repeated ones included", _REQUEST)
+RETRIES = Metric("mail.retries", "requests", "those of them that repeat a request that failed", _REQUEST)
+THROTTLED = Metric(
+    "mail.throttled_ms",
+    "milliseconds",
+    "the time that requests were held back: by `requests_per_second` of the connection, after a response 429, and as "
+    "long as `Retry-After` says; the sum over concurrent requests",
+    _REQUEST,
+)
+ROWS_READ = Metric("mail.import.rows_read", "rows", "rows that an import of contacts read, in each try", _TASK)
+ROWS_ACCEPTED = Metric(
+    "mail.import.rows_accepted", "rows", "those of them that the service accepted in this try", _TASK
+)
+ROWS_REJECTED = Metric(
+    "mail.import.rows_rejected", "rows", "those of them that were rejected, by a check or by the service", _TASK
+)
+RECORDS_LOADED = Metric(
+    "mail.load.records",
+    "records",
+    "records that a transfer stored in a table or in files, when it has succeeded",
+    _TASK,
+)
+RECORDS_REJECTED = Metric(
+    "mail.load.records_rejected", "records", "records that a load set aside (`on_unstorable='reject'`)", _TASK
+)
+WAITS = Metric("mail.waits", "waits", "waits of sensors and operators that ended", (*_TASK, "status"))
+WAITS_FAILED = Metric(
+    "mail.waits_failed",
+    "waits",
+    "those of them that did not reach what they waited for: `status` is `failed`, `refused` (the service rejects the "
+    "polls), `error` (polls failed for too long) or `timeout`",
+    (*_TASK, "status"),
+)
+
+METRICS = (
+    REQUESTS,
+    RETRIES,
+    THROTTLED,
+    ROWS_READ,
+    ROWS_ACCEPTED,
+    ROWS_REJECTED,
+    RECORDS_LOADED,
+    RECORDS_REJECTED,
+    WAITS,
+    WAITS_FAILED,
+)
+
+SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+"""Airflow's settings in ``[metrics]`` of which one switches metrics on."""
+
+# With tags in the name (`statsd_influxdb_enabled`), Airflow drops a metric that has any other character.
+_INVALID = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
+    """Add to counters; a count of 0 is not sent. Metrics that cannot be sent are logged once, and never an error.
+
+    :param counts: what to add, by metric.
+    :param tags: the values of the metrics' tags.
+    """
+    if not _is_on():
+        return
+    valid = {name: _INVALID.sub("_", value) for name, value in tags.items()}
+    try:
+        from airflow_provider_mail.version_compat import Stats
+
+        for metric, count in counts.items():
+            if count:
+                Stats.incr(metric.name, count, tags=valid)
+    except Exception as error:
+        _warn(f"{type(error).__name__}: {error}")
+
+
+def task_tags(task: Any) -> dict[str, str]:
+    """Return the tags of a metric about a task.
+
+    :param task: the operator or sensor.
+    """
+    return {"dag_id": task.dag_id, "task_id": task.task_id}
+
+
+@cache
+def _is_on() -> bool:
+    """Whether Airflow sends metrics. Without the check, its first metric of a process would read a large file."""
+    from airflow_provider_mail.version_compat import conf
+
+    return any(conf.getboolean("metrics", option, fallback=False) for option in SWITCHES)
+
+
+@cache
+def _warn(reason: str) -> None:
+    log.warning("Metrics could not be sent: %s", reason)

@@ -1,0 +1,186 @@
+"""The metrics: what a StatsD server and OpenTelemetry receive of tasks, through Airflow's own clients."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail import _metrics
+from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail.api.campaigns import GetCampaigns
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
+from airflow_provider_mail.version_compat import Stats
+from tests.tasks.conftest import Connect, Run, SqlDatabase
+
+DECLARED = {metric.name: metric for metric in _metrics.METRICS}
+REQUEST = ("mail_conn_id", "operation")
+
+
+def use(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
+    """Let Airflow send its metrics in this process to `backend`."""
+    _metrics._is_on.cache_clear()
+    holder = importlib.import_module(Stats.incr.__module__) if "incr" in vars(Stats) else Stats
+    name = "instance" if holder is Stats else "_backend"
+    monkeypatch.setattr(holder, name, backend)
+
+
+def airflows(client: str) -> Any:
+    """A module of Airflow's with a client for metrics."""
+    try:
+        return importlib.import_module(f"airflow.sdk.observability.metrics.{client}")
+    except ImportError:
+        return importlib.import_module(f"airflow.metrics.{client}")
+
+
+class Server:
+    """A StatsD server: a UDP port.
+
+    :param port: on which it listens.
+    """
+
+    def __init__(self, port: socket.socket) -> None:
+        self._port = port
+
+    def received(self) -> Counter[tuple[str, ...]]:
+        """The sums by name and values of tags, of our own metrics."""
+        sums: Counter[tuple[str, ...]] = Counter()
+        while True:
+            try:
+                line = self._port.recv(65536).decode()
+            except BlockingIOError:
+                return sums
+            if (ours := re.fullmatch(r"airflow\.(mail\.[^:,]+),([^:]+):(\d+)\|c", line)) is not None:
+                names, values = zip(*(tag.split("=") for tag in ours[2].split(",")), strict=True)
+                assert names == DECLARED[ours[1]].tags
+                sums[ours[1], *values] += int(ours[3])
+
+
+@pytest.fixture
+def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A StatsD server that Airflow is configured to send to, with tags."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+        port.bind(("127.0.0.1", 0))
+        port.setblocking(False)
+        settings = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(port.getsockname()[1])}
+        for name, value in {**settings, "STATSD_INFLUXDB_ENABLED": "True"}.items():
+            monkeypatch.setenv(f"AIRFLOW__METRICS__{name}", value)
+        make = airflows("statsd_logger").get_statsd_logger
+        use(monkeypatch, make(*([None] if "cls" in make.__code__.co_varnames[:1] else [])))
+        yield Server(port)
+        _metrics._is_on.cache_clear()
+
+
+def test_what_tasks_do_is_counted(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, statsd: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
+    emulator.settings.sending_seconds = 1
+    rows = [{"email": "ada@example.com"}, {"email": "bob@example.com"}, {"email": "no address"}]
+
+    def tasks() -> None:
+        (
+            MailImportContactsOperator(
+                task_id="import", contacts=rows, list_name="news", chunk_size=1, max_reject_fraction=0.5
+            )
+            >> MailCreateCampaignOperator(
+                task_id="send",
+                mail_name="spring",
+                sender_mail="news@example.com",
+                send_list_names=["news"],
+                wait_for_completion=True,
+                deferrable=True,
+                poke_interval=0.3,
+            )
+            >> MailContactsToSqlOperator(task_id="load", sql_conn_id=warehouse.conn_id, list_name="news")
+            >> MailCampaignSensor(task_id="too_late", mail_name="autumn", poke_interval=0.1, timeout=0.2)
+        )
+
+    dag_id = run(tasks).result.dag_id
+
+    found = statsd.received()
+    requests = {key: count for key, count in found.items() if DECLARED[key[0]].tags == REQUEST}
+    assert {key: count for key, count in found.items() if key not in requests} == {
+        ("mail.import.rows_read", dag_id, "import"): 3,
+        ("mail.import.rows_accepted", dag_id, "import"): 2,
+        ("mail.import.rows_rejected", dag_id, "import"): 1,
+        ("mail.load.records", dag_id, "load"): 2,
+        ("mail.waits", dag_id, "send", "complete"): 1,
+        ("mail.waits", dag_id, "too_late", "timeout"): 1,
+        ("mail.waits_failed", dag_id, "too_late", "timeout"): 1,
+    }
+    # Of tasks and of the triggerer.
+    entries = [entry["operation"].strip("/").replace("/", ".") for entry in emulator.journal.entries()]
+    assert requests == {("mail.requests", "mail_default", path): count for path, count in Counter(entries).items()}
+
+
+def test_repeated_and_throttled_requests_are_counted(connect: Connect, emulator: Emulator, statsd: Server) -> None:
+    connect("slow: a,b", requests_per_second=20)
+    emulator.faults.add("too_many_requests", "campaign/mail/get", count=1, retry_after=1)
+
+    hook = MailHook("slow: a,b")
+    for _ in range(3):
+        hook.send(GetCampaigns())
+
+    found = statsd.received()
+    tags = ("slow__a_b", "v5.campaign.mail.get")
+    throttled = found.pop(("mail.throttled_ms", *tags))
+    assert found == {("mail.requests", *tags): 4, ("mail.retries", *tags): 1}
+    # The pause of the 429, and those between the four requests.
+    assert throttled >= 1000 + 2 * 50
+
+
+def test_nothing_is_sent_when_metrics_are_off(
+    connect: Connect, emulator: Emulator, statsd: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
+    MailHook().send(GetCampaigns())
+    assert not statsd.received()
+
+
+def test_metrics_that_cannot_be_sent_fail_nothing(
+    emulator: Emulator, statsd: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def incr(self, *_: Any, **__: Any) -> None:
+            raise ValueError("no such server")
+
+    _metrics._warn.cache_clear()
+    use(monkeypatch, Broken())
+    hook = MailHook()
+    for _ in range(2):
+        hook.send(GetCampaigns())
+    assert caplog.text.count("Metrics could not be sent: ValueError: no such server") == 1
+
+
+def test_opentelemetry_has_the_documented_names(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
+    reader = InMemoryMetricReader()
+    try:
+        kind = importlib.import_module("airflow.sdk._shared.observability.metrics.otel_logger").SafeOtelLogger
+    except ImportError:
+        kind = importlib.import_module("airflow.metrics.otel_logger").SafeOtelLogger
+    use(monkeypatch, kind(MeterProvider([reader])))
+
+    MailHook().send(GetCampaigns())
+
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    (point,) = metric.data.data_points
+    assert (metric.name, point.value) == ("airflow.mail.requests", 1)
+    assert point.attributes == {"mail_conn_id": "mail_default", "operation": "v5.campaign.mail.get"}
+    _metrics._is_on.cache_clear()

@@ -1,0 +1,75 @@
+"""The page on monitoring and the dashboard say what is declared, and query what is emitted."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail import _metrics
+from docs import monitoring
+
+DASHBOARD = json.loads((monitoring.PAGE.parent / "grafana" / "mail.json").read_text())
+DECLARED = {f"airflow_{metric.name.replace('.', '_')}": metric for metric in _metrics.METRICS}
+SELECTOR = re.compile(r'\{__name__=~"(\w+)\(_total\)\?"(?:, (\w+)=~"\$(\w+)")?\}')
+
+
+def targets() -> list[Any]:
+    return [
+        pytest.param(target, id=f"{panel['title']}-{target['refId']}")
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def test_the_page_shows_the_declared_metrics() -> None:
+    page = monitoring.PAGE.read_text()
+    assert page == monitoring.filled(page), "run: python docs/monitoring.py"
+    assert all("|" not in metric.meaning for metric in _metrics.METRICS)
+
+
+def test_every_metric_is_declared_once() -> None:
+    metrics = [value for value in vars(_metrics).values() if isinstance(value, _metrics.Metric)]
+    assert sorted(metrics) == sorted(_metrics.METRICS)
+    assert len(DECLARED) == len(metrics)
+
+
+@pytest.mark.parametrize("target", targets())
+def test_panels_query_what_is_emitted(target: dict[str, Any]) -> None:
+    selectors = SELECTOR.findall(target["expr"])
+    assert len(selectors) == target["expr"].count("{")
+    grouped = set(re.findall(r"by \((\w+)\)", target["expr"]))
+    for name, label, variable in selectors:
+        assert label == variable
+        assert {label, *grouped} <= {"", *DECLARED[name].tags}
+    assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) == grouped
+
+
+def test_every_metric_has_a_panel() -> None:
+    queried = {name for target in targets() for name, *_ in SELECTOR.findall(target.values[0]["expr"])}
+    assert queried == DECLARED.keys()
+
+
+def test_variables_are_those_that_the_queries_have() -> None:
+    used = set(re.findall(r"\$\{?([a-z]\w+)", json.dumps(DASHBOARD["panels"])))
+    assert used == {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    for variable in DASHBOARD["templating"]["list"][1:]:
+        prefix, names = re.findall(r'"(\w+?)_(?:\(([\w|]+)\)|requests)\(_total\)\?"', variable["query"]["query"])[0]
+        for name in (names or "requests").split("|"):
+            assert variable["name"] in DECLARED[f"{prefix}_{name}"].tags
+
+
+def test_panels_do_not_overlap() -> None:
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+    for one, other in combinations(places, 2):
+        assert (
+            one["x"] + one["w"] <= other["x"]
+            or other["x"] + other["w"] <= one["x"]
+            or one["y"] + one["h"] <= other["y"]
+            or other["y"] + other["h"] <= one["y"]
+        )
