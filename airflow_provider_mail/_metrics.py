@@ -110,7 +110,7 @@ def task_tags(task: Any) -> dict[str, str]:
 
     :param task: the operator or sensor.
     """
-    return {"dag_id": task.dag_id, "task_id": task.task_id}
+    return {name: getattr(task, name) for name in _TASK if hasattr(task, name)}
 
 
 @cache

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider_mail.api._core.exchange import Exchange, FlowRunner
+from airflow_provider_mail.api._core.exchange import Exchange, FlowRunner, RequestAttempt
 from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailRequest, MailResponse, PagedRequest, Pause
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
@@ -137,7 +137,9 @@ class Rehearsal:
         return self._answers(step)
 
 
-def exchange(time: Time, *, draw: float = 1.0, **settings: Any) -> Exchange:
+def exchange(
+    time: Time, *, draw: float = 1.0, on_request: Callable[[RequestAttempt], None] | None = None, **settings: Any
+) -> Exchange:
     """An exchange with a clock that stands and dice that always fall the same way."""
     config = ClientConfig(base_url="http://service.example", api_key="key", **settings)
-    return Exchange(config, GetLists(page_size=1), clock=time, draw=lambda: draw)
+    return Exchange(config, GetLists(page_size=1), clock=time, draw=lambda: draw, on_request=on_request)

@@ -89,6 +89,14 @@ def test_repetitions_take_their_place_in_the_row_too() -> None:
     assert rehearsal.at == [1000.0, 1010.0, 1020.0]
 
 
+def test_each_request_is_told_with_the_time_that_it_was_held_back() -> None:
+    time, told = Time(), list[tuple[Any, ...]]()
+    core = exchange(time, requests_per_second=0.1, draw=0.5, retry=RetryRule(base_seconds=1), on_request=told.append)
+    Rehearsal(in_turn(busy("7"), LOST, GOOD), time).run(core.send(READ))
+    # Seven seconds for the 429, then the rate. The back-off after the lost response, a second, does not count.
+    assert told == [(READ.path, False, 0.0), (READ.path, True, 10.0), (READ.path, True, 9.0)]
+
+
 def test_429_holds_everything_that_the_client_sends() -> None:
     time = Time()
     core = exchange(time, draw=0.0)

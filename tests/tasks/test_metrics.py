@@ -136,8 +136,7 @@ def test_repeated_and_throttled_requests_are_counted(connect: Connect, emulator:
     tags = ("slow__a_b", "v5.campaign.mail.get")
     throttled = found.pop(("mail.throttled_ms", *tags))
     assert found == {("mail.requests", *tags): 4, ("mail.retries", *tags): 1}
-    # The pause of the 429, and those between the four requests.
-    assert throttled >= 1000 + 2 * 50
+    assert throttled >= 1000
 
 
 def test_nothing_is_sent_when_metrics_are_off(
