@@ -14,7 +14,7 @@ from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
-from airflow_provider_mail.webhook.settings import DEFAULT_TABLE
+from airflow_provider_mail.webhook import DEFAULT_TABLE
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.webhook import DEFAULT_TABLE
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
 
 SECTION = "mail"
-
-DEFAULT_TABLE = "mail_inbox"
 
 URL_PREFIX = "/mail-events"
 """Where the API server mounts the receiver, below its base path."""
