@@ -69,3 +69,10 @@ def test_the_service_side_works_without_airflow() -> None:
     loaded = measure(modules_below("api"), after="json", env=os.environ)
     assert "airflow_provider_mail.api.campaigns" in loaded.modules
     assert within(loaded.modules, "airflow") == []
+
+
+def test_waiting_for_a_campaign_imports_no_database() -> None:
+    """The triggerer reads an inbox of received events only where there is one."""
+    loaded = measure(("airflow_provider_mail._polling.campaigns",), after="airflow.sdk", env=os.environ)
+    assert "airflow_provider_mail._polling.task_status" in loaded.modules
+    assert within(loaded.modules, "airflow_provider_mail.warehouse", "airflow_provider_mail.webhook.inbox") == []

@@ -6,40 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.settings import inbox_of, setting
+from airflow_provider_mail.webhook.settings import InboxName, inbox_of
 
 T = TypeVar("T")
-
-
-class InboxName(NamedTuple):
-    """Where an inbox is.
-
-    :param conn_id: the connection to its database.
-    :param table: its table.
-    """
-
-    conn_id: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"inbox {self.table!r} of connection {self.conn_id!r}"
-
-
-def configured_inbox(conn_id: str | None = None, table: str | None = None) -> InboxName | None:
-    """Return where the inbox is; ``None`` where no connection is given or configured.
-
-    :param conn_id: the connection to its database. Default: ``[mail] inbox_conn_id`` of Airflow's configuration.
-    :param table: its table. Default: ``[mail] inbox_table``, or ``mail_inbox``.
-    """
-    conn_id = conn_id or setting("inbox_conn_id")
-    return InboxName(conn_id, table or setting("inbox_table")) if conn_id else None
 
 
 class InboxReader:

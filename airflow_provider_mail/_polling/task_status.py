@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
-from airflow_provider_mail._polling.inbox_reader import InboxName, InboxReader, configured_inbox
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.webhook.settings import InboxName, configured_inbox
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,9 @@ class TaskStatusWatch:
             await asyncio.wait([self._watching])
 
     async def _run(self) -> None:
+        # Not at the top: it imports the dialects of the warehouse, which few triggerers need.
+        from airflow_provider_mail._polling.inbox_reader import InboxReader
+
         reader = InboxReader(self._inbox)
         known: dict[str, int] | None = None
         pause = QUERY_SECONDS

@@ -74,7 +74,8 @@ class MailInboxSensor(BaseWaitSensor):
     @cached_property
     def reader(self) -> InboxReader:
         """Queries the inbox."""
-        from airflow_provider_mail._polling.inbox_reader import InboxName, InboxReader
+        from airflow_provider_mail._polling.inbox_reader import InboxReader
+        from airflow_provider_mail.webhook.settings import InboxName
 
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 
@@ -83,7 +84,7 @@ class MailInboxSensor(BaseWaitSensor):
 
         :param context: the task's context.
         """
-        from airflow_provider_mail._polling.inbox_reader import configured_inbox
+        from airflow_provider_mail.webhook.settings import configured_inbox
 
         inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)
         if inbox is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.webhook import DEFAULT_TABLE
@@ -134,6 +134,30 @@ class ReceiverSettings:
                 "(AIRFLOW__MAIL__INBOX_CONN_ID)"
             )
         return inbox_of(conn_id, table or self.inbox_table)
+
+
+class InboxName(NamedTuple):
+    """Where an inbox is.
+
+    :param conn_id: the connection to its database.
+    :param table: its table.
+    """
+
+    conn_id: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"inbox {self.table!r} of connection {self.conn_id!r}"
+
+
+def configured_inbox(conn_id: str | None = None, table: str | None = None) -> InboxName | None:
+    """Return where the inbox is; ``None`` where no connection is given or configured.
+
+    :param conn_id: the connection to its database. Default: ``[mail] inbox_conn_id`` of Airflow's configuration.
+    :param table: its table. Default: ``[mail] inbox_table``, or ``mail_inbox``.
+    """
+    conn_id = conn_id or setting("inbox_conn_id")
+    return InboxName(conn_id, table or setting("inbox_table")) if conn_id else None
 
 
 def inbox_of(conn_id: str, table: str) -> Inbox:
