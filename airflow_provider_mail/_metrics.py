@@ -105,6 +105,14 @@ def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
         _warn(f"{type(error).__name__}: {error}")
 
 
+def prepare() -> None:
+    """Import what `emit` needs: before the first metric of an event loop, which the import would block."""
+    if _is_on():
+        from airflow_provider_mail.version_compat import Stats
+
+        _ = Stats
+
+
 def task_tags(task: Any) -> dict[str, str]:
     """Return the tags of a metric about a task.
 

@@ -112,7 +112,10 @@ def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zip
 def test_templates_are_in_the_wheel(wheel: zipfile.Path) -> None:
     package = Path(airflow_provider_mail.__path__[0])
     templates = [path.relative_to(package.parent).as_posix() for path in package.rglob("*.jinja2")]
-    assert templates == ["airflow_provider_mail/notifications/notification.html.jinja2"]
+    assert sorted(templates) == [
+        "airflow_provider_mail/_task/report.html.jinja2",
+        "airflow_provider_mail/notifications/notification.html.jinja2",
+    ]
     assert [path for path in templates if not wheel.joinpath(path).is_file()] == []
 
 

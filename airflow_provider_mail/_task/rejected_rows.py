@@ -55,12 +55,19 @@ class RejectSpool:
             row_number, field, reason, row = json.loads(line)
             yield Reject(row_number=row_number, field=field, reason=reason, row=row)
 
+    def reasons(self, most: int) -> list[tuple[str, str, int]]:
+        """Return the most frequent reasons, without values: field, reason and number of rows.
+
+        :param most: number of reasons.
+        """
+        return [(field, reason, count) for (field, reason), count in self._reasons.most_common(most)]
+
     def summary(self, most: int = 5) -> str:
         """Summarize the most frequent reasons and the first row numbers, without values.
 
         :param most: number of reasons.
         """
-        listed = [f"{' '.join(filter(None, reason))} ({count})" for reason, count in self._reasons.most_common(most)]
+        listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(most)]
         reasons = ", ".join(listed) + (", ..." if len(self._reasons) > most else "")
         rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
         return f"{reasons}; row{'s' if self.count > 1 else ''} {rows}" if self.count else ""

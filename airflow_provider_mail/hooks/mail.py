@@ -140,7 +140,13 @@ class MailHook(BaseHook):
 
         from airflow_provider_mail.api.client import AsyncMailClient
 
-        return AsyncMailClient(await sync_to_async(lambda: self.config)(), on_request=self._count_request)
+        def load() -> ClientConfig:
+            from airflow_provider_mail._metrics import prepare
+
+            prepare()
+            return self.config
+
+        return AsyncMailClient(await sync_to_async(load)(), on_request=self._count_request)
 
     def _count_request(self, request: RequestAttempt) -> None:
         """Add a request to Airflow's metrics."""

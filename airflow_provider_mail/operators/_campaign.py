@@ -160,7 +160,7 @@ class WaitForCampaignMixin(MailTaskMixin):
             status_line,
         )
         from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
-        from airflow_provider_mail.triggers._base import result_of
+        from airflow_provider_mail.triggers._base import end_wait
 
         mail_name, send_date = request.mail_name, request.send_date
         # The send date is the service's time.
@@ -187,7 +187,8 @@ class WaitForCampaignMixin(MailTaskMixin):
             pause = decision.pause if isinstance(result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
-        return result_of(decision.for_connection(self.mail_conn_id), task=self, timeout_error=AirflowException)
+        decision = decision.for_connection(self.mail_conn_id)
+        return end_wait(decision, task=self, context=context, timeout_error=AirflowException)
 
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger

@@ -14,7 +14,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.sdk import Context
+    from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
@@ -87,9 +87,13 @@ class MailPreflightOperator(BaseCampaignOperator):
     :param max_attachment_bytes: an attachment of more bytes is a warning. Default: 10,000,000.
     :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``:
         then a later task decides.
+    :param report_path: an HTML file for the findings, without addresses: a path or URL as Airflow's
+        ``ObjectStoragePath`` takes it. Written also when the task fails because of them; another try replaces it. A
+        report that cannot be written is logged, and does not fail the task. Default: none. (templated)
     """
 
     fail_on: FailOn
+    report_path: str | ObjectStoragePath | None
 
     def __init__(
         self,
@@ -123,6 +127,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
         fail_on: FailOn = "error",
+        report_path: Templated[ObjectStoragePath] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -138,8 +143,10 @@ class MailPreflightOperator(BaseCampaignOperator):
         :param context: the task's context.
         """
         from airflow_provider_mail._task.exceptions import without_addresses
+        from airflow_provider_mail._task.report import check_report_path, preflight_report, write_report
         from airflow_provider_mail.api.flows.preflight import preflight
 
+        check_report_path(self)
         with self.mail_errors():
             request = self.request(context)
             checks = preflight(
@@ -158,6 +165,8 @@ class MailPreflightOperator(BaseCampaignOperator):
         self.log.info(
             "Campaign %r: %d errors, %d warnings; nothing was changed.\n%s", request.mail_name, errors, warnings, table
         )
+        if self.report_path:
+            write_report(self, context, preflight_report(request.mail_name, report.recipients, findings))
         bad = [each for each in findings if each["level"] in FAIL_ON[self.fail_on]]
         if bad:
             raise AirflowFailException(

@@ -14,7 +14,7 @@ from airflow_provider_mail._task.arguments import MailTaskMixin, check_number
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSensorTimeout, conf
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.state import TaskState
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Wait
@@ -43,6 +43,9 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
     lasting_fields: ClassVar[frozenset[str]] = frozenset()
     """The fields of the state that are kept for the next try as well."""
+
+    report_path: str | ObjectStoragePath | None = None
+    """The file for the report, of sensors that write one."""
 
     deferrable: bool
     poll_error_timeout: float
@@ -106,15 +109,21 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         :param context: the task's context.
         """
         from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
-        from airflow_provider_mail.triggers._base import result_of
+        from airflow_provider_mail.triggers._base import end_wait
 
+        if self.report_path:
+            from airflow_provider_mail._task.report import check_report_path
+
+            check_report_path(self)
         try:
             return super().execute(context)
         except AirflowSensorTimeout:
             if self._decision is None or self._decision.status is not WaitStatus.WAITING:
                 raise
             message = f"the wait timed out (timeout: {self.timeout:g} s): {self._decision.message}"
-        return result_of(PollDecision(WaitStatus.TIMEOUT, message), task=self, timeout_error=AirflowSensorTimeout)
+        return end_wait(
+            PollDecision(WaitStatus.TIMEOUT, message), task=self, context=context, timeout_error=AirflowSensorTimeout
+        )
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; defer if wanted and there is something to wait for.
@@ -123,7 +132,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
-        from airflow_provider_mail.triggers._base import result_of
+        from airflow_provider_mail.triggers._base import end_wait
 
         if not getattr(self, self.identity):
             raise AirflowFailException(f"{self.identity}: is empty")
@@ -141,7 +150,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             result, self._decision = next(self._polls)
         if self._decision.status is not WaitStatus.WAITING:
             decision = self._decision.for_connection(self.conn_id)
-            result = result_of(decision, task=self, timeout_error=AirflowSensorTimeout)
+            result = end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
             return PokeReturnValue(is_done=True, xcom_value=result)
         if isinstance(result, MailError):
             # Only failed polls slow down: the sensor holds its worker slot anyway.
@@ -164,9 +173,9 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         :param context: the task's context.
         :param event: what the trigger yielded.
         """
-        from airflow_provider_mail.triggers._base import decision_of, result_of
+        from airflow_provider_mail.triggers._base import decision_of, end_wait
 
-        return result_of(decision_of(event), task=self, timeout_error=AirflowSensorTimeout)
+        return end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowSensorTimeout)
 
     def task_state(self, context: Context) -> TaskState:
         """Return the stored state of the wait.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from airflow.providers.common.sql.hooks.sql import DbApiHook
-    from airflow.sdk import Context
+    from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.rejected_rows import RejectSpool
@@ -77,6 +77,9 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         0.
     :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
+    :param report_path: an HTML file for a report: the counts, and how many rows were rejected for which reason, without
+        personal data. Likewise a path or URL, and replaced by another try. A report that cannot be written is logged,
+        and does not fail the task. Default: none. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
@@ -112,6 +115,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         null_value: Templated[str] | None = None,
         max_reject_fraction: float = 0.0,
         rejects_path: Templated[str] | None = None,
+        report_path: Templated[ObjectStoragePath] | None = None,
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,

@@ -15,6 +15,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
 
@@ -160,22 +162,40 @@ def decision_of(event: object) -> PollDecision:
     return PollDecision(WaitStatus(status), message, result)
 
 
-def result_of(decision: PollDecision, *, task: Any, timeout_error: type[AirflowException]) -> dict[str, Any]:
-    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign, and count the wait.
+def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
+    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
 
     :param decision: the decision that ended the wait.
-    :param task: the operator or sensor that waited.
     :param timeout_error: raised when the wait timed out.
     :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
         not help.
     :raises AirflowException: the polls failed.
     """
-    from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags
-
-    complete = decision.status == "complete"
-    emit({WAITS: 1, WAITS_FAILED: int(not complete)}, {**task_tags(task), "status": str(decision.status)})
-    if complete:
+    if decision.status == "complete":
         return decision.result
     if decision.status in ("failed", "refused"):
         raise AirflowFailException(decision.message)
     raise (timeout_error if decision.status == "timeout" else AirflowException)(decision.message)
+
+
+def end_wait(
+    decision: PollDecision, *, task: Any, context: Context, timeout_error: type[AirflowException]
+) -> dict[str, Any]:
+    """End the wait of a task: count it, and return its result or raise its error.
+
+    The counts of a campaign are also written to the task's ``report_path``, if it has one.
+
+    :param decision: the decision that ended the wait.
+    :param task: the operator or sensor that waited.
+    :param context: the task's context.
+    :param timeout_error: raised when the wait timed out.
+    """
+    from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags
+
+    complete = decision.status == "complete"
+    emit({WAITS: 1, WAITS_FAILED: int(not complete)}, {**task_tags(task), "status": str(decision.status)})
+    if complete and getattr(task, "report_path", None):
+        from airflow_provider_mail._task.report import campaign_report, write_report
+
+        write_report(task, context, campaign_report(decision.message, decision.result))
+    return result_of(decision, timeout_error=timeout_error)
