@@ -319,13 +319,16 @@ def _open_rates(reader: Reader, account: str, sent: Mapping[str, datetime.date])
 
 
 def _median(curves: Sequence[Mapping[float, float]], last: float) -> Sequence[Point]:
-    """The median by day, of the curves that reach the day; between two observations, the earlier one counts."""
+    """The median by day, of the curves that reach the day; between two observations, the earlier one counts.
+
+    Where enough curves reach the last day, the others are left out: a curve that ends would bend the median.
+    """
+    whole = [curve for curve in curves if max(curve) >= last]
+    curves = whole if len(whole) >= MIN_EARLIER else curves
     points = []
     for age in map(float, range(int(last) + 1)):
         values = [
-            curve[max(each for each in curve if each <= age)]
-            for curve in curves
-            if curve and min(curve) <= age <= max(curve)
+            curve[max(each for each in curve if each <= age)] for curve in curves if min(curve) <= age <= max(curve)
         ]
         if len(values) >= MIN_EARLIER:
             points.append((age, statistics.median(values)))

@@ -14,14 +14,14 @@ Point = tuple[float, float]
 
 
 def ceiling(value: float) -> float:
-    """Return a round number that is not less than a value: 1, 2 or 5 times a power of ten.
+    """Return a round number that is not less than a value.
 
     :param value: the value.
     """
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value * (1 - 1e-9))
 
 
 def bar(value: float | None, largest: float) -> Markup:
@@ -63,7 +63,7 @@ def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
         for number, (label, known) in enumerate(values)
     ]
     return Markup('<svg class="days" viewBox="0 0 {} 14" role="img" aria-label="{}">{}</svg>').format(
-        11 * len(values), title, Markup("").join(parts)
+        11 * max(len(values), 60), title, Markup("").join(parts)
     )
 
 
@@ -144,7 +144,7 @@ def _axis(top: float, unit: str) -> Markup:
 
 
 def _ticks(right: float) -> list[float]:
-    step = max(1.0, ceiling(right / 6))
+    step = float(max(1, math.ceil(right / 8)))
     return [step * number for number in range(int(right // step) + 1)]
 
 

@@ -17,6 +17,7 @@ import sys
 import time
 import webbrowser
 from contextlib import ExitStack, closing
+from importlib.metadata import version
 from pathlib import Path
 
 from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
@@ -77,6 +78,11 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     say(f"The email service, emulated: {emulator.base_url}")
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
     settings["AIRFLOW__MAIL__RECEIVE_IN_API_SERVER"] = "True"
+    settings |= {
+        "AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse",
+        "AIRFLOW__MAIL__PAGE_REJECTS_CONN_ID": "crm",
+        "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "newsletter_rejects",
+    }
     settings |= {"DLT_DATA_DIR": str(home.path), "DESTINATION__DUCKDB__CREDENTIALS": str(home.path / "mail.duckdb")}
     airflow = stack.enter_context(Airflow.running(home, **settings))
     configure(airflow, home.path, emulator)
@@ -112,8 +118,10 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
         # A minute brings a day's opens, so that the statistics of a new campaign grow visibly.
         emulator.change_settings(engagement_days=7 / 1440, engagement_half_hours=20 / 1440)
         airflow.unpause_all()
-        say(WAITING.format(url=airflow.url, home=home.path, emulator=emulator.base_url))
-        open_in_browser(airflow.url, emulator.base_url)
+        # Airflow 3.0 shows no page of a plugin inside its own: there it has only an address.
+        page = f"{airflow.url}{'/mail/' if version('apache-airflow').startswith('3.0.') else '/plugin/mail'}"
+        say(WAITING.format(url=airflow.url, page=page, home=home.path, emulator=emulator.base_url))
+        open_in_browser(airflow.url, page, emulator.base_url)
         try:
             signal.pause()
         finally:
@@ -122,6 +130,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
 
 WAITING = """
 Airflow stays up at {url}
+Its page of campaigns and loads is at {page}
 The mail that was sent is at {emulator}
   - Every DAG can be triggered. mail_approval waits for your answer: see its "Required Actions".
   - The service pushes its events to this Airflow: after mail_transactional, trigger mail_drain_events.

@@ -150,6 +150,14 @@ def test_the_inbox_shows_the_mail(demo: Demo, api: AirflowApi, emulator: Emulato
     assert "mail_campaign/" in page
 
 
+def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
+    address = demo.wait_for(r"Its page of campaigns and loads is at (\S+)")
+    assert address.endswith("/mail/" if AIRFLOW_VERSION < (3, 1) else "/plugin/mail")
+    for path, shown in (("", "mail_campaign/"), ("loads", "mail_campaign_stats"), ("imports", "newsletter")):
+        page = api.request("GET", f"/../../mail/{path}").text
+        assert shown in page, path
+
+
 @pytest.mark.timeout(600)  # with the start of the demo; on a busy machine
 def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
     """All are triggered at once, after those that the demo itself has run: a second time for some."""

@@ -42,7 +42,8 @@ def stats(name: str, sent_at: datetime.datetime, opens: int, sent: int = 1000) -
     return CampaignStats.model_validate(
         {
             "mailName": name, "mailSendDate": int(sent_at.timestamp() * 1000), "sentCount": sent, "openCount": opens,
-            "clickCount": opens // 5, "hardBounce": 7, "softBounce": 3, "unsentCount": 0, "unsubscribeCount": 2,
+            "clickCount": opens // 5, "hardBounce": 7 * sent // 1000, "softBounce": 3 * sent // 1000, "unsentCount": 0,
+            "unsubscribeCount": 2 * sent // 1000,
         }
     )  # fmt: skip
 

@@ -35,6 +35,8 @@ SETTINGS = {
     "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
     # The connection exists where a test needs it.
     "AIRFLOW__MAIL__INBOX_CONN_ID": "pushes",
+    "AIRFLOW__MAIL__PAGE_CONN_ID": "page_warehouse",
+    "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "newsletter_rejects",
     "AIRFLOW__EMAIL__EMAIL_BACKEND": "airflow_provider_mail.utils.emailer.send_email",
     "AIRFLOW__EMAIL__FROM_EMAIL": "Airflow <news@example.com>",
 }

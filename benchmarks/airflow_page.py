@@ -1,0 +1,298 @@
+"""How long the pages in Airflow take, beside their bare queries.
+
+    python benchmarks/airflow_page.py [--campaigns 10000] [--days 365] [--contacts 100000] [--rounds 40]
+
+Fills the tables in SQLite and in Postgres: campaigns of a year, each with a snapshot on each of `--days` days after its
+sending; a year of transactional mail, loads, rejected rows, contacts in 20 lists and as many events. Then requests each
+page in turn through the application, with Airflow's authentication, and runs the statements that the page has run by
+themselves: on one open connection of the driver, without a page around them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.support import env
+
+FIRST = datetime.datetime(2026, 1, 1, 9, tzinfo=datetime.UTC)
+ACCOUNT = "mail_default"
+PAGES = {
+    "campaigns": "",
+    "campaigns, searched": "?q=letter+12",
+    "campaigns, sorted": "?sort=open_rate",
+    "campaigns, last page": "?page={last}",
+    "campaign": "campaign?account=mail_default&name=letter+{middle}",
+    "lists, first time": "lists",
+    "lists": "lists",
+    "transactional": "transactional",
+    "loads": "loads",
+    "imports": "imports",
+    "events, first time": "events",
+    "events": "events",
+    "waits": "waits",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--campaigns", type=int, default=10_000)
+    parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--contacts", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=40)
+    options = parser.parse_args()
+    home = env.install()
+    with tempfile.TemporaryDirectory(prefix="airflow-page-", ignore_cleanup_errors=True) as folder:
+        from tests.support import dags
+        from tests.support.postgres import PostgresServer
+
+        dags.migrate(home / "airflow.db", home)
+        os.environ |= {"AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse", "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "rejects"}
+        with PostgresServer(Path(folder) / "data") as server, server.database() as database:
+            sqlite = {"conn_type": "sqlite", "host": str(Path(folder) / "warehouse.db")}
+            for name, connection in (("SQLite", json.dumps(sqlite)), ("Postgres", database.airflow_connection)):
+                os.environ["AIRFLOW_CONN_WAREHOUSE"] = connection
+                print(f"{name}: {fill(options):,} snapshots of {options.campaigns:,} campaigns")
+                measure(options)
+
+
+def fill(options: argparse.Namespace) -> int:
+    """Fill the tables; return the number of snapshots.
+
+    :param options: of the command.
+    """
+    from airflow_provider_mail.plugin.reader import TABLES, Reader
+    from airflow_provider_mail.plugin.settings import PageSettings
+    from airflow_provider_mail.warehouse.load import load
+
+    settings = PageSettings.from_airflow()
+    hook = Reader.of_page(settings)._hook
+    names = {**settings.tables, "loads": "mail_loads"}
+    for what, name in names.items():
+        load(hook, TABLES[what], name, [])
+    count = 0
+    with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
+        for what, rows in tables(options).items():
+            columns = TABLES[what].columns
+            written = (
+                tuple(encoded(column.type.name, row.get(column.name), connection) for column in columns) for row in rows
+            )
+            inserted = insert(cursor, names[what], [column.name for column in columns], written)
+            count = inserted if what == "snapshots" else count
+        connection.commit()
+        if not isinstance(connection, sqlite3.Connection):
+            connection.commit()
+            cursor.execute("ANALYZE")
+            connection.commit()
+    return count
+
+
+def insert(cursor: Any, table: str, columns: list[str], rows: Iterator[tuple[Any, ...]]) -> int:
+    """Insert rows as quickly as the driver can; return their number.
+
+    :param cursor: of the driver.
+    :param table: the table.
+    :param columns: its columns.
+    :param rows: the rows.
+    """
+    if isinstance(cursor, sqlite3.Cursor):
+        cursor.executemany(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' for _ in columns)})", rows
+        )
+        return int(cursor.rowcount)
+    count = 0
+    with cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+            count += 1
+    return count
+
+
+def encoded(kind: str, value: Any, connection: Any) -> Any:
+    """Return a value as the driver takes it.
+
+    :param kind: the type of its column.
+    :param value: the value; for ``None`` in a column of counts, 1.
+    :param connection: of the driver.
+    """
+    if kind == "json":
+        return json.dumps(value or [])
+    if isinstance(connection, sqlite3.Connection) and isinstance(value, datetime.datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(connection, sqlite3.Connection) and isinstance(value, datetime.date):
+        return value.isoformat()
+    return value
+
+
+def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
+    """Return the rows of each table.
+
+    :param options: of the command.
+    """
+    account = {"mail_conn_id": ACCOUNT}
+    day = datetime.timedelta(days=1)
+
+    def sent_at(number: int) -> datetime.datetime:
+        return FIRST + datetime.timedelta(minutes=number * 525_600 // options.campaigns)
+
+    def counts(number: int, age: int) -> dict[str, Any]:
+        sent, opens = 10_000 + number, int((2_000 + number % 700) * (1 - 0.6 ** (age + 1)))
+        bounces = {"hard_bounce": 40, "soft_bounce": 12, "unsent_count": 3, "unsubscribe_count": 9, "bounce_rate": 0.5}
+        rates = {"open_rate": 100 * opens / sent, "click_rate": 1.5, "unsubscribe_rate": 0.1}
+        return {"sent_count": sent, "open_count": opens, "click_count": opens // 6, **bounces, **rates}
+
+    def campaign(number: int, age: int) -> dict[str, Any]:
+        name = {"mail_name": f"letter {number}", "mail_send_date": sent_at(number)}
+        return {**account, **name, **counts(number, age), "observed_at": sent_at(number) + age * day}
+
+    return {
+        "campaign_stats": (campaign(number, 400) for number in range(options.campaigns)),
+        "snapshots": (
+            {**campaign(number, age), "observed_day": (sent_at(number) + age * day).date()}
+            for number in range(options.campaigns)
+            for age in range(options.days)
+        ),
+        "campaigns": (
+            {**campaign(number, 400), "guid": f"g{number}", "mail_status": 2, "subject": "News",
+             "delivered_count": 9_000}
+            for number in range(options.campaigns)
+        ),
+        "transactional_stats": (
+            {**account, **counts(number, 9), "bounce_count": 4, "stats_date": (FIRST + number * day).date(),
+             "observed_at": FIRST}
+            for number in range(365)
+        ),
+        "loads": (
+            {**account, "table_name": table, "part": (FIRST + number * day).date().isoformat(), "observed_at": FIRST}
+            for table in ("mail_campaign_stats", "mail_transactional_stats")
+            for number in range(365)
+        ),
+        "contacts": (
+            {**account, "team": "", "list_name": f"list {number % 20}", "id": str(number // 3),
+             "create_date": FIRST - number % 900 * day,
+             "observed_at": FIRST}
+            for number in range(options.contacts)
+        ),
+        "events": (
+            {**account, "event_id": str(number), "event_code": "Delivered", "raw": {}, "push_id": 1, "push_index": 0,
+             "received_at": datetime.datetime.now(datetime.UTC) - number % 60 * day}
+            for number in range(options.contacts)
+        ),
+        "rejects": (
+            {"import_id": f"crm/contacts/run {number % 200}", "row_number": number, "field": "email",
+             "reason": f"reason {number % 7}",
+             "row_json": [], "rejected_at": FIRST + number % 200 * day}
+            for number in range(20_000)
+        ),
+    }  # fmt: skip
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Request every page and run its statements, and print how long both take.
+
+    :param options: of the command.
+    """
+    from airflow.api_fastapi.app import init_auth_manager
+    from fastapi import FastAPI
+    from starlette.testclient import TestClient
+
+    from airflow_provider_mail.plugin import events, lists, reader
+    from airflow_provider_mail.plugin.app import app
+    from tests.plugin.conftest import token
+
+    init_auth_manager()
+    outer = FastAPI()
+    outer.mount("/mail", app)
+    client = TestClient(outer, headers={"Authorization": f"Bearer {token('viewer')}"})
+    reader._found.clear()
+    values = {"last": options.campaigns // 50, "middle": options.campaigns // 2}
+    print(f"{'':24}{'page':>10}{'':>10}{'statements':>12}\n{'':24}{'median':>10}{'p95':>10}{'p95':>12}")
+    for name, path in PAGES.items():
+        path = f"/mail/{path.format(**values)}"
+
+        def get(name: str = name, path: str = path) -> None:
+            if "first time" in name:
+                lists._remembered.clear()
+                events._remembered.clear()
+            response = client.get(path)
+            assert response.status_code == 200, response.text
+
+        with recorded() as statements:
+            get()
+        pages = timed(get, options.rounds)
+        bare = timed(bare_statements(statements), options.rounds) if statements else [0.0]
+        print(f"{name:24}{pages[len(pages) // 2]:7.0f} ms{p95(pages):7.0f} ms{p95(bare):9.0f} ms")
+
+
+@contextmanager
+def recorded() -> Iterator[list[tuple[str, list[Any]]]]:
+    """Record the statements that pages run."""
+    from airflow_provider_mail.plugin import reader
+
+    found: list[tuple[str, list[Any]]] = []
+    original = reader.stream_rows
+
+    def record(hook: Any, sql: str, parameters: Any) -> Any:
+        found.append((sql, parameters))
+        return original(hook, sql, parameters)
+
+    with mock.patch.object(reader, "stream_rows", record):
+        yield found
+
+
+def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], None]:
+    """Return what runs statements on an open connection of the driver.
+
+    :param statements: with their parameters.
+    """
+    from airflow_provider_mail.plugin.reader import Reader
+    from airflow_provider_mail.plugin.settings import PageSettings
+
+    connection = Reader.of_page(PageSettings.from_airflow())._hook.get_conn()
+
+    def run() -> None:
+        with closing(connection.cursor()) as cursor:
+            for sql, parameters in statements:
+                cursor.execute(sql, parameters)
+                cursor.fetchall()
+
+    return run
+
+
+def timed(work: Callable[[], object], rounds: int) -> list[float]:
+    """Return how many milliseconds something takes, in ascending order.
+
+    :param work: what to do.
+    :param rounds: how often.
+    """
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(1000 * (time.perf_counter() - began))
+    return sorted(times)
+
+
+def p95(times: list[float]) -> float:
+    """Return the 95th percentile.
+
+    :param times: in ascending order.
+    """
+    return times[int(0.95 * (len(times) - 1))]
+
+
+if __name__ == "__main__":
+    main()
