@@ -75,10 +75,6 @@ def visit(browser: Browser, airflow: RunningAirflow, warehouse: Warehouse) -> It
         page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", complain)
-        if AIRFLOW_VERSION < (3, 1):
-            # Everybody is an administrator here; the cookie is what a login leaves.
-            token = airflow.api.request("GET", "/version").request.headers["authorization"].removeprefix("Bearer ")
-            context.add_cookies([{"name": "_token", "value": token, "url": airflow.base_url}])
         page.goto(path)
         return page
 
@@ -166,20 +162,6 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
     page.get_by_role("link", name="week-0").focus()
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="week-0").wait_for()
-
-
-def test_without_a_login(browser: Browser, airflow: RunningAirflow) -> None:
-    """On Airflow 3.0: from 3.1 on, this Airflow logs in everybody as an administrator."""
-    if AIRFLOW_VERSION >= (3, 1):
-        pytest.skip("everybody is logged in")
-    context = browser.new_context(base_url=airflow.base_url)
-    page = context.new_page()
-    answer = page.goto("/mail/")
-    assert answer is not None
-    assert answer.status == 401
-    page.get_by_role("link", name="Log in to Airflow").click()
-    page.wait_for_load_state()
-    context.close()
 
 
 SHOTS = Path(os.environ.get("MAIL_SCREENSHOTS", ""))

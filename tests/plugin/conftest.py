@@ -102,7 +102,6 @@ def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     init_auth_manager()
     outer = FastAPI(root_path=BASE_PATH)
     outer.mount(PAGE_PREFIX, app)
-    # The client leaves out the base path, as a proxy does; the server has it in its configuration.
     return TestClient(outer, root_path="", raise_server_exceptions=False)
 
 
