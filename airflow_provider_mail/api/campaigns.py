@@ -21,6 +21,7 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
+from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
@@ -274,7 +275,7 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
         return found is not None
 
 
-class CampaignStats(Resource):
+class CampaignStats(OpenResource):
     """The counts of one campaign; ``open_count`` and ``click_count`` count recipients, not events.
 
     Further counters that the service adds are declared here; the compact form is derived from these fields.

@@ -9,6 +9,7 @@ import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
 from airflow_provider_mail.api._core.fields import Address, PhoneNumber, ServiceTime, Text
+from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
@@ -18,7 +19,6 @@ from airflow_provider_mail.api._core.requests import (
     PageResponse,
     Records,
     RequestModel,
-    Resource,
     Sandboxed,
 )
 from airflow_provider_mail.api.errors import MailRejectedError
@@ -58,7 +58,7 @@ def _as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Contact(Resource):
+class Contact(OpenResource):
     """A contact as the service returns it; the values of ``properties``, system and user-defined, are text."""
 
     id: Annotated[str | None, BeforeValidator(lambda value: value if value is None else str(value))] = None

@@ -23,6 +23,7 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
+from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
     Effect,
@@ -30,7 +31,6 @@ from airflow_provider_mail.api._core.requests import (
     MailResponse,
     Records,
     RequestModel,
-    Resource,
     Sandboxed,
 )
 from airflow_provider_mail.api._core.tags import tags_of
@@ -157,7 +157,7 @@ class SendBatch(Delivery):
         return self
 
 
-class TransactionalStats(Resource):
+class TransactionalStats(OpenResource):
     """The counts of one day; ``bounce_count`` has only soft bounces."""
 
     stats_date: date

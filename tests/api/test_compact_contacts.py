@@ -76,7 +76,8 @@ def outcome(request: GetListContacts, body: bytes) -> Any:
     except MailError as error:
         return type(error), str(error)
     assert isinstance(page, ContactsPage)
-    values = [[getattr(record, name) for name in Contact.model_fields] for record in page.records]
+    names = (*Contact.model_fields, "other_fields")
+    values = [[repr(getattr(record, name)) for name in names] for record in page.records]  # NaN equals itself there
     return page.total_records, values, [page.identity(record) for record in page.records]
 
 

@@ -52,7 +52,8 @@ def answer(records: Any, **fields: Any) -> bytes:
 
 
 def in_full(records: list[CampaignStats]) -> list[tuple[Any, ...]]:
-    return [tuple(getattr(record, name) for name in CampaignStats.model_fields) for record in records]
+    names = (*CampaignStats.model_fields, "other_fields")
+    return [tuple(getattr(record, name) for name in names) for record in records]
 
 
 def compact(client: MailClient) -> list[CampaignStats]:

@@ -163,6 +163,7 @@ def test_a_folder_per_day_with_a_row_per_campaign(
         "click_rate": 0.0,
         "bounce_rate": 2.0,
         "unsubscribe_rate": 0.0,
+        "other_fields": None,
         "gone_at": None,
     }
     if file_format == "jsonl":

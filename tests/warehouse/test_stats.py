@@ -78,6 +78,7 @@ def test_a_campaign_becomes_a_row() -> None:
         "click_rate": 25.0,
         "bounce_rate": 37.5,
         "unsubscribe_rate": 12.5,
+        "other_fields": None,
         "observed_at": NOON,
         "gone_at": None,
     }
@@ -97,6 +98,7 @@ def test_a_day_becomes_a_row() -> None:
         "open_rate": 150.0,
         "click_rate": 25.0,
         "unsubscribe_rate": 12.5,
+        "other_fields": None,
         "observed_at": NOON,
     }
     assert "oft bounces only" in TRANSACTIONAL_STATS["bounce_count"].comment

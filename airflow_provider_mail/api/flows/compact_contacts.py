@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from airflow_provider_mail.api._core.fields import service_time
+from airflow_provider_mail.api._core.other_fields import declare_other_fields, decode_open
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 
 _MAX_BYTES = 4 * 1024 * 1024
@@ -20,7 +21,7 @@ def _unexpected(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
-class CompactContact(msgspec.Struct, rename="camel", gc=False):
+class CompactContact(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
     """A contact with the attributes of :class:`~airflow_provider_mail.api.contacts.Contact`.
 
     Its fields are narrower than those of the model: a page that does not fit in here is left to the model.
@@ -34,6 +35,7 @@ class CompactContact(msgspec.Struct, rename="camel", gc=False):
     create_date: Any = None
     modify_time: Any = None
     create_user_id: _SafeInteger | None = None
+    other_fields: dict[str, Any] | None = declare_other_fields()
     _phone_number: None = _unexpected("phone_number")
     _create_date: None = _unexpected("create_date")
     _modify_time: None = _unexpected("modify_time")
@@ -50,7 +52,12 @@ class _Page(msgspec.Struct, rename="camel"):
     _contact_list: None = _unexpected("contact_list")
 
 
+class _OpenPage(_Page, rename="camel"):
+    contact_list: list[msgspec.Raw] | None = None  # type: ignore[assignment]
+
+
 _decode = msgspec.json.Decoder(_Page).decode
+_decode_open = msgspec.json.Decoder(_OpenPage).decode
 
 
 class GetCompactContacts(GetListContacts):
@@ -64,7 +71,7 @@ class GetCompactContacts(GetListContacts):
         if len(body) > _MAX_BYTES:
             return None
         try:
-            page: Any = _decode(body)
+            page = _decoded(body)
             for contact in page.contact_list or ():
                 contact.create_date = service_time(contact.create_date)
                 contact.modify_time = service_time(contact.modify_time)
@@ -73,3 +80,12 @@ class GetCompactContacts(GetListContacts):
         if page.code != 200:
             return None
         return ContactsPage.model_construct(contact_list=page.contact_list, total_records=page.total_records)
+
+
+def _decoded(body: bytes | bytearray) -> Any:
+    try:
+        return _decode(body)
+    except msgspec.ValidationError:  # contacts have fields that are not documented, or are invalid
+        page: Any = _decode_open(body)
+        page.contact_list = decode_open(page.contact_list or (), CompactContact)
+        return page

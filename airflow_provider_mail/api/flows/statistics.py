@@ -11,13 +11,14 @@ Neither operation has pages, so an incomplete response must be detected:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from airflow_provider_mail.api._core.other_fields import declare_other_fields, decode_open
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
@@ -169,19 +170,36 @@ _CompactStats: Any = msgspec.defstruct(
         ("mail_name", str),
         ("mail_send_millis", _Millis | None, msgspec.field(name="mailSendDate")),
         *_compact_counts(CampaignStats),
+        ("other_fields", Any, declare_other_fields()),
     ],
     rename="camel",
     gc=False,
     frozen=True,
     kw_only=True,
+    forbid_unknown_fields=True,
     namespace={"mail_send_date": property(_compact_send_date)},
 )
-_CompactResponse: Any = msgspec.defstruct(
-    "CompactResponse",
-    [("code", int), ("total_records", int | None, None), ("mail_stats_list", list[_CompactStats] | None, None)],
-    rename="camel",
-)
-_decode_compact = msgspec.json.Decoder(_CompactResponse).decode
+
+
+def _decoder(record: Any) -> Callable[[bytes | bytearray], Any]:
+    fields: list[Any] = [
+        ("code", int),
+        ("total_records", int | None, None),
+        ("mail_stats_list", list[record] | None, None),
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("CompactResponse", fields, rename="camel")).decode
+
+
+_decode_compact, _decode_open = _decoder(_CompactStats), _decoder(msgspec.Raw)
+
+
+def _decoded(body: bytes | bytearray) -> Any:
+    try:
+        return _decode_compact(body)
+    except msgspec.ValidationError:  # records have fields that are not documented, or are invalid
+        response = _decode_open(body)
+        response.mail_stats_list = decode_open(response.mail_stats_list or (), _CompactStats)
+        return response
 
 
 class _GetCompactStats(GetCampaignStats):
@@ -189,7 +207,7 @@ class _GetCompactStats(GetCampaignStats):
 
     def decode(self, body: bytes | bytearray) -> CampaignStatsResponse | None:
         try:
-            decoded: Any = _decode_compact(body)
+            decoded = _decoded(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         first = (self.start_date.toordinal() - 1 - _EPOCH) * _DAY_MILLIS

@@ -147,7 +147,7 @@ class StatsStabilityTracker:
             self._missing.extend(at)
             return self._decide_missing(at)
         self._missing.end()
-        record = result.model_dump(mode="json")
+        record = result.model_dump(mode="json", include=set(type(result).model_fields))
         if record != self.record:
             self.record, self._same, self._last = record, 1, at
         elif at - self._last >= self._min_interval * INTERVAL_TOLERANCE:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table, TableName, text
+from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
 
 CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
 TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
@@ -25,6 +25,12 @@ GONE = Column(
     "When it was first observed to be missing at the service; null while it exists",
     nullable=True,
     gone=True,
+)
+OTHER_FIELDS = Column(
+    "other_fields",
+    JSON,
+    "Fields of the service's record that have no column, as it names them; null if there are none",
+    nullable=True,
 )
 LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last returned it", observed=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.history import READ_AT, ROWS, VALID_FROM, VALID_TO, History
 from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED, derived_name
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED, OTHER_FIELDS, derived_name
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.contacts import Contact
@@ -32,6 +32,7 @@ CONTACTS = Table(
         Column("create_date", TIMESTAMP, "When the contact was created", nullable=True),
         Column("modify_time", TIMESTAMP, "When the contact was last changed", nullable=True),
         Column("create_user_id", BIGINT, "Id of the creating user", nullable=True),
+        OTHER_FIELDS,
         OBSERVED,
     ),
 )
@@ -98,6 +99,7 @@ def contact_row(
         contact.create_date,
         contact.modify_time,
         contact.create_user_id,
+        contact.other_fields,
         observed_at,
     )
 

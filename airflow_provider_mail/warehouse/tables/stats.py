@@ -20,6 +20,7 @@ from airflow_provider_mail.warehouse.tables.columns import (
     GONE,
     LAST_SEEN,
     OBSERVED,
+    OTHER_FIELDS,
     TEAM,
     count_columns,
     other_name,
@@ -52,6 +53,7 @@ CAMPAIGN_STATS = Table(
         _CLICK_RATE,
         _BOUNCE_RATE,
         _UNSUBSCRIBE_RATE,
+        OTHER_FIELDS,
         OBSERVED,
         GONE,
     ),
@@ -79,6 +81,7 @@ TRANSACTIONAL_STATS = Table(
         _OPEN_RATE,
         _CLICK_RATE,
         _UNSUBSCRIBE_RATE,
+        OTHER_FIELDS,
         OBSERVED,
     ),
 )
@@ -116,6 +119,7 @@ def campaign_stats_row(
         percent(stats.click_count, sent),
         percent(stats.hard_bounce + stats.soft_bounce, sent),
         percent(stats.unsubscribe_count, sent),
+        stats.other_fields,
         observed_at,
         None,
     )
@@ -139,6 +143,7 @@ def transactional_stats_row(
         percent(stats.open_count, sent),
         percent(stats.click_count, sent),
         percent(stats.unsubscribe_count, sent),
+        stats.other_fields,
         observed_at,
     )
 

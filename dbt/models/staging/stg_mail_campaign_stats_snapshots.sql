@@ -17,6 +17,7 @@ select
     click_rate,
     bounce_rate,
     unsubscribe_rate,
+    other_fields,
     observed_day,
     observed_at
 from {{ source('mail', 'mail_campaign_stats_snapshots') }}

@@ -16,5 +16,6 @@ select
     create_date,
     modify_time,
     create_user_id,
+    other_fields,
     observed_at
 from {{ source('mail', 'mail_contacts') }}

@@ -14,5 +14,6 @@ select
     open_rate,
     click_rate,
     unsubscribe_rate,
+    other_fields,
     observed_at
 from {{ source('mail', 'mail_transactional_stats') }}
