@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from benchmarks.parse_time import PARSED, Import, measure, modules_below
 
-MAX_MODULES = 36
+MAX_MODULES = 37
 """Of ours; one fewer on Airflow 3.3, which has imported the package already."""
 
 MAX_OF_OTHERS = 7

@@ -57,10 +57,18 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
     connection = BaseHook.get_connection(sql_conn_id)
     where = f"sql_conn_id: connection {sql_conn_id!r}"
     try:
-        hook = connection.get_hook()
+        hook = _databricks(sql_conn_id) if connection.conn_type == "databricks" else connection.get_hook()
     except (AirflowException, ImportError) as error:
         why = f"{where} of type {connection.conn_type!r} has no hook: {error}"
         raise AirflowFailException(f"{why}. {_advice(connection.conn_type or '')}") from None
     if not isinstance(hook, DbApiHook):
         raise AirflowFailException(f"{where} is not a database with a DbApiHook ({type(hook).__name__})")
+    return hook
+
+
+def _databricks(sql_conn_id: str) -> DbApiHook:
+    # The hook of the type starts jobs.
+    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+
+    hook: DbApiHook = DatabricksSqlHook(databricks_conn_id=sql_conn_id)
     return hook

@@ -135,7 +135,7 @@ class Reader:
         :param count: the largest number of rows.
         :param offset: how many rows come before them.
         """
-        if self.kind in DIALECTS:
+        if self.kind in DIALECTS and self.kind != "trino":
             return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
         return f"{sql} OFFSET {int(offset)} ROWS FETCH NEXT {int(count)} ROWS ONLY"
 

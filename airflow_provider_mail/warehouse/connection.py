@@ -20,6 +20,15 @@ BUSY_FILE_WAITS_S = {
 }
 """How long to wait for a database in a file, by the message of its driver."""
 
+_BY_TYPE = {
+    "databricks": "databricks",
+    "gcpbigquery": "bigquery",
+    "redshift": "redshift",
+    "snowflake": "snowflake",
+    "trino": "trino",
+}
+"""Databases by the type of their connections: to SQLAlchemy, the hook of Redshift names Postgres."""
+
 _PAUSE_S = 0.05
 
 
@@ -28,6 +37,8 @@ def database(hook: DbApiHook) -> str:
 
     :param hook: the hook of the database.
     """
+    if warehouse := _BY_TYPE.get(str(hook.conn_type).lower()):
+        return warehouse
     name = hook.dialect_name
     return str(hook.conn_type if name == "default" else name).lower()
 

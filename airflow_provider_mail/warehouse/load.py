@@ -15,6 +15,7 @@ from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
 from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
+from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
@@ -131,8 +132,8 @@ def check_database(hook: DbApiHook) -> None:
     if rejected and database(hook) not in DIALECTS:
         raise WarehouseError(
             f"connection {hook.get_conn_id()!r}: {min(rejected)} does not enforce primary keys or has no transactions, "
-            "so concurrent loads would duplicate rows. Load into Postgres, SQLite, DuckDB, MySQL or MariaDB, or write "
-            "files with MailStatsToObjectStorageOperator and merge them; see docs/warehouse.md for the tested databases"
+            "so concurrent loads would duplicate rows: write files and load them with the database's own tools "
+            "(docs/warehouses.md), or use dlt (docs/dlt.md)"
         )
 
 
@@ -142,7 +143,7 @@ def check_history(hook: DbApiHook) -> None:
     :param hook: the hook of the database.
     :raises WarehouseError: naming the connection and the databases that can.
     """
-    if database(hook) not in DIALECTS:
+    if not issubclass(dialect_of(database(hook)), Staged):
         raise WarehouseError(
             f"connection {hook.get_conn_id()!r}: a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not "
             f"{database(hook)}"

@@ -85,6 +85,7 @@ class Table:
     :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
     :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
+    :param by_day: name of the column by whose day warehouses store the rows together.
     """
 
     columns: tuple[Column, ...]
@@ -92,6 +93,7 @@ class Table:
     comment: str
     insert_only: bool = False
     counted_by: str | None = None
+    by_day: str | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names):
@@ -106,6 +108,8 @@ class Table:
             column = self[name]
             if column.nullable or column.observed or column.type in (TEXT, JSON):
                 raise ValueError(f"key column {name} must not be nullable, observed, JSON or text without a length")
+        if self.by_day and self[self.by_day].type not in (DATE, TIMESTAMP):
+            raise ValueError("rows are stored by the day of a date or a timestamp")
         if self.insert_only and self.observed:
             raise ValueError("a table whose rows are never updated has no time of observation")
         if self.counted_by and (not self.insert_only or self[self.counted_by].nullable):

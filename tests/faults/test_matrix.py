@@ -14,6 +14,10 @@ import pytest
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
+from airflow_provider_mail.transfers.object_storage_to_sql import (
+    MailCreateStageTableOperator,
+    MailMergeStageTableOperator,
+)
 from tests.faults.cases import EVERYTHING, Case, all_cases, deaths, some
 from tests.faults.flow_changes import CHANGES
 from tests.faults.flow_import import IMPORTS
@@ -70,8 +74,13 @@ def test_every_operation_is_in_the_matrix(flow_trial: Trial) -> None:
 
 
 def test_every_operator_is_in_the_matrix() -> None:
-    # These two talk to a database alone.
-    without_service = {MailEventsToSqlOperator, MailInboxSensor}
+    # These talk to a database alone.
+    without_service = {
+        MailCreateStageTableOperator,
+        MailEventsToSqlOperator,
+        MailInboxSensor,
+        MailMergeStageTableOperator,
+    }
     assert {type(workload.operator()) for workload in TASKS} | without_service == {*offered()}
 
 

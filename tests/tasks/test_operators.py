@@ -57,10 +57,15 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
+from airflow_provider_mail.transfers.object_storage_to_sql import (
+    MailCreateStageTableOperator,
+    MailMergeStageTableOperator,
+)
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import BaseHook
 from tests.support.env import ROOT
 
+MERGED = {"sql_conn_id": "warehouse", "table": "mail_contacts", "manifest": "file:///tmp/contacts/1/manifest.json"}
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailAddSenderOperator: {"sender_email": "new.example.com", "sender_type": 1},
     MailCampaignSensor: {"mail_name": "a"},
@@ -95,13 +100,20 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     SqlToMailBatchOperator: {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
     MailCampaignsToObjectStorageOperator: {"path": "file:///tmp/campaigns"},
     MailContactsToObjectStorageOperator: {"path": "file:///tmp/contacts", "list_name": "friends"},
+    MailCreateStageTableOperator: MERGED,
+    MailMergeStageTableOperator: MERGED,
     MailStatsToObjectStorageOperator: {"path": "file:///tmp/statistics"},
     MailTransactionalStatsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailUpsertContactOperator: {"contact_email": "ada@example.com"},
     MailVerifySenderOperator: {"from_domain": "new.example.com", "selector": "mail"},
     SqlToMailContactsOperator: {"sql_conn_id": "crm", "sql": "SELECT 1"},
 }
-LOCAL = {MailEventsToSqlOperator, MailInboxSensor}
+LOCAL = {
+    MailEventsToSqlOperator: "inbox_conn_id",
+    MailInboxSensor: "inbox_conn_id",
+    MailCreateStageTableOperator: "sql_conn_id",
+    MailMergeStageTableOperator: "sql_conn_id",
+}
 """They send nothing to the service."""
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
@@ -223,8 +235,9 @@ def test_a_dag_of_all_of_them_is_serialised_without_a_warning(new_dag: Callable[
         with new_dag() as dag:
             for kind, needed in NEEDED.items():
                 made(kind)
-                conn_id = "inbox_conn_id" if kind in LOCAL else "mail_conn_id"
-                kind.partial(task_id=f"{kind.__name__}_mapped", **needed).expand(**{conn_id: ["one", "two"]})
+                conn_id = LOCAL.get(kind, "mail_conn_id")
+                fixed = {name: value for name, value in needed.items() if name != conn_id}
+                kind.partial(task_id=f"{kind.__name__}_mapped", **fixed).expand(**{conn_id: ["one", "two"]})
         stored = json.loads(json.dumps(SERIALIZATION.to_dict(dag)))
         again = SERIALIZATION.from_dict(stored)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
+from airflow_provider_mail.warehouse.dialects.merging import Merging
 from airflow_provider_mail.warehouse.dialects.mysql import MySql
 from airflow_provider_mail.warehouse.dialects.portable import Portable
 from airflow_provider_mail.warehouse.dialects.postgres import Postgres
@@ -18,6 +19,11 @@ DIALECTS: Mapping[str, type[Dialect]] = {
     "duckdb": DuckDb,
     "mysql": MySql,
     "mariadb": MySql,
+    "bigquery": Merging,
+    "databricks": Merging,
+    "redshift": Merging,
+    "snowflake": Merging,
+    "trino": Merging,
 }
 """Databases with a dialect of their own; the others are loaded and read by `Portable`."""
 

@@ -299,13 +299,17 @@ class Dialect(ABC):
             f"SELECT COUNT(*) FROM {source} WHERE {where} AND {observed} > {self.hook.placeholder}", [*values, at]
         )
         if count := int(cursor.fetchone()[0]):
-            now = f"'{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
-            fixes = [(self.table.observed, now), *([(self.table.gone, "NULL")] if self.table.gone else [])]
-            raise self.error(
-                f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
-                "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
-                + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
-            )
+            raise self._future_error(count, latest)
+
+    def _future_error(self, count: int, latest: datetime.datetime) -> WarehouseError:
+        """The error about rows that were observed after ``latest``."""
+        now = f"'{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
+        fixes = [(self.table.observed, now), *([(self.table.gone, "NULL")] if self.table.gone else [])]
+        return self.error(
+            f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
+            "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
+            + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+        )
 
     def _conflicts(self, error: BaseException) -> bool:
         """Whether the transaction failed because of a concurrent one, so that repeating it may succeed."""

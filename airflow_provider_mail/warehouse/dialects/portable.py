@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _MAX_PARAMETERS = 900
 
 _NOT_ENFORCING = (
-    "athena bigquery clickhouse databricks drill druid gcpbigquery hive hive_cli hiveserver2 impala kylin pinot presto "
-    "redshift snowflake spark spark_sql trino vertica"
+    "athena clickhouse drill druid hive hive_cli hiveserver2 impala kylin pinot presto spark spark_sql vertica"
 )
 NOT_ENFORCING = frozenset(_NOT_ENFORCING.split())
-"""Databases without enforced primary keys or without transactions, by SQLAlchemy's name or connection type."""
+"""Databases without enforced keys or without transactions that are not loaded by merging, by SQLAlchemy's name or
+connection type."""
 
 _PROBE: Mapping[str, Any] = {
     "integer": 0,

@@ -17,6 +17,7 @@ from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
 EVENT_DIFFERENCES = Table(
     comment="Daily statistics of transactional mail, compared with the events that were received",
     key=("mail_conn_id", "stats_date", "counter"),
+    by_day="stats_date",
     columns=(
         CONNECTION,
         Column("stats_date", DATE, "Calendar day of the service"),

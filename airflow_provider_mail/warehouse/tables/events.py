@@ -8,6 +8,7 @@ from airflow_provider_mail.warehouse.tables.columns import CONNECTION
 EVENTS = Table(
     comment="Events of mails as the mail service pushed them, each once; personal data",
     key=("mail_conn_id", "event_id"),
+    by_day="received_at",
     columns=(
         CONNECTION,
         Column("event_id", text(32), "Digest of what identifies the event: pushed again, it has the same"),

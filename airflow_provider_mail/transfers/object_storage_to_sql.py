@@ -1,0 +1,173 @@
+"""Transfers of files into a warehouse: before and after the warehouse's own load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
+from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context, ObjectStoragePath
+
+    from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.warehouse.manifest import Manifest
+
+__all__ = ["MailCreateStageTableOperator", "MailMergeStageTableOperator"]
+
+
+class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
+    """Work on the table of staged rows of one load of files."""
+
+    ui_color = "#e6f1f2"
+
+    sql_conn_id: str
+    table: str
+    manifest: str | ObjectStoragePath
+    object_storage_conn_id: str | None
+
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        from airflow_provider_mail._task.sql import sql_hook
+
+        return sql_hook(self.sql_conn_id)
+
+    def read_manifest(self) -> Manifest:
+        """Read the manifest.
+
+        :raises AirflowFailException: when there is none.
+        """
+        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail.warehouse.manifest import Manifest
+
+        path = storage_path(self.manifest, self.object_storage_conn_id, "manifest")
+        try:
+            return Manifest.from_json(path.fs.cat_file(path.path))
+        except FileNotFoundError:
+            raise AirflowFailException(f"manifest: {path} does not exist, so there is no complete load") from None
+        except WarehouseError as error:
+            raise AirflowFailException(f"manifest: {path}: {error}") from None
+
+
+class MailCreateStageTableOperator(BaseStageTableOperator):
+    """Create the empty table that a warehouse (Snowflake, BigQuery, Redshift, Databricks) loads the files into.
+
+    Its columns are those of the files. It is beside ``table``, and named after it and the load.
+
+    Returns ``stage_table``, its name, and ``records``, the number of rows that it must get.
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailCreateStageTableOperator`
+        (in the package: ``airflow_provider_mail/docs/warehouses.md``).
+
+    :param sql_conn_id: the connection to the warehouse. (templated)
+    :param table: the table that the rows are merged into, with its schema if needed. (templated)
+    :param manifest: the path of the manifest, which the task that wrote the files returns. (templated)
+    :param object_storage_conn_id: the connection to the storage; can also be part of the path. Default: that of the
+        path. (templated)
+    """
+
+    def __init__(
+        self,
+        *,
+        sql_conn_id: Templated[str],
+        table: Templated[str],
+        manifest: Templated[ObjectStoragePath],
+        object_storage_conn_id: Templated[str] | None = None,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Create the table.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail.warehouse.merge import create_stage
+
+        manifest = self.read_manifest()
+        return {"stage_table": create_stage(self.sql_hook(), manifest, self.table), "records": manifest.rows}
+
+
+class MailMergeStageTableOperator(BaseStageTableOperator):
+    """Merge the rows of a load of files, which the warehouse has loaded into the table of staged rows.
+
+    The rules are those of the loads into tables: a row never replaces one that was observed later; what the load has
+    read whole replaces its window; a load that asked the service earlier than one that is already there adds nothing to
+    what that one has read whole. The table is created if it does not exist, in native types, and gets columns that a
+    later version adds.
+
+    Fails if the table of staged rows does not have exactly the rows that the manifest says. It is removed after the
+    merge, and stays after a failure.
+
+    Returns ``table`` and ``records``.
+
+    .. seealso::
+        For more information on how to use this operator, see the guide
+        :ref:`howto/operator:MailMergeStageTableOperator`
+        (in the package: ``airflow_provider_mail/docs/warehouses.md``).
+
+    :param sql_conn_id: the connection to the warehouse. (templated)
+    :param table: the table, with its schema if needed. (templated)
+    :param manifest: the path of the manifest, which the task that wrote the files returns. (templated)
+    :param object_storage_conn_id: the connection to the storage; can also be part of the path. Default: that of the
+        path. (templated)
+    :param allow_empty: let a load without rows delete all rows of its list. If false, the task fails and the rows
+        stay. Default: false.
+    :param max_removed_fraction: the largest share of the list's rows, from 0 to 1, that the load may remove on balance;
+        not applied below ten rows. Default: 0.5.
+    """
+
+    allow_empty: bool
+    max_removed_fraction: float
+
+    def __init__(
+        self,
+        *,
+        sql_conn_id: Templated[str],
+        table: Templated[str],
+        manifest: Templated[ObjectStoragePath],
+        object_storage_conn_id: Templated[str] | None = None,
+        allow_empty: bool = False,
+        max_removed_fraction: float = 0.5,
+        **kwargs: Unpack[TaskArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.set_arguments(locals())
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_number("max_removed_fraction", self.max_removed_fraction, most=1)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Merge the rows.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail.warehouse.errors import FallError
+        from airflow_provider_mail.warehouse.merge import merge_stage
+        from airflow_provider_mail.warehouse.request import FallLimit
+
+        manifest, hook = self.read_manifest(), self.sql_hook()
+        limit = FallLimit(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction)
+        try:
+            loaded = merge_stage(hook, manifest, self.table, fall_limit=limit)
+        except FallError as error:
+            permission = "max_removed_fraction" if error.after else "allow_empty=True"
+            error.args = (f"{error}. Nothing was changed; {permission} allows it",)
+            raise
+        folder = Folder(storage_path(self.manifest, self.object_storage_conn_id, "manifest").parent)
+        self.moved(folder, SqlTable(hook, self.table), table=manifest.table, rows=loaded.rows)
+        self.log.info("%s records merged into %s", loaded.rows, self.table)
+        return {"table": self.table, "records": loaded.rows}

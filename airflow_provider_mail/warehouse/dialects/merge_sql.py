@@ -1,0 +1,392 @@
+"""The SQL of loads into warehouses that do not enforce keys: rows are staged in a table, then merged by one statement.
+
+One MERGE holds all rules, so a reader sees all of a load or nothing of it, also in a warehouse without transactions
+over several statements: a row never replaces one that was observed later; rows of a window that the load has read whole
+are removed or marked as gone if the load lacks them; a part that a later load has read whole stays as it is.
+
+Values are literals, since the statements also run where there are no parameters, such as in scripts of BigQuery.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_provider_mail.warehouse.coverage import LOADS, Between, loads_beside, table_name
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.request import LoadRequest, Where
+from airflow_provider_mail.warehouse.rows import fits
+from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
+
+LOCK_NAME = "mail_load_lock"
+"""A table of one row, which every load of the schema updates, so that the second load waits for the first."""
+
+_PUT, _REMOVE = "'put'", "'remove'"
+
+
+class MergeSql:
+    """The statements of one load.
+
+    :param request: the load; its source is not read.
+    :param stage: the table with the staged rows, each key once.
+    :param observed_at: when the service was asked. Default: rows of a window are removed whenever they were observed.
+    :param has_json_text: whether JSON is staged as text. Default: true.
+    """
+
+    types: ClassVar[Mapping[str, str]]
+    """The type of a column, by the name of the portable type."""
+    parse_json: ClassVar[str] = "PARSE_JSON({})"
+    """Converts text to the type of JSON."""
+    primary_key: ClassVar[str | None] = "PRIMARY KEY ({})"
+    """Declares the key, which is not enforced."""
+    transaction: ClassVar[tuple[str, str, str] | None] = None
+    """Statements that begin, commit and roll back a transaction."""
+    has_lock: ClassVar[bool] = False
+    """Whether loads wait for each other at a table of locks. Otherwise the warehouse rejects one of two merges."""
+    is_script: ClassVar[bool] = False
+    """Whether a transaction is sent as one script."""
+    quote: ClassVar[str] = '"'
+    """Quotes a name."""
+
+    def __init__(
+        self,
+        request: LoadRequest,
+        stage: TableName,
+        *,
+        observed_at: datetime.datetime | None = None,
+        has_json_text: bool = True,
+    ) -> None:
+        self.request = request
+        self.table = request.table
+        self.target = self.name(request.name)
+        self.loads = self.name(loads_beside(request.name))
+        self.stage = self.name(stage)
+        self.lock_table = self.name(TableName((*request.name.parts[:-1], NamePart(LOCK_NAME, False))))
+        self._observed_at = observed_at
+        self._has_json_text = has_json_text
+
+    # Names, types and values
+
+    def name(self, name: TableName) -> str:
+        """Spell the name of a table.
+
+        :param name: the name.
+        :raises WarehouseError: when it cannot be quoted.
+        """
+        if any(self.quote in part.text and part.quoted for part in name.parts):
+            raise WarehouseError(f"`table` must not contain {self.quote}: {str(name)!r}")
+        return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
+
+    def column(self, name: str) -> str:
+        """Spell a column.
+
+        :param name: its name.
+        """
+        return name
+
+    def columns(self, names: Iterable[str], alias: str = "") -> str:
+        """Spell columns, separated by commas.
+
+        :param names: their names.
+        :param alias: prefix of each, such as ``t.``.
+        """
+        return ", ".join(f"{alias}{self.column(name)}" for name in names)
+
+    def column_type(self, column: Column) -> str:
+        """Return the type with which a column is declared.
+
+        :param column: the column.
+        """
+        return self.types[column.type.name]
+
+    def value(self, column: Column, value: Any) -> str:
+        """Return a value of a column as a literal.
+
+        :param column: the column.
+        :param value: the value, JSON as text.
+        """
+        if value is None:
+            return "NULL"
+        kind = column.type.name
+        if kind == "timestamp":
+            return self.timestamp(value)
+        if kind == "date":
+            return f"DATE '{value.isoformat()}'"
+        if kind == "boolean":
+            return "TRUE" if value else "FALSE"
+        return self.text(value) if kind in ("text", "json") else repr(value)
+
+    def text(self, text: str) -> str:
+        """Return a text as a literal: the backslash escapes in these warehouses.
+
+        :param text: the text.
+        """
+        for given, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
+            text = text.replace(given, escaped)
+        return f"'{text}'"
+
+    def timestamp(self, value: datetime.datetime) -> str:
+        """Return a point in time as a literal.
+
+        :param value: a datetime with a zone.
+        """
+        return f"TIMESTAMP '{utc_literal(value)}+00:00'"
+
+    # Tables
+
+    def create_statements(self) -> Iterator[str]:
+        """Create the table, ``mail_loads`` and the table of locks, where they are missing."""
+        yield self._create(self.target, self.table)
+        if self.request.covers:
+            yield self._create(self.loads, LOADS)
+        if self.has_lock:
+            yield f"CREATE TABLE IF NOT EXISTS {self.lock_table} AS SELECT 0 AS loads"
+
+    def _create(self, name: str, table: Table) -> str:
+        lines = [
+            f"{self.column(column.name)} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
+            for column in table.columns
+        ]
+        if self.primary_key:
+            lines.append(self.primary_key.format(self.columns(table.key)))
+        body = ",\n  ".join(lines)
+        return f"CREATE TABLE IF NOT EXISTS {name} (\n  {body}\n){self.clustering(table)}"
+
+    def clustering(self, table: Table) -> str:
+        """Return the clause that stores the rows of a day together; empty without one.
+
+        :param table: the declared table.
+        """
+        return ""
+
+    def addition(self, column: Column) -> str:
+        """Return ALTER TABLE for a column of a later version.
+
+        :param column: the column.
+        """
+        return f"ALTER TABLE {self.target} ADD COLUMN {self.column(column.name)} {self.column_type(column)}"
+
+    def create_stage(self) -> list[str]:
+        """Create the table of staged rows, empty."""
+        json = self.types["text" if self._has_json_text else "json"]
+        columns = ", ".join(
+            f"{self.column(column.name)} {json if column.type.name == 'json' else self.column_type(column)}"
+            for column in self.table.columns
+        )
+        return [self.drop_stage(), f"CREATE TABLE {self.stage} ({columns})"]
+
+    def drop_stage(self) -> str:
+        """Remove the table of staged rows."""
+        return f"DROP TABLE IF EXISTS {self.stage}"
+
+    def insert_stage(self, rows: Sequence[Sequence[Any]]) -> str:
+        """Stage rows.
+
+        :param rows: the rows, JSON as text.
+        """
+        values = ", ".join(
+            f"({', '.join(self.value(column, value) for column, value in zip(self.table.columns, row, strict=True))})"
+            for row in rows
+        )
+        return f"INSERT INTO {self.stage} ({self.columns(self.table.names)}) VALUES {values}"
+
+    def count_stage(self) -> str:
+        """Count the staged rows, and their keys."""
+        keys = f"SELECT 1 AS one FROM {self.stage} GROUP BY {self.columns(self.table.key)}"
+        return f"SELECT (SELECT COUNT(*) FROM {self.stage}), (SELECT COUNT(*) FROM ({keys}) AS k)"
+
+    # Conditions
+
+    def where(self, where: Where, alias: str = "") -> str:
+        """Return the condition that columns have the given values.
+
+        :param where: by column, a value, ``None`` or `Between`.
+        :param alias: prefix of the columns.
+        :raises ValueError: when a value does not have the type of its column.
+        """
+        return " AND ".join(self._one(self.table[name], wanted, alias) for name, wanted in where.items())
+
+    def _one(self, column: Column, wanted: Any, alias: str) -> str:
+        spelled = f"{alias}{self.column(column.name)}"
+        if wanted is None:
+            return f"{spelled} IS NULL"
+        ends = [wanted.low, wanted.high] if isinstance(wanted, Between) else [wanted]
+        if any(end is None or not fits(column, type(end)) for end in ends):
+            raise ValueError(f"column {column.name} is compared with a value that is not {column.type.name}")
+        values = [self.value(column, end) for end in ends]
+        return f"{spelled} BETWEEN {' AND '.join(values)}" if len(values) > 1 else f"{spelled} = {values[0]}"
+
+    def windows(self, alias: str = "") -> str | None:
+        """Return the condition for rows that are removed unless they are staged; ``None``: no row is.
+
+        :param alias: prefix of the columns.
+        """
+        request = self.request
+        if request.source.rejected:
+            return None
+        windows = [request.replace_where] if request.replace_where else []
+        if not windows and request.mark_gone:
+            windows = [*request.mark_gone.windows()]
+        if not windows:
+            return None
+        condition = " OR ".join(f"({self.where(window, alias)})" for window in windows)
+        if self._observed_at is not None and self.table.observed:
+            condition = f"({condition}) AND {self.last_observed(alias)} <= {self.timestamp(self._observed_at)}"
+        if not request.replace_where:
+            condition = f"{condition} AND {alias}{self.column(str(self.table.gone))} IS NULL"
+        return condition
+
+    def last_observed(self, alias: str) -> str:
+        """Return the time at which a row was last observed to be as it is, or to be gone.
+
+        :param alias: prefix of the columns.
+        """
+        observed = f"{alias}{self.column(str(self.table.observed))}"
+        return f"COALESCE({alias}{self.column(self.table.gone)}, {observed})" if self.table.gone else observed
+
+    def same_key(self, one: str, other: str) -> str:
+        """Return the condition that two rows have the same key.
+
+        :param one: prefix of the one's columns.
+        :param other: prefix of the other's.
+        """
+        return " AND ".join(f"{one}{self.column(name)} = {other}{self.column(name)}" for name in self.table.key)
+
+    def _part(self, alias: str) -> str:
+        """The part of ``covers`` that a row belongs to."""
+        covers = self.request.covers
+        assert covers
+        cases = " ".join(
+            f"WHEN {self.where(where, alias)} THEN {self.text(part)}" for part, where in covers.parts.items()
+        )
+        return f"CASE {cases} END"
+
+    def _not_late(self, alias: str) -> str:
+        """The condition that no later load has read the row's part whole."""
+        covers = self.request.covers
+        if not covers:
+            return "1 = 1"
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {self.loads} AS l WHERE l.table_name = "
+            f"{self.text(table_name(self.request.name))} AND l.mail_conn_id = {self.text(covers.mail_conn_id)} "
+            f"AND l.observed_at > {self.timestamp(covers.observed_at)} AND l.part = {alias}merge_part)"
+        )
+
+    def _with_part(self, columns: str, source: str, alias: str) -> str:
+        part = f", {self._part(alias)} AS merge_part" if self.request.covers else ""
+        return f"(SELECT {columns}{part} FROM {source} AS {alias.rstrip('.')}"
+
+    def _native(self, name: str, alias: str) -> str:
+        """A staged column with the type of the table."""
+        spelled = f"{alias}{self.column(name)}"
+        if self._has_json_text and self.table[name].type.name == "json":
+            return f"{self.parse_json.format(spelled)} AS {self.column(name)}"
+        return spelled
+
+    # The load
+
+    def count_window(self) -> str | None:
+        """Count the rows of ``replace_where``."""
+        where = self.request.replace_where
+        return f"SELECT COUNT(*) FROM {self.target} WHERE {self.where(where)}" if where else None
+
+    def count_future(self, latest: datetime.datetime) -> str | None:
+        """Count the rows with staged keys that were observed after a time.
+
+        :param latest: the time.
+        """
+        if not self.table.observed:
+            return None
+        return (
+            f"SELECT COUNT(*) FROM {self.target} AS t JOIN {self.stage} AS s ON {self.same_key('s.', 't.')} "
+            f"WHERE {self.last_observed('t.')} > {self.timestamp(latest)}"
+        )
+
+    def count_new(self, by: str) -> str:
+        """Count the staged rows whose keys are new, by the values of a column.
+
+        :param by: the name of the column.
+        """
+        return (
+            f"SELECT s.{self.column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {self.target} AS t WHERE {self.same_key('s.', 't.')}) GROUP BY s.{self.column(by)}"
+        )
+
+    def load_statements(self) -> list[str]:
+        """Merge the staged rows: all statements of the transaction, without its beginning and end."""
+        # The time of the load comes before its rows: without a transaction, an earlier load that comes between the two
+        # must already find it.
+        return [*self._lock(), *self._expire(), *self._record(), *self.merge()]
+
+    def _lock(self) -> list[str]:
+        return [f"UPDATE {self.lock_table} SET loads = loads + 1 WHERE 1 = 1"] if self.has_lock else []
+
+    def _expire(self) -> list[str]:
+        if self.request.expire_before is None:
+            return []
+        condition = f"{self.column(str(self.table.observed))} < {self.timestamp(self.request.expire_before)}"
+        if where := self.request.replace_where:
+            condition += f" AND NOT ({self.where(where)})"
+        return [f"DELETE FROM {self.target} WHERE {condition}"]
+
+    def _loads_rows(self) -> str:
+        covers = self.request.covers
+        assert covers
+        return " UNION ALL ".join(
+            f"SELECT {self.text(table)} AS table_name, {self.text(conn_id)} AS mail_conn_id, "
+            f"{self.text(part)} AS part, {self.timestamp(at)} AS observed_at"
+            for table, conn_id, part, at in covers.rows(self.request.name)
+        )
+
+    def _record(self) -> list[str]:
+        if not self.request.covers:
+            return []
+        names = self.columns(LOADS.names)
+        key = " AND ".join(f"t.{self.column(name)} = s.{self.column(name)}" for name in LOADS.key)
+        return [
+            f"MERGE INTO {self.loads} AS t USING ({self._loads_rows()}) AS s ON {key} "
+            "WHEN MATCHED AND s.observed_at > t.observed_at THEN UPDATE SET observed_at = s.observed_at "
+            f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({self.columns(LOADS.names, 's.')})"
+        ]
+
+    def merge(self) -> list[str]:
+        """Merge the staged rows."""
+        names = self.table.names
+        native = ", ".join(self._native(name, "g.") for name in names)
+        inner = self._with_part(self.columns(names, "r."), self.stage, "r.")
+        source = f"SELECT {native}, {_PUT} AS merge_action FROM {inner}) AS g WHERE {self._not_late('g.')}"
+        matched = ""
+        if window := self.windows("r."):
+            inner = self._with_part(self.columns(names, "r."), self.target, "r.")
+            source += (
+                f" UNION ALL SELECT {self.columns(names, 'g.')}, {_REMOVE} AS merge_action "
+                f"FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
+                f"(SELECT 1 FROM {self.stage} AS k WHERE {self.same_key('k.', 'g.')})"
+            )
+            matched += f"WHEN MATCHED AND s.merge_action = {_REMOVE} THEN {self._removal()} "
+        if self.table.updated:
+            newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed('t.')}"
+            updates = ", ".join(f"{self.column(name)} = s.{self.column(name)}" for name in self.table.updated)
+            condition = newer if self.table.observed else ""
+            matched += f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN UPDATE SET {updates} "
+        return [
+            f"MERGE INTO {self.target} AS t USING ({source}) AS s ON {self.same_key('t.', 's.')} {matched}"
+            f"WHEN NOT MATCHED AND s.merge_action = {_PUT} THEN "
+            f"INSERT ({self.columns(names)}) VALUES ({self.columns(names, 's.')})"
+        ]
+
+    def _removal(self) -> str:
+        if self.request.replace_where:
+            return "DELETE"
+        assert self.request.mark_gone
+        gone = self.column(str(self.table.gone))
+        return f"UPDATE SET {gone} = {self.timestamp(self.request.mark_gone.observed_at)}"
+
+
+def utc_literal(value: datetime.datetime) -> str:
+    """Format a point in time as ``2026-03-01 12:30:00.000000``, in UTC.
+
+    :param value: a datetime with a zone.
+    """
+    return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

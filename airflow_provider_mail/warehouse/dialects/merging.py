@@ -1,0 +1,252 @@
+"""Warehouses that do not enforce keys: rows are staged in a table of their own, then merged by one statement."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+import time
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.connection import database
+from airflow_provider_mail.warehouse.dialects.base import Dialect
+from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
+from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
+from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
+from airflow_provider_mail.warehouse.errors import FallError, redacted_message
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
+from airflow_provider_mail.warehouse.table import NamePart, TableName
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+_MAX_ROWS, _MAX_CHARACTERS = 500, 100_000
+"""Limits of one INSERT; the shortest limit of a statement is that of BigQuery, a million characters."""
+
+_CONFLICT = re.compile(r"conflict|concurrent|serializ|deadlock|lock timeout|40001", re.IGNORECASE)
+
+
+class Merging(Dialect):
+    """A warehouse with MERGE, or with transactions that lock a table.
+
+    :param hook: the hook of the warehouse.
+    :param request: the load.
+    :param stage: the table of staged rows. Default: a new one for this load.
+    :param has_json_text: whether JSON is staged as text. Default: true.
+    """
+
+    def __init__(
+        self, hook: DbApiHook, request: LoadRequest, stage: TableName | None = None, *, has_json_text: bool = True
+    ) -> None:
+        super().__init__(hook, request)
+        if hasattr(hook, "use_legacy_sql"):
+            hook.use_legacy_sql = False  # BigQuery's own, older language
+        self._stage = stage or stage_name(request.name, f"{datetime.datetime.now(datetime.UTC):%Y%m%dt%H%M%S%f}")
+        self._has_json_text = has_json_text
+        self._current_batch: Sequence[Row] = ()
+        self.sql = self._sql(None)
+
+    def _sql(self, observed_at: datetime.datetime | None) -> MergeSql:
+        kind = MERGING[database(self.hook)]
+        return kind(self.request, self._stage, observed_at=observed_at, has_json_text=self._has_json_text)
+
+    def _qualified(self, name: TableName) -> str:
+        return str(name)
+
+    def load(self, connection: Any) -> LoadResult:
+        """Stage the rows, then merge them.
+
+        :param connection: an open connection of the driver.
+        """
+        key = [self.table.names.index(name) for name in self.table.key]
+        encoder = Encoder(self.table, each({"json": json_text, "timestamp": aware}), nul=False)
+        with closing(self.open(connection)) as cursor, closing(RowSpool(key, first=self.table.insert_only)) as spool:
+            self.prepare(cursor)
+            spool.fill(self.request.source.encoded(encoder))
+            try:
+                self._execute(cursor, *self.sql.create_stage())
+                count = self._fill(cursor, spool)
+                observed_at = self._observed_at(spool)
+                self._check_stage(cursor, count)
+                return self.merge(cursor, count, observed_at)
+            finally:
+                with suppress(Exception):
+                    self._execute(cursor, self.sql.drop_stage())
+
+    def open(self, connection: Any) -> Any:
+        """Open a cursor, whose transactions begin and end by statements.
+
+        :param connection: an open connection of the driver.
+        """
+        if self.hook.supports_autocommit:
+            self.hook.set_autocommit(connection, True)
+        return connection.cursor()
+
+    def prepare(self, cursor: Any) -> None:
+        """Create the tables where they are missing, and add columns of a later version.
+
+        :param cursor: an open cursor.
+        """
+        for statement in self.sql.create_statements():
+            try:
+                cursor.execute(statement)
+            except Exception:
+                time.sleep(random.random())  # another load may be creating the same table
+                cursor.execute(statement)
+        self._execute(cursor, *map(self.sql.addition, self._missing(self._columns(cursor))))
+
+    def existing_columns(self, connection: Any) -> Collection[str]:
+        """Return the lower-case names of the table's columns; none when it does not exist.
+
+        :param connection: an open connection of the driver.
+        """
+        with closing(self.open(connection)) as cursor:
+            try:
+                return self._columns(cursor)
+            except Exception:  # drivers have no common error for a missing table
+                return ()
+
+    def _columns(self, cursor: Any) -> list[str]:
+        cursor.execute(f"SELECT * FROM {self.sql.target} WHERE 1 = 0")
+        names = [str(column[0]).lower() for column in cursor.description]
+        cursor.fetchall()
+        return names
+
+    def create_stage(self, cursor: Any) -> None:
+        """Create the table of staged rows, empty.
+
+        :param cursor: an open cursor.
+        """
+        self._execute(cursor, *self.sql.create_stage())
+
+    def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime) -> LoadResult:
+        """Merge rows that another program has staged, then remove the table of staged rows.
+
+        :param cursor: an open cursor.
+        :param count: number of rows that must be there.
+        :param observed_at: when the service was asked.
+        """
+        self._check_stage(cursor, count)
+        result = self.merge(cursor, count, observed_at)
+        self._execute(cursor, self.sql.drop_stage())
+        return result
+
+    def merge(self, cursor: Any, count: int, observed_at: datetime.datetime | None) -> LoadResult:
+        """Merge the staged rows.
+
+        :param cursor: an open cursor.
+        :param count: their number.
+        :param observed_at: when the service was asked.
+        """
+        sql = self._sql(observed_at)
+        statements = sql.load_statements()
+        self._check_before(cursor, sql, count)
+        inserted_by: dict[Any, int] = {}
+
+        def attempt() -> None:
+            by = self.table.counted_by or self.table.key[0]
+            if self.table.insert_only:
+                cursor.execute(sql.count_new(by))
+                inserted_by.update({value: int(number) for value, number in cursor.fetchall()})
+            if sql.transaction is None:
+                self._execute(cursor, *statements)
+                return
+            begin, commit, rollback = sql.transaction
+            if sql.is_script:
+                self._execute(cursor, ";\n".join([begin, *statements, commit]) + ";")
+                return
+            self._execute(cursor, begin)
+            try:
+                self._execute(cursor, *statements, commit)
+            except BaseException:
+                with suppress(Exception):
+                    self._execute(cursor, rollback)
+                raise
+
+        self._retry_conflicts(attempt, inserted_by.clear)
+        if self.table.insert_only:
+            if not self.table.counted_by:
+                inserted_by = {None: sum(inserted_by.values())}
+            return self._insert_result(inserted_by)
+        return LoadResult(self.request.source.read or count)
+
+    def _check_before(self, cursor: Any, sql: MergeSql, count: int) -> None:
+        limit, window = self.request.fall_limit, sql.count_window()
+        if limit and window and not self.request.source.rejected:
+            before = self._one(cursor, window)
+            if limit.exceeded(before, count):
+                raise FallError(f"{self.prefix}{before} rows would become {count}", before=before, after=count)
+        if self.request.not_after is None:
+            return
+        latest = self.request.not_after()
+        if (future := sql.count_future(latest)) and (found := self._one(cursor, future)):
+            raise self._future_error(found, latest)
+
+    def _check_stage(self, cursor: Any, count: int) -> None:
+        cursor.execute(self.sql.count_stage())
+        ((rows, keys),) = cursor.fetchall()
+        if (int(rows), int(keys)) != (count, count):
+            raise self.error(
+                f"{self.sql.stage} has {rows} rows with {keys} keys, and the load has {count}: load the files again "
+                "into an empty table"
+            )
+
+    def _fill(self, cursor: Any, spool: RowSpool) -> int:
+        count = 0
+        for batch in chunks(spool.rows(), _MAX_ROWS, _MAX_CHARACTERS):
+            self._current_batch = batch
+            cursor.execute(self.sql.insert_stage(batch))
+            count += len(batch)
+        self._current_batch = ()
+        return count
+
+    def _observed_at(self, spool: RowSpool) -> datetime.datetime | None:
+        request = self.request
+        if request.covers:
+            return request.covers.observed_at
+        if request.mark_gone:
+            return request.mark_gone.observed_at
+        if not self.table.observed:
+            return None
+        index = self.table.names.index(self.table.observed)
+        return min((row[index] for row in spool.rows()), default=None)
+
+    def _execute(self, cursor: Any, *statements: str) -> None:
+        for statement in statements:
+            cursor.execute(statement)
+
+    def _one(self, cursor: Any, statement: str) -> int:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
+
+    def _conflicts(self, error: BaseException) -> bool:
+        return bool(_CONFLICT.search(str(error))) or super()._conflicts(error)
+
+    def check_conditions(self) -> None:
+        """Reject an invalid condition before the load begins."""
+        if self.request.replace_where:
+            self.sql.where(self.request.replace_where)
+        for where in self.request.covers.parts.values() if self.request.covers else ():
+            self.sql.where(where)
+
+    def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception, with everything redacted that may be a value.
+
+        :param error: the driver's exception.
+        """
+        names = (*self.table.names, str(self.request.name))
+        return redacted_message(error, chain.from_iterable(self._current_batch), names)
+
+
+def stage_name(name: TableName, load_id: str) -> TableName:
+    """Name the table of staged rows of a load, in the schema of the table.
+
+    :param name: the name of the table.
+    :param load_id: the load.
+    """
+    last = name.parts[-1]
+    return TableName((*name.parts[:-1], NamePart(f"{last.text[:30]}_stage_{load_id}", last.quoted)))

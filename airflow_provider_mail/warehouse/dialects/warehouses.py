@@ -1,0 +1,212 @@
+"""What the warehouses that are loaded by merging spell differently."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from airflow_provider_mail.warehouse.coverage import LOADS
+from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql, utc_literal
+from airflow_provider_mail.warehouse.table import Column, Table, literal
+
+
+def day_column(table: Table) -> Column | None:
+    """Return the column by whose day the rows of a table are stored.
+
+    :param table: the declared table.
+    """
+    return table[table.by_day] if table.by_day else None
+
+
+class Snowflake(MergeSql):
+    """Snowflake."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        "text": "VARCHAR",
+        "bigint": "BIGINT",
+        "integer": "INTEGER",
+        "double": "DOUBLE",
+        "boolean": "BOOLEAN",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP_TZ",
+        "json": "VARIANT",
+    }
+    transaction = ("BEGIN TRANSACTION", "COMMIT", "ROLLBACK")
+    has_lock = True
+
+    def timestamp(self, value: datetime.datetime) -> str:
+        return f"'{utc_literal(value)}+00:00'::TIMESTAMP_TZ"
+
+    def clustering(self, table: Table) -> str:
+        column = day_column(table)
+        if column is None:
+            return ""
+        day = f"TO_DATE({column.name})" if column.type.name == "timestamp" else column.name
+        return f" CLUSTER BY ({day}, mail_conn_id)"
+
+
+class BigQuery(MergeSql):
+    """BigQuery."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        "text": "STRING",
+        "bigint": "INT64",
+        "integer": "INT64",
+        "double": "FLOAT64",
+        "boolean": "BOOL",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP",
+        "json": "JSON",
+    }
+    primary_key = "PRIMARY KEY ({}) NOT ENFORCED"
+    transaction = ("BEGIN TRANSACTION", "COMMIT TRANSACTION", "ROLLBACK TRANSACTION")
+    has_lock = True
+    is_script = True
+    quote = "`"
+
+    def clustering(self, table: Table) -> str:
+        column = day_column(table)
+        if column is None:
+            return " CLUSTER BY mail_conn_id" if table is not LOADS else ""
+        day = f"DATE({column.name})" if column.type.name == "timestamp" else column.name
+        return f" PARTITION BY {day} CLUSTER BY mail_conn_id"
+
+
+class Databricks(MergeSql):
+    """Databricks: tables of Delta Lake."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        "text": "STRING",
+        "bigint": "BIGINT",
+        "integer": "INT",
+        "double": "DOUBLE",
+        "boolean": "BOOLEAN",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP",
+        "json": "VARIANT",
+    }
+    primary_key = None  # only in Unity Catalog
+    quote = "`"
+
+    def clustering(self, table: Table) -> str:
+        column = day_column(table)
+        return f" CLUSTER BY ({column.name}, mail_conn_id)" if column else ""
+
+
+class Trino(MergeSql):
+    """Trino, with a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        "text": "VARCHAR",
+        "bigint": "BIGINT",
+        "integer": "INTEGER",
+        "double": "DOUBLE",
+        "boolean": "BOOLEAN",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP(6) WITH TIME ZONE",
+        "json": "VARCHAR",
+    }
+    parse_json = "{}"
+    primary_key = None
+
+    def text(self, text: str) -> str:
+        return literal(text)
+
+    def timestamp(self, value: datetime.datetime) -> str:
+        return f"TIMESTAMP '{utc_literal(value)} UTC'"
+
+    def value(self, column: Column, value: Any) -> str:
+        # A number with a point is a decimal of its own precision.
+        return (
+            f"DOUBLE '{float(value)!r}'"
+            if column.type.name == "double" and value is not None
+            else super().value(column, value)
+        )
+
+
+class Redshift(MergeSql):
+    """Redshift, whose MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        "text": "VARCHAR(65535)",
+        "bigint": "BIGINT",
+        "integer": "INTEGER",
+        "double": "DOUBLE PRECISION",
+        "boolean": "BOOLEAN",
+        "date": "DATE",
+        "timestamp": "TIMESTAMPTZ",
+        "json": "SUPER",
+    }
+    parse_json = "JSON_PARSE({})"
+    transaction = ("BEGIN", "COMMIT", "ROLLBACK")
+
+    def column(self, name: str) -> str:
+        return f'"{name}"'  # RAW and others are reserved
+
+    def column_type(self, column: Column) -> str:
+        # The length is one of bytes.
+        return f"VARCHAR({4 * column.type.length})" if column.type.length else super().column_type(column)
+
+    def timestamp(self, value: datetime.datetime) -> str:
+        return f"CAST('{utc_literal(value)}+00' AS TIMESTAMPTZ)"
+
+    def clustering(self, table: Table) -> str:
+        column = day_column(table)
+        return f' SORTKEY ("{column.name}")' if column else ""
+
+    def _lock(self) -> list[str]:
+        return [f"LOCK TABLE {name}" for name in (self.target, *([self.loads] if self.request.covers else ()))]
+
+    def _record(self) -> list[str]:
+        if not self.request.covers:
+            return []
+        key = " AND ".join(f"{self.loads}.{self.column(name)} = s.{self.column(name)}" for name in LOADS.key)
+        rows = self._loads_rows()
+        return [
+            f"DELETE FROM {self.loads} USING ({rows}) AS s WHERE {key} AND {self.loads}.observed_at <= s.observed_at",
+            f"INSERT INTO {self.loads} ({self.columns(LOADS.names)}) SELECT {self.columns(LOADS.names, 's.')} "
+            f"FROM ({rows}) AS s WHERE NOT EXISTS (SELECT 1 FROM {self.loads} AS t WHERE "
+            f"{key.replace(f'{self.loads}.', 't.')})",
+        ]
+
+    def merge(self) -> list[str]:
+        names, target, stage = self.table.names, self.target, self.stage
+        statements = []
+        if window := self.windows("r."):
+            keys = self.columns(self.table.key, "r.")
+            inner = self._with_part(keys, target, "r.")
+            stale = (
+                f"(SELECT * FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
+                f"(SELECT 1 FROM {stage} AS k WHERE {self.same_key('k.', 'g.')})) AS x"
+            )
+            same = self.same_key(f"{target}.", "x.")
+            if self.request.replace_where:
+                statements.append(f"DELETE FROM {target} USING {stale} WHERE {same}")
+            else:
+                removal = self._removal().removeprefix("UPDATE ")
+                statements.append(f"UPDATE {target} {removal} FROM {stale} WHERE {same}")
+        inner = self._with_part(self.columns(names, "r."), stage, "r.")
+        given = f"(SELECT * FROM {inner}) AS g WHERE {self._not_late('g.')}) AS s"
+        if self.table.updated:
+            newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed(f'{target}.')}"
+            statements.append(
+                f"DELETE FROM {target} USING {given} WHERE {self.same_key(f'{target}.', 's.')}"
+                f"{newer if self.table.observed else ''}"
+            )
+        native = ", ".join(self._native(name, "s.") for name in names)
+        statements.append(
+            f"INSERT INTO {target} ({self.columns(names)}) SELECT {native} FROM {given} WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {target} AS t WHERE {self.same_key('t.', 's.')})"
+        )
+        return statements
+
+
+MERGING: Mapping[str, type[MergeSql]] = {
+    "snowflake": Snowflake,
+    "bigquery": BigQuery,
+    "databricks": Databricks,
+    "redshift": Redshift,
+    "trino": Trino,
+}
+"""Warehouses without enforced keys that are loaded by merging, as `database` names them."""

@@ -1,0 +1,89 @@
+"""Merge files that a warehouse has loaded into a table of staged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.coverage import MarkGone
+from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
+from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.manifest import Manifest
+from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import TableName
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+__all__ = ["create_stage", "merge_stage"]
+
+T = TypeVar("T")
+
+
+def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
+    """Create the empty table that the warehouse loads the files into; return its name.
+
+    :param hook: the hook of the warehouse.
+    :param manifest: the manifest of the load.
+    :param name: the table that the rows are merged into.
+    :raises WarehouseError: naming table and connection.
+    """
+    dialect = _dialect(hook, manifest, name, None)
+    _run(hook, dialect, dialect.create_stage)
+    return dialect.sql.stage
+
+
+def merge_stage(hook: DbApiHook, manifest: Manifest, name: str, *, fall_limit: FallLimit | None = None) -> LoadResult:
+    """Merge the staged rows, then remove the table of staged rows.
+
+    :param hook: the hook of the warehouse.
+    :param manifest: the manifest of the load.
+    :param name: the table, created if it does not exist.
+    :param fall_limit: how far the number of rows that the load replaces may fall. Default: no limit.
+    :raises FallError: when it would fall too far.
+    :raises WarehouseError: naming table and connection; nothing was merged.
+    """
+    dialect = _dialect(hook, manifest, name, fall_limit)
+
+    def work(cursor: Any) -> LoadResult:
+        dialect.prepare(cursor)
+        return dialect.merge_files(cursor, manifest.rows, manifest.observed_at)
+
+    return _run(hook, dialect, work)
+
+
+def _dialect(hook: DbApiHook, manifest: Manifest, name: str, fall_limit: FallLimit | None) -> Merging:
+    kind = database(hook)
+    if kind not in MERGING:
+        raise WarehouseError(
+            f"connection {hook.get_conn_id()!r}: {kind} is not loaded from files, which is for {', '.join(MERGING)}; "
+            "load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
+        )
+    table = TableName.parse(name)
+    request = LoadRequest(
+        manifest.table,
+        table,
+        Source(()),
+        manifest.replace_where,
+        manifest.coverage,
+        MarkGone(manifest.observed_at, lambda: manifest.mark_gone) if manifest.mark_gone else None,
+        fall_limit=fall_limit,
+    )
+    has_json_text = manifest.file_format == "parquet"
+    return Merging(hook, request, stage_name(table, manifest.load_id), has_json_text=has_json_text)
+
+
+def _run(hook: DbApiHook, dialect: Merging, work: Callable[[Any], T]) -> T:
+    try:
+        with connected(hook) as connection, closing(dialect.open(connection)) as cursor:
+            return work(cursor)
+    except WarehouseError:
+        raise
+    except Exception as error:
+        failure = dialect.error(dialect.safe_message(error)).with_traceback(error.__traceback__)
+    # Outside of `except`, so that the driver's exception, full of values, is not chained.
+    raise failure

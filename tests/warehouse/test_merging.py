@@ -1,0 +1,285 @@
+"""Warehouses that do not enforce keys: the rules of all loads hold on their stand-ins, and no row is doubled.
+
+The tests that this module imports run here on the stand-ins: they are those of the databases.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlglot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlglot import exp
+
+from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone
+from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
+from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
+from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
+from airflow_provider_mail.warehouse.load import FallLimit, check_history
+from airflow_provider_mail.warehouse.manifest import TABLES
+from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import Table, TableName
+from tests.support.postgres import Database
+from tests.support.sampling import examples
+from tests.warehouse.conftest import EMPTY, Warehouse
+from tests.warehouse.standins import JSON_PARSE, STANDINS
+from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, thing
+from tests.warehouse.test_gone import (  # noqa: F401
+    test_a_window_of_rows_without_a_value,
+    test_absence_is_not_believed_of_what_was_seen_later,
+    test_an_older_observation_does_not_bring_it_back,
+    test_it_keeps_the_time_at_which_it_was_last_seen_and_first_missed,
+    test_only_rows_of_the_window_are_marked,
+    test_what_a_window_has_no_more_is_marked,
+    test_what_is_there_again_is_cleared,
+    test_windows_are_asked_for_when_all_rows_are_there,
+)
+from tests.warehouse.test_insert_only import test_the_first_row_with_a_key_stays  # noqa: F401
+from tests.warehouse.test_load import (  # noqa: F401
+    test_a_row_of_the_wrong_length,
+    test_a_table_of_keys_only,
+    test_loading_again_changes_nothing,
+    test_no_rows,
+    test_replacing_by_nothing_and_by_time,
+    test_rows_of_the_window_that_are_not_given_again_are_deleted,
+    test_the_last_of_several_rows_with_one_key_wins,
+    test_values_come_back_as_they_went_in,
+    test_what_is_older_than_wanted_is_deleted_in_the_same_transaction,
+    test_when_the_rows_fail_the_old_ones_stay,
+)
+from tests.warehouse.test_properties import leaves_what_a_dictionary_would
+from tests.warehouse.test_unstorable import (  # noqa: F401
+    test_rows_that_cannot_be_stored_are_set_aside,
+    test_then_nothing_is_deleted_or_marked,
+)
+
+ALL_CASES = bool(os.environ.get("MAIL_ALL_CASES"))
+# One with MERGE, and the one without, which has a real lock.
+KINDS = [*STANDINS] if ALL_CASES else ["snowflake", "redshift"]
+LATEST = LATER + datetime.timedelta(hours=1)
+OF_A = {"account": "a"}
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """A function from the kind of a warehouse to an empty stand-in for it."""
+
+    def make(kind: str) -> Warehouse:
+        if kind == "redshift":
+            database: Database = request.getfixturevalue("warehouse_database")
+            with database.connect() as empty:
+                empty.execute(EMPTY)
+                empty.execute(JSON_PARSE)
+            connection = database.airflow_connection
+        else:
+            connection = json.dumps({"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")})
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", connection)
+        name = "portable_postgres" if kind == "redshift" else "portable_duckdb"
+        return Warehouse(name, STANDINS[kind]("warehouse"))
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def warehouse(request: pytest.FixtureRequest, stand_in: Callable[[str], Warehouse]) -> Warehouse:
+    """A stand-in."""
+    return stand_in(request.param)
+
+
+@pytest.fixture(params=[THINGS, PLAIN], ids=["observed", "plain"])
+def table(request: pytest.FixtureRequest) -> Table:
+    """A table of every type, with and without a time of observation."""
+    return request.param
+
+
+def numbers(warehouse: Warehouse, table: Table = THINGS) -> list[int]:
+    return [row[1] for row in warehouse.rows(table)]
+
+
+@pytest.mark.parametrize("kind", STANDINS)
+def test_every_type_and_every_rule_once(stand_in: Callable[[str], Warehouse], kind: str) -> None:
+    warehouse = stand_in(kind)
+    full = {"name": "a\\' \" \n\r\t%s {} $1 å", "size": -5, "ratio": 1.5, "good": True, "day": NOON.date()}
+    more = {"sold_at": LATER, "extra": {"a": ["x\\ ' \n"], "b": None}}
+    first = [thing(MARKED, 1, **full, **more), thing(MARKED, 2), thing(MARKED, 3), thing(MARKED, 3, name="last")]
+    warehouse.load(MARKED, first)
+    assert warehouse.rows(MARKED) == [first[0], first[1], first[3]]
+
+    old = NOON - datetime.timedelta(hours=1)
+    second = [thing(MARKED, 1, at=old, name="old"), thing(MARKED, 2, at=LATER, name="new"), thing(MARKED, 4, at=LATER)]
+    warehouse.load(MARKED, second, mark_gone=MarkGone(LATER, lambda: [OF_A]))
+    rows = {row[1]: row for row in warehouse.rows(MARKED)}
+    assert (
+        rows
+        == {
+            1: first[0],  # neither older, nor missing
+            2: second[1],
+            3: (*first[3][:-1], LATER),
+            4: second[2],
+        }
+    )
+    warehouse.load(MARKED, [thing(MARKED, 3, at=LATEST)], replace_where=OF_A)
+    assert [(row[1], row[-1]) for row in warehouse.rows(MARKED)] == [(3, None)]
+    assert [name for (name,) in tables(warehouse, kind) if "stage" in name] == []
+
+
+def tables(warehouse: Warehouse, kind: str) -> list[tuple[str]]:
+    schema = "public" if kind == "redshift" else "main"
+    # Not in the dialect of the warehouse.
+    connection = warehouse.hook.get_conn()._connection
+    with closing(connection):
+        sql = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'"
+        return list(connection.execute(sql).fetchall())
+
+
+def test_a_load_that_comes_late_brings_back_nobody(warehouse: Warehouse) -> None:
+    """Of two loads of the same list, the one that asked later decides, whichever ends first."""
+
+    def load(at: datetime.datetime, *given: int) -> None:
+        covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=at)
+        rows = [thing(THINGS, number, at=at) for number in given]
+        warehouse.load(THINGS, rows, replace_where=OF_A, covers=covers)
+
+    load(LATER, 1, 2)
+    load(NOON, 2, 3)
+    assert numbers(warehouse) == [1, 2]
+    load(LATEST)
+    assert numbers(warehouse) == []
+    load(LATER, 1, 2)
+    assert numbers(warehouse) == []
+    assert [row[:3] for row in warehouse.rows(LOADS, "mail_loads")] == [("things", "m", "a")]
+    assert warehouse.rows(LOADS, "mail_loads")[0][3] == LATEST
+
+
+def test_a_fall_needs_a_permission(warehouse: Warehouse) -> None:
+    warehouse.load(THINGS, [thing(THINGS, number) for number in range(20)])
+    limit = FallLimit(allow_empty=False, max_fraction=0.5)
+    with pytest.raises(FallError, match="20 rows would become 5"):
+        warehouse.load(THINGS, [thing(THINGS, number) for number in range(5)], replace_where=OF_A, fall_limit=limit)
+    assert len(numbers(warehouse)) == 20
+
+
+def test_rows_from_the_future(warehouse: Warehouse) -> None:
+    warehouse.load(THINGS, [thing(THINGS, 1, at=LATEST)])
+    with pytest.raises(WarehouseError, match="1 rows have a time of observation after"):
+        warehouse.load(THINGS, [thing(THINGS, 1, at=NOON)], now=NOON)
+
+
+def test_there_is_no_history(warehouse: Warehouse) -> None:
+    with pytest.raises(WarehouseError, match="a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not"):
+        check_history(warehouse.hook)
+
+
+def test_a_column_of_a_later_version(warehouse: Warehouse) -> None:
+    warehouse.load(THINGS, [thing(THINGS, 1)])
+    warehouse.load(MARKED, [thing(MARKED, 1, at=LATER), thing(MARKED, 2)])
+    assert [row[1] for row in warehouse.rows(MARKED)] == [1, 2]
+
+
+def test_any_sequence_of_loads(warehouse: Warehouse) -> None:
+    from tests.warehouse.test_properties import LOADS as SEQUENCES
+
+    @given(loads=SEQUENCES)
+    @settings(max_examples=examples(4))
+    def check(loads: list[Any]) -> None:
+        leaves_what_a_dictionary_would(warehouse, THINGS, loads)
+
+    check()
+
+
+@pytest.mark.parametrize("at_once", [2, 4, 8] if ALL_CASES else [4])
+def test_loads_at_once_double_nothing_on_redshift_s_lock(stand_in: Callable[[str], Warehouse], at_once: int) -> None:
+    warehouse = stand_in("redshift")
+    rows = [thing(THINGS, number, at=NOON) for number in range(50)]
+    covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)
+
+    def work(_: int) -> None:
+        hook = STANDINS["redshift"]("warehouse")
+        Warehouse(warehouse.kind, hook).load(THINGS, rows, replace_where=OF_A, covers=covers)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(work, range(at_once)))
+    assert numbers(warehouse) == [*range(50)]
+    assert len(warehouse.rows(LOADS, "mail_loads")) == 1
+
+
+def test_a_load_that_fails_leaves_the_table_and_no_stage(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse.load(THINGS, [thing(THINGS, 1)])
+    kind = type(Merging(warehouse.hook, LoadRequest(THINGS, TableName.parse("things"), Source(()))).sql)
+    statements = kind.load_statements
+    monkeypatch.setattr(kind, "load_statements", lambda self: [*statements(self), "SELECT nothing FROM nowhere"])
+    covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=LATER)
+    with pytest.raises(WarehouseError):
+        warehouse.load(THINGS, [thing(THINGS, 2, at=LATER)], replace_where=OF_A, covers=covers)
+    assert numbers(warehouse) == [1]
+    assert warehouse.rows(LOADS, "mail_loads") == []
+
+
+# --- what the statements are ---
+
+
+def sql_of(kind: str, table: Table = MARKED, name: str = "crm.things") -> Any:
+    request = LoadRequest(table, TableName.parse(name), Source(()))
+    return MERGING[kind](request, stage_name(request.name, "1"), observed_at=NOON)
+
+
+@pytest.mark.parametrize("kind", MERGING)
+@given(text=st.text())
+@settings(max_examples=examples(50))
+def test_a_text_is_a_literal_whatever_it_holds(kind: str, text: str) -> None:
+    """As the parser of each dialect reads it; characters that no column keeps are left out."""
+    text = text.replace("\x00", "").encode(errors="ignore").decode()
+    if kind != "trino":
+        text = text.replace("\f", "").replace("\v", "")
+    tree = sqlglot.parse_one(f"SELECT {sql_of(kind).text(text)} AS a", read=kind)
+    (found,) = tree.find_all(exp.Literal)
+    assert found.this == text
+
+
+@pytest.mark.parametrize("kind", MERGING)
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_tables_in_the_types_of_the_warehouse(kind: str, table: Table) -> None:
+    (create, *_) = sql_of(kind, table).create_statements()
+    tree = sqlglot.parse_one(create, read=kind, error_level=sqlglot.ErrorLevel.RAISE)
+    assert isinstance(tree, exp.Create)
+    assert [column.name for column in tree.find_all(exp.ColumnDef)] == [*table.names]
+    if table.by_day and kind != "trino":
+        word = {
+            "snowflake": "CLUSTER BY",
+            "bigquery": "PARTITION BY",
+            "databricks": "CLUSTER BY",
+            "redshift": "SORTKEY",
+        }
+        assert f"{word[kind]} " in create
+        assert table.by_day in create.rpartition(")\n")[2] or table.by_day in create[create.rindex("\n)") :]
+
+
+@pytest.mark.parametrize(
+    ("kind", "json", "timestamp"),
+    [
+        ("snowflake", "VARIANT", "TIMESTAMP_TZ"),
+        ("bigquery", "JSON", "TIMESTAMP"),
+        ("redshift", "SUPER", "TIMESTAMPTZ"),
+        ("databricks", "VARIANT", "TIMESTAMP"),
+        ("trino", "VARCHAR", "TIMESTAMP(6) WITH TIME ZONE"),
+    ],
+)
+def test_native_types(kind: str, json: str, timestamp: str) -> None:
+    create = next(sql_of(kind).create_statements()).replace('"', "")
+    assert f"extra {json},\n" in create
+    assert f"sold_at {timestamp},\n" in create
+
+
+def test_a_name_that_cannot_be_quoted() -> None:
+    with pytest.raises(WarehouseError, match="must not contain `"):
+        sql_of("bigquery", name='crm."th`ings"')
