@@ -186,7 +186,7 @@ class Trial:
             self.problems.append(f"{workload}: {case}: {kind}: {what} ({said})")
 
 
-def settle(service: Emulator, seconds: float = 10.0) -> None:
+def settle(service: Emulator, seconds: float = 60.0) -> None:
     """Wait until the service is through with what the client has given up."""
     deadline = time.monotonic() + seconds
     while service.service.journal.in_flight:

@@ -158,7 +158,7 @@ class MariaServer:
         )
         self._component.start()
         try:
-            wait_until(self._answers, what="MariaDB", timeout=60, interval=0.05)
+            wait_until(self._answers, what="MariaDB", timeout=240, interval=0.05)
         except BaseException as error:
             error.add_note(self._component.tail())
             self._component.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import time
@@ -15,16 +16,23 @@ import psutil
 
 T = TypeVar("T")
 
+_chance = random.SystemRandom()  # some tests make the other one repeatable
+
 PATIENCE = 400.0
 """Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on at the moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port on loopback that nobody listens on.
+
+    It is below those that the system hands out: nobody is given it before it is used, or while it must stay free.
+    """
+    while True:
+        port = _chance.randrange(12_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATIENCE, interval: float = 0.3) -> T:
@@ -88,8 +96,8 @@ class Component:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         if self._process is not None:
-            self._process.wait(10)
-        wait_until(lambda: not self.session(), what=f"end of {self.name}", timeout=10, interval=0.05)
+            self._process.wait(60)
+        wait_until(lambda: not self.session(), what=f"end of {self.name}", timeout=60, interval=0.05)
 
     def terminate(self) -> None:
         """Ask it to end, without waiting."""

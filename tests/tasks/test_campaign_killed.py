@@ -9,8 +9,10 @@ import asyncio
 import datetime
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +24,9 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.support.dags import AIRFLOW_VERSION
+from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.waiting import answered, as_soon_as
+from tests.tasks.waiting import answered, as_soon_as, hold
 
 SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
 IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
@@ -79,6 +82,19 @@ def kill(state: str | None) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@contextmanager
+def killed_during(operation: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End the task while its first request of the operation is under way."""
+    go = hold(monkeypatch, emulator, operation)
+
+    def end() -> None:
+        kill("failed")
+        go.set()
+
+    with as_soon_as(lambda: emulator.journal.count(operation), end):
+        yield
+
+
 def waits(emulator: Emulator) -> Callable[[], bool]:
     """Whether the task has created its campaign and looked at it."""
     return lambda: answered(emulator, SENDS) == 1 and answered(emulator, GETS) >= 2
@@ -100,13 +116,23 @@ def test_who_ends_the_task_cancels_its_campaign(run_in_airflow: Run, emulator: E
 
 @pytest.mark.parametrize("state", ["running", "restarting", "up_for_retry", None])
 def test_when_only_the_process_ends_somebody_else_goes_on_with_it(
-    run_in_airflow: Run, emulator: Emulator, state: str | None
+    run_in_airflow: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, state: str | None
 ) -> None:
     """A worker is drained, a task is cleared: another process looks after the same campaign."""
 
+    looked = threading.Event()
+    was_ended = on_kill.was_ended
+
+    def look(ti: Any) -> bool:
+        ended = was_ended(ti)
+        looked.set()
+        return ended
+
+    monkeypatch.setattr(on_kill, "was_ended", look)
+
     def change() -> None:
         kill(state)
-        time.sleep(2)
+        assert looked.wait(60)
         emulator.set_campaign_state("spring", "done")
 
     with as_soon_as(waits(emulator), change):
@@ -121,11 +147,13 @@ def test_when_only_the_process_ends_somebody_else_goes_on_with_it(
 def test_by_default_nothing_is_cancelled(run_in_airflow: Run, emulator: Emulator) -> None:
     def change() -> None:
         kill("failed")
-        time.sleep(1)
+        seen = answered(emulator, GETS)
+        # A signal would be heeded before the next poll; one may have been under way.
+        wait_until(lambda: answered(emulator, GETS) >= seen + 2, what="polls", interval=0.02)
         emulator.set_campaign_state("spring", "done")
 
     with as_soon_as(waits(emulator), change):
-        run_in_airflow(lambda: create(cancel_on_kill=False))
+        run_in_airflow(lambda: create(cancel_on_kill=False, poke_interval=0.3))
 
     assert emulator.journal.count(CANCELS) == 0
 
@@ -142,10 +170,10 @@ def test_what_has_gone_out_cannot_be_cancelled_and_that_is_said(run_in_airflow: 
     assert "it shows mailStatus 1" in done.log
 
 
-def test_killed_before_it_creates_anything(run_in_airflow: Run, emulator: Emulator) -> None:
-    emulator.faults.add("delay", GETS, seconds=1)
-
-    with as_soon_as(lambda: emulator.journal.count(GETS), lambda: kill("failed")):
+def test_killed_before_it_creates_anything(
+    run_in_airflow: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with killed_during(GETS, emulator, monkeypatch):
         done = run_in_airflow(create)
 
     assert emulator.journal.count(SENDS) == 0
@@ -153,11 +181,9 @@ def test_killed_before_it_creates_anything(run_in_airflow: Run, emulator: Emulat
     assert "there is no campaign of that name" in done.log
 
 
-def test_killed_while_it_creates(run_in_airflow: Run, emulator: Emulator) -> None:
+def test_killed_while_it_creates(run_in_airflow: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is waited for: else the campaign could come to be after it was cancelled in vain."""
-    emulator.faults.add("delay", SENDS, seconds=1)
-
-    with as_soon_as(lambda: emulator.journal.count(SENDS), lambda: kill("failed")):
+    with killed_during(SENDS, emulator, monkeypatch):
         run_in_airflow(create)
 
     (campaign,) = emulator.campaigns()

@@ -13,6 +13,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from tests.tasks.conftest import TASK, Run
+from tests.tasks.waiting import timed_out_when
 
 Make = Callable[..., MailImportContactsOperator]
 
@@ -211,7 +212,8 @@ def test_execution_timeout_ends_an_import(run: Run, emulator: Emulator, kind: st
     emulator.faults.add(kind, "contacts/imports", count=None, **params)
     rows = [{"email": f"p{number}@example.com"} for number in range(40)]
 
-    done = run(lambda: imported(rows, chunk_size=2, execution_timeout=timedelta(seconds=2)))
+    with timed_out_when(lambda: emulator.journal.count("contacts/imports")):
+        done = run(lambda: imported(rows, chunk_size=2, execution_timeout=timedelta(minutes=1)))
 
     assert done.state == "failed"
     assert "AirflowTaskTimeout" in done.log

@@ -18,6 +18,7 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperato
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sending import AT_ONCE, change_retries, remembers
+from tests.tasks.waiting import timed_out_when, under_way
 
 IMPORTS = "contacts/imports"
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
@@ -301,9 +302,10 @@ def test_a_task_that_is_ended_by_its_time_out_goes_on(
 ) -> None:
     people(crm)
     emulator.faults.clear()
-    emulator.faults.add("delay", IMPORTS, skip=6, seconds=4)
+    emulator.faults.add("delay", IMPORTS, skip=6, seconds=1)
 
-    done = run(lambda: imported(execution_timeout=datetime.timedelta(seconds=3)))
+    with timed_out_when(under_way(emulator, IMPORTS, 6)):
+        done = run(lambda: imported(execution_timeout=datetime.timedelta(minutes=1)))
 
     assert "AirflowTaskTimeout" in done.log
     assert (done.state, done.tries) == ("success", 2)

@@ -166,7 +166,7 @@ def test_disappeared(run: Run, emulator: Emulator, way: str) -> None:
 def test_the_time_is_up(run: Run, emulator: Emulator, way: str) -> None:
     counting(emulator)
 
-    done = run(lambda: wait(way, stable_checks=99, timeout=1))
+    done = run(lambda: wait(way, stable_checks=99, poke_interval=0.1, timeout=1))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert emulator.journal.count(STATS) >= 2

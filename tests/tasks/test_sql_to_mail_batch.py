@@ -26,6 +26,7 @@ from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.sending import (
     AT_ONCE,
     HELLO,
+    MINUTE,
     SENDS,
     address,
     bodies,
@@ -35,6 +36,7 @@ from tests.tasks.sending import (
     told,
 )
 from tests.tasks.test_example_dags import example
+from tests.tasks.waiting import timed_out_when
 
 
 def people(database: SqlDatabase, count: int) -> None:
@@ -216,7 +218,8 @@ def test_a_further_try_goes_on_behind_what_was_sent(run: Run, emulator: Emulator
     people(any_crm, 45)
     emulator.faults.add("delay_answer", SENDS, skip=2, seconds=60)
 
-    done = run(lambda: mailing(on_ambiguous="skip", execution_timeout=datetime.timedelta(seconds=5), **AT_ONCE))
+    with timed_out_when(lambda: len(emulator.journal.processed(SENDS)) == 3):
+        done = run(lambda: mailing(on_ambiguous="skip", execution_timeout=MINUTE, **AT_ONCE))
 
     assert (done.state, done.tries) == ("success", 2)
     assert mailed(emulator) == everybody(range(45))

@@ -19,7 +19,7 @@ from tests.tasks.inboxes import new_inbox, push
 from tests.tasks.triggering import Event, cancelled, event, until
 from tests.tasks.triggering import run as run_trigger
 
-GETS = "campaign/mail/get"
+GETS, STATS = "campaign/mail/get", "campaign/mail/stats/get"
 COMPLETED = {"EventCode": "TaskStatus", "MailName": "spring"}
 HOUR = 3600.0
 
@@ -140,6 +140,7 @@ def test_only_those_whom_it_concerns(emulator: Emulator, inbox: Inbox, connect: 
             mail_conn_id="mail_default", mail_name="spring", start_day="2026-03-01", observations=2, poke_interval=HOUR
         )
         waiting = [asyncio.create_task(event(each)) for each in (trigger(mail_conn_id="mail_shop"), stats)]
+        await until(lambda: emulator.journal.count(STATS))
         campaigns = await quiet(emulator)
         polls = emulator.journal.count()
         push(inbox, COMPLETED)

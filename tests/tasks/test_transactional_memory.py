@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import (
     AT_ONCE,
     HELLO,
+    MINUTE,
     SENDS,
     change_retries,
     everybody,
@@ -25,6 +25,7 @@ from tests.tasks.sending import (
     remembers,
     told,
 )
+from tests.tasks.waiting import timed_out_when, under_way
 
 
 class Meddled(MailSendBatchOperator):
@@ -115,13 +116,12 @@ def test_without_a_state_store_a_first_try_sends_and_says_what_it_cannot_know(ru
 def test_without_a_state_store_nothing_is_sent_in_a_second_try(run: Run, emulator: Emulator, choice: str) -> None:
     emulator.faults.add("delay", SENDS, skip=1, seconds=60)
 
-    done = run(
-        lambda: meddled(
-            lambda context: context.pop("task_state_store", None),
-            on_ambiguous=choice,
-            execution_timeout=datetime.timedelta(seconds=3),
+    with timed_out_when(under_way(emulator, SENDS, 1)):
+        done = run(
+            lambda: meddled(
+                lambda context: context.pop("task_state_store", None), on_ambiguous=choice, execution_timeout=MINUTE
+            )
         )
-    )
 
     assert (done.state, done.tries) == ("failed", 2)
     assert "this is try 2, and nothing was sent in it" in done.log

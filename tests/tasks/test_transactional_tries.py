@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (
     AT_ONCE,
     HELLO,
+    MINUTE,
     SENDS,
     address,
     batch,
@@ -33,6 +33,7 @@ from tests.tasks.sending import (
     told,
     told_of_one,
 )
+from tests.tasks.waiting import timed_out_when, under_way
 
 LOST = ["close_before", "close_after", "http_error_before", "http_error_after", "html_after", "cut_json"]
 
@@ -170,11 +171,8 @@ def test_what_is_in_doubt_stays_so_when_sending_it_again_is_refused(
 def test_a_request_that_was_under_way_when_the_task_was_ended(run: Run, emulator: Emulator, choice: str) -> None:
     emulator.faults.add("delay_answer", SENDS, skip=2, seconds=60)
 
-    done = run(
-        lambda: batch(
-            messages=letters(35), on_ambiguous=choice, execution_timeout=datetime.timedelta(seconds=3), **AT_ONCE
-        )
-    )
+    with timed_out_when(lambda: len(emulator.journal.processed(SENDS)) == 3):
+        done = run(lambda: batch(messages=letters(35), on_ambiguous=choice, execution_timeout=MINUTE, **AT_ONCE))
 
     assert "AirflowTaskTimeout" in done.log
     under_way = bodies(emulator)[2]["uniqueMsgID"]
@@ -317,11 +315,8 @@ def test_other_messages_than_those_of_an_earlier_try_are_refused(
     emulator.faults.add("delay", SENDS, skip=1, seconds=60)
     changing = Changing(letters(35), second)
 
-    done = run(
-        lambda: batch(
-            messages=changing, on_ambiguous=choice, execution_timeout=datetime.timedelta(seconds=3), **AT_ONCE
-        )
-    )
+    with timed_out_when(under_way(emulator, SENDS, 1)):
+        done = run(lambda: batch(messages=changing, on_ambiguous=choice, execution_timeout=MINUTE, **AT_ONCE))
 
     assert (done.state, done.tries) == ("failed", 2)
     assert "messages: these differ from what an earlier try began to send (10 recipients in 1 requests" in done.log

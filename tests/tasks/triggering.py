@@ -23,7 +23,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run it, and see that no task and no poll outlives it."""
 
     async def whole() -> T:
-        result = await asyncio.wait_for(coroutine, 60)
+        result = await asyncio.wait_for(coroutine, 240)
         assert asyncio.all_tasks() - {asyncio.current_task()} == set()
         assert not shared_poller._pollers.get(asyncio.get_running_loop())
         return result
@@ -38,11 +38,24 @@ async def event(waiting: BaseTrigger) -> Event:
     return dict(events[0])
 
 
-async def until(look: Callable[[], Any], seconds: float = 20) -> None:
+async def until(look: Callable[[], Any], seconds: float = 120) -> None:
+    """Let the loop go on until there is something to see."""
     end = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
+
+
+def timed_out(make: Callable[[float], BaseTrigger]) -> Event:
+    """The event of a wait whose time is up after it has polled, for which a busy machine needs more time.
+
+    :param make: makes the trigger, given its deadline.
+    """
+    for seconds in (0.5, 10):
+        found = run(event(make(time.time() + seconds)))
+        if "was not polled" not in found["message"]:
+            break
+    return found
 
 
 async def cancelled(*running: asyncio.Task[Any]) -> None:

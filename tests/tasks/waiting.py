@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+import pytest
 
 from airflow_provider_mail.emulator import Emulator
 
@@ -30,6 +33,36 @@ def as_soon_as(look: Callable[[], Any], change: Callable[[], Any]) -> Iterator[N
     finally:
         over.set()
         thread.join()
+
+
+def timed_out_when(look: Callable[[], Any]) -> AbstractContextManager[None]:
+    """Let the ``execution_timeout`` of the task that runs be over when there is something to see, while the body runs.
+
+    Its own timer sends the same signal.
+    """
+    return as_soon_as(look, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM))
+
+
+def under_way(emulator: Emulator, operation: str, before: int) -> Callable[[], bool]:
+    """Whether a request is under way after so many that were answered."""
+    return lambda: answered(emulator, operation) == before and emulator.journal.count(operation) == before + 1
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, emulator: Emulator, operation: str) -> threading.Event:
+    """Let the service carry out nothing more until the event is set, once it has a request of the operation.
+
+    :param operation: the path of the request behind ``/v5/``.
+    """
+    go = threading.Event()
+    perform = emulator.service.perform
+
+    def held(request: Any, *arguments: Any) -> Any:
+        if request.path == f"/v5/{operation}":
+            assert go.wait(120)
+        return perform(request, *arguments)
+
+    monkeypatch.setattr(emulator.service, "perform", held)
+    return go
 
 
 def answered(emulator: Emulator, operation: str | None = None) -> int:
