@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from airflow_provider_mail.api._core import exchange
 from airflow_provider_mail.api._core.exchange import transport_error
 from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.api.config import ClientConfig
@@ -271,7 +272,7 @@ def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[...,
     wire.answer = flood
     with pytest.raises(MailAnswerLostError, match=r"not complete after"):
         connect(wire.base_url, retry=ONCE, timeout=0.2).send(READ)
-    assert ended.wait(5)
+    assert ended.wait(60)
 
 
 def test_a_service_that_reads_slowly_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
@@ -299,17 +300,23 @@ def test_a_handshake_that_drips_ends_in_time_and_sent_nothing(wire: Wire, connec
     assert dripping.seconds < 5
 
 
-def test_the_time_of_one_request_does_not_count_for_the_next(wire: Wire, connect: Callable[..., Driver]) -> None:
+def test_the_time_of_one_request_does_not_count_for_the_next(
+    wire: Wire, connect: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one connection, six responses together take longer than one may."""
+    monkeypatch.setattr(exchange, "TOTAL_TIMEOUT_FACTOR", 1)
+
     def slowly(connection: socket.socket) -> None:
-        for _ in range(4):
-            time.sleep(0.15)
+        for _ in range(6):
+            time.sleep(0.25)
             connection.sendall(GOOD)
             read_request(connection)
 
     wire.answer = slowly
-    client = connect(wire.base_url, retry=ONCE, timeout=0.1 * 2)
-    for _ in range(4):
+    client = connect(wire.base_url, retry=ONCE, timeout=1.25)
+    for _ in range(6):
         client.send(READ)
+    assert len(wire.requests) == 1, "it is the same connection"
 
 
 # Another process.

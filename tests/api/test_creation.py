@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -43,6 +42,7 @@ from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, QUICK, Driver, Rehearsal, driver
+from tests.support.processes import wait_until
 from tests.support.sampling import examples, pairwise
 
 SENDS, GET = "/v5/campaign/mail/sends", "/v5/campaign/mail/get"
@@ -593,11 +593,13 @@ def test_a_creation_that_is_carried_out_after_we_have_given_it_up(
     service: Emulator, connect: Callable[..., Driver]
 ) -> None:
     """The first request hangs in front of the service, the second is carried out, then the first arrives."""
-    service.faults.add("delay", SENDS, seconds=1.5)
-    creation = create(connect(service.base_url, timeout=0.5))
-    deadline = time.monotonic() + 5
-    while any(entry["seconds"] is None for entry in service.journal.entries(SENDS)) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    service.faults.add("delay", SENDS, seconds=3)
+    creation = create(connect(service.base_url, timeout=1))
+    wait_until(
+        lambda: all(entry["seconds"] is not None for entry in service.journal.entries(SENDS)),
+        what="the end of the first",
+        interval=0.02,
+    )
     assert [entry["processed"] for entry in service.journal.entries(SENDS)] == [False, True]
     assert creation.guid == service.campaigns()[0]["guid"]
     assert there(service) == 1

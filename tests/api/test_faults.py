@@ -5,7 +5,6 @@ What must happen is derived from what a fault does on the wire (the emulator's t
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Timer
@@ -31,6 +30,7 @@ from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, QUICK, Driver
+from tests.support.processes import free_port, wait_until
 from tests.support.sampling import pairwise
 
 
@@ -158,6 +158,7 @@ def test_an_answer_after_the_time_out_is_lost(
     with pytest.raises(error) as raised:
         connect(service.base_url, timeout=0.15).send(case.request)
     assert raised.value.may_have_taken_effect
+    wait_until(lambda: service.journal.count(case.request.path), what="the request", interval=0.01)
     assert service.journal.count(case.request.path) == 1
 
 
@@ -165,13 +166,12 @@ def test_an_answer_after_the_time_out_is_lost(
 def test_what_never_arrived_is_repeated_whatever_it_is(effect: Effect, connect: Callable[..., Driver]) -> None:
     """Nobody listens at first; the service comes up while the client is still trying."""
     case = CASES[effect]
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
+    port = free_port()
     late = Emulator(port=port)
     for address in ("kept@example.com", "doomed@example.com"):
         late.add_contact(address)
     late.add_sender("news@example.com")
-    rule = RetryRule(attempts=500, total_seconds=10, base_seconds=0.02, cap_seconds=0.05)
+    rule = RetryRule(attempts=5000, total_seconds=60, base_seconds=0.02, cap_seconds=0.05)
     client = connect(f"http://127.0.0.1:{port}", retry=rule)
     coming = Timer(0.1, late.start)
     coming.start()

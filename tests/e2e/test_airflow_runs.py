@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -41,7 +42,7 @@ def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow, tmp_path: P
     assert airflow.xcom("waiting", run_id, "answer") == {"text": "forty-two"}
     assert airflow.xcom("waiting", run_id, "answer", key="nothing") is None
     assert "the answer is forty-two" in airflow.log("waiting", run_id, "answer")
-    assert airflow.triggers() == []
+    wait_until(lambda: not airflow.triggers(), what="the end of the trigger")
 
     assert airflow.wait_for_run("stubborn", lost) == "success"
     assert airflow.xcom("stubborn", lost, "sleep_once") == 2

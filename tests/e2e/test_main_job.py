@@ -109,7 +109,7 @@ def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database
     imported = airflow.xcom("mail_campaign", run_id, "sync_contacts")
     assert (imported["read"], imported["accepted"], imported["rejected"]) == (CUSTOMERS, sent, UNSENDABLE)
     assert airflow.xcom("mail_campaign", run_id, "wait_until_sent")["sent_count"] == sent
-    assert airflow.triggers() == []
+    wait_until(lambda: not airflow.triggers(), what="the end of the trigger")
     assert_nothing_planted(airflow, run_id)
 
     # Again, as a person does it who is not sure: everything is cleared, and nobody is mailed twice.

@@ -172,12 +172,16 @@ def test_requests_in_flight_are_counted(api: Api) -> None:
     for _ in range(5):
         api.ok("webhook/get")
     assert api.emulator.journal.most_in_flight() == 1
-    api.emulator.settings.latency_seconds = 1.0
-    threads = [threading.Thread(target=api.ok, args=["webhook/get"]) for _ in range(7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    api.emulator.settings.latency_seconds = 0.3
+    for _ in range(30):
+        threads = [threading.Thread(target=api.ok, args=["webhook/get"]) for _ in range(7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # On a busy machine the first may be answered before the last is sent.
+        if api.emulator.journal.most_in_flight() == 7:
+            break
     assert api.emulator.journal.most_in_flight() == 7
     assert len({entry["connection"] for entry in api.emulator.journal.entries()}) == 7
 

@@ -16,6 +16,7 @@ import pytest
 
 import airflow_provider_mail
 from airflow_provider_mail.emulator import Emulator, EmulatorProcess, EmulatorSettings
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.not_unit
 
@@ -52,7 +53,7 @@ def test_the_command_serves_and_stops_cleanly(tmp_path: Path, how: signal.Signal
         assert ready["api_key"] == "secret-key"
     finally:
         process.send_signal(how)
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert ready["base_url"] in output
     assert "secret-key" in output
@@ -67,7 +68,7 @@ def test_open_connections_do_not_hold_the_end_up(tmp_path: Path) -> None:
         with pytest.raises(httpx.ReadTimeout):
             client.post("/v5/webhook/get", json={}, timeout=0.1)
         process.terminate()
-        process.communicate(timeout=5)
+        process.communicate(timeout=30)  # and not after the minute
     assert process.returncode == 0
 
 
@@ -115,7 +116,7 @@ def test_demo_data(tmp_path: Path) -> None:
             assert client.post("/v5/campaign/mail/get", json={}).json()["totalRecords"] == 14
             assert client.post("/v5/lists/get", json={}).json()["totalRecords"] == 2
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         (tmp_path / "ready.json").unlink()
 
 
@@ -217,11 +218,7 @@ def test_it_ends_with_the_process_that_started_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=HOME, capture_output=True, text=True, check=False)
     pid = int(done.stdout)
-    for _ in range(500):
-        if not _runs(pid):
-            return
-        time.sleep(0.01)
-    pytest.fail(f"the emulator {pid} outlives its parent")
+    wait_until(lambda: not _runs(pid), what=f"the end of the emulator {pid} with its parent", interval=0.01)
 
 
 def _runs(pid: int) -> bool:

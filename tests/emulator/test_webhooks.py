@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from airflow_provider_mail.emulator.events import DueEvents
 from tests.emulator.conftest import Api
 from tests.emulator.listener import Listener
 from tests.emulator.test_transactional import BATCH, SEND, SINGLE, version
+from tests.support.processes import wait_until
 
 EVERYTHING = dict.fromkeys(("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed"), True)
 
@@ -104,10 +104,7 @@ class TestPush:
 
     def test_happens_soon_by_itself(self, api: Api, listener: Listener) -> None:
         send(api)
-        for _ in range(1000):
-            if listener.pushes:
-                break
-            time.sleep(0.005)
+        wait_until(lambda: listener.pushes, what="a push", interval=0.005)
         assert listener.codes() == ["Delivered"]
 
     def test_a_push_holds_at_most_a_thousand_and_mixes_types(self, api: Api, listener: Listener) -> None:
@@ -179,10 +176,7 @@ class TestPush:
             for _ in range(10):
                 send(api, senderMail="shop@other.example", trackOpen=0)
             send(api, trackOpen=0)
-            for _ in range(1000):
-                if listener.events("/all"):
-                    break
-                time.sleep(0.005)
+            wait_until(lambda: listener.events("/all"), what="the push to the other", interval=0.005)
             assert len(listener.events("/all")) == 1
 
     def test_may_come_twice(self, api: Api, listener: Listener) -> None:

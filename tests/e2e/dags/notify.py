@@ -43,7 +43,7 @@ with DAG("broken", schedule=None):
 
         @task(
             task_id=name,
-            on_success_callback=MailNotifier(mail_conn_id=f"mail_{name}", to="hidden@example.com", timeout=2),
+            on_success_callback=MailNotifier(mail_conn_id=f"mail_{name}", to="hidden@example.com", timeout=5),
         )
         def succeed() -> None: ...
 
