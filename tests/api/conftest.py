@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
@@ -34,6 +35,13 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def patient_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients' time-outs do not count for connecting, which takes longer on a busy machine."""
+    timeout = httpx.Timeout
+    monkeypatch.setattr(httpx, "Timeout", lambda seconds, **others: timeout(seconds, connect=60, **others))
 
 
 @pytest.fixture

@@ -212,6 +212,7 @@ class Dripping:
 
 @pytest.mark.not_unit
 @pairwise(part=DRIPS, connect=KINDS, indirect=["connect"])
+@pytest.mark.usefixtures("patient_connecting")
 def test_a_response_that_drips_ends_in_time_wherever_it_drips(
     part: str, wire: Wire, connect: Callable[..., Driver]
 ) -> None:
@@ -245,6 +246,7 @@ SORTS = {(request.effect, request.method): request for request in REQUESTS}
     connect=KINDS,
     indirect=["connect"],
 )
+@pytest.mark.usefixtures("patient_connecting")
 def test_no_operation_is_held_up(
     request_: MailRequest[Any], drip: tuple[bytes, bytes], wire: Wire, connect: Callable[..., Driver]
 ) -> None:
@@ -258,6 +260,7 @@ def test_no_operation_is_held_up(
     assert len(wire.requests) == 1
 
 
+@pytest.mark.usefixtures("patient_connecting")
 def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Each read finds something, so none of them ever waits."""
     ended = threading.Event()
@@ -275,6 +278,7 @@ def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[...,
     assert ended.wait(60)
 
 
+@pytest.mark.usefixtures("patient_connecting")
 def test_a_service_that_reads_slowly_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """It takes a long body in so slowly that each write succeeds."""
     read = []

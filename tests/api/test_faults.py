@@ -149,6 +149,7 @@ def test_a_fault_that_stays(effect: Effect, kind: FaultKind, service: Emulator, 
 @pytest.mark.both_clients
 @pytest.mark.parametrize("fault", ["delay", "delay_answer"])
 @pytest.mark.parametrize("effect", [Effect.CREATE, Effect.SEND], ids=lambda effect: effect.value)
+@pytest.mark.usefixtures("patient_connecting")
 def test_an_answer_after_the_time_out_is_lost(
     effect: Effect, fault: str, service: Emulator, connect: Callable[..., Driver]
 ) -> None:

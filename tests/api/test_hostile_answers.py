@@ -234,6 +234,7 @@ def test_looking_for_texts_takes_no_longer_than_the_answer_is_long(text: bytes) 
 
 
 @pytest.mark.both_clients
+@pytest.mark.usefixtures("patient_connecting")
 def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Each byte comes within the time-out, all of them never."""
 
@@ -252,6 +253,7 @@ def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) ->
 
 
 @pytest.mark.both_clients
+@pytest.mark.usefixtures("patient_connecting")
 def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Also on a connection that has served before."""
     dripped = []
@@ -281,6 +283,7 @@ def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Drive
 
 
 @pytest.mark.both_clients
+@pytest.mark.usefixtures("patient_connecting")
 def test_silence_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     wire.answer = lambda connection: time.sleep(0.5)
     with pytest.raises(MailAnswerLostError, match="ReadTimeout"):
