@@ -7,6 +7,7 @@ real time.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 import threading
 import time
@@ -18,6 +19,9 @@ from airflow.sdk import BaseSensorOperator
 
 from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api._core.interrupt import Interrupt
+from benchmarks.parse_time import modules_below
+
+_IMPORTED_LATE = ("api", "_task", "_polling", "sensors", "triggers", "operators")
 
 # Responses that come too slowly are judged by real time.
 _REAL = (
@@ -55,7 +59,12 @@ class PassingTime:
         return getattr(time, name)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the modules of the package that are imported by now live in this time."""
+        """Let the modules of the package live in this time, also those that are imported only while a task runs.
+
+        One that lived in real time would wait for ever for what others see pass.
+        """
+        for name in modules_below(*_IMPORTED_LATE):
+            importlib.import_module(name)
         loop = _LoopTime(self)
         for name, module in list(sys.modules.items()):
             ours = name.startswith("airflow_provider_mail.") and not name.startswith(_REAL)
