@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -31,7 +30,7 @@ class OpenResource(Resource, extra="allow"):
 
 
 def declare_other_fields() -> Any:
-    """Declare the field ``other_fields`` of a struct that forbids unknown fields."""
+    """Declare the field ``other_fields`` of a struct."""
     return msgspec.field(name=_NAME, default=None)
 
 
@@ -39,15 +38,15 @@ def decode_open(records: Iterable[msgspec.Raw], kind: type[T]) -> list[T]:
     """Decode records of which some have unknown fields; slower than without.
 
     :param records: the records as JSON.
-    :param kind: the struct, with the field of `declare_other_fields`.
+    :param kind: a struct that ignores unknown fields, with the field of `declare_other_fields`.
     :raises msgspec.DecodeError: when a known field is invalid.
     """
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    known = {field.encode_name for field in msgspec.structs.fields(kind)} - {_NAME}
+    decode_known, decode_all = msgspec.json.Decoder(kind).decode, msgspec.json.Decoder(dict[str, Any]).decode
     decoded = []
-    for record in records:
-        fields = json.loads(bytes(record).decode())  # as for the model, which reads large numbers as they are
-        if not isinstance(fields, dict):
-            raise msgspec.ValidationError("a record is not an object")
-        others = {name: fields.pop(name) for name in [name for name in fields if name not in known]}
-        decoded.append(msgspec.convert({**fields, _NAME: others or None}, kind))
+    for text in records:
+        record = decode_known(text)
+        others = {name: value for name, value in decode_all(text).items() if name not in known}
+        msgspec.structs.force_setattr(record, "other_fields", others or None)
+        decoded.append(record)
     return decoded

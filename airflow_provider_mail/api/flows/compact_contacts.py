@@ -21,7 +21,7 @@ def _unexpected(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
-class CompactContact(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+class CompactContact(msgspec.Struct, rename="camel", gc=False):
     """A contact with the attributes of :class:`~airflow_provider_mail.api.contacts.Contact`.
 
     Its fields are narrower than those of the model: a page that does not fit in here is left to the model.
@@ -42,11 +42,15 @@ class CompactContact(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fi
     _create_user_id: None = _unexpected("create_user_id")
 
 
+class _DocumentedContact(CompactContact, gc=False, forbid_unknown_fields=True):
+    """A contact without unknown fields, which is decoded in one step."""
+
+
 class _Page(msgspec.Struct, rename="camel"):
     code: int
     request_id: str | None = None
     total_records: int | None = None
-    contact_list: list[CompactContact] | None = None
+    contact_list: list[_DocumentedContact] | None = None
     _request_id: None = _unexpected("request_id")
     _total_records: None = _unexpected("total_records")
     _contact_list: None = _unexpected("contact_list")

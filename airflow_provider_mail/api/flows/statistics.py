@@ -176,8 +176,11 @@ _CompactStats: Any = msgspec.defstruct(
     gc=False,
     frozen=True,
     kw_only=True,
-    forbid_unknown_fields=True,
     namespace={"mail_send_date": property(_compact_send_date)},
+)
+# Without unknown fields: decoded in one step.
+_DocumentedStats: Any = msgspec.defstruct(
+    "DocumentedStats", [], bases=(_CompactStats,), gc=False, frozen=True, forbid_unknown_fields=True
 )
 
 
@@ -190,7 +193,7 @@ def _decoder(record: Any) -> Callable[[bytes | bytearray], Any]:
     return msgspec.json.Decoder(msgspec.defstruct("CompactResponse", fields, rename="camel")).decode
 
 
-_decode_compact, _decode_open = _decoder(_CompactStats), _decoder(msgspec.Raw)
+_decode_compact, _decode_open = _decoder(_DocumentedStats), _decoder(msgspec.Raw)
 
 
 def _decoded(body: bytes | bytearray) -> Any:
