@@ -42,7 +42,7 @@ def read(
     rows = []
     for number in contacts:
         contact: Any = SimpleNamespace(id=f"c{number}", email=None, name=name, phone_number=None, properties={})
-        contact.create_date = contact.modify_time = contact.create_user_id = None
+        contact.create_date = contact.modify_time = contact.create_user_id = contact.other_fields = None
         rows.append(contact_row(contact, **where, observed_at=at(hour)))
     history = contacts_history("contacts_history", where, at(hour))
     return warehouse.load(CONTACTS, rows, "contacts", history=history, **{"replace_where": where, **options})
