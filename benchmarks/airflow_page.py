@@ -38,6 +38,7 @@ PAGES = {
     "campaign": "campaign?account=mail_default&name=letter+{middle}",
     "lists, first time": "lists",
     "lists": "lists",
+    "overlaps, first time": "overlaps",
     "transactional": "transactional",
     "loads": "loads",
     "imports": "imports",
@@ -209,15 +210,14 @@ def measure(options: argparse.Namespace) -> None:
     from fastapi import FastAPI
     from starlette.testclient import TestClient
 
-    from airflow_provider_mail.plugin import events, lists, reader
     from airflow_provider_mail.plugin.app import app
-    from tests.plugin.conftest import token
+    from tests.plugin.conftest import forget, token
 
     init_auth_manager()
     outer = FastAPI()
     outer.mount("/mail", app)
     client = TestClient(outer, headers={"Authorization": f"Bearer {token('viewer')}"})
-    reader._found.clear()
+    forget()
     values = {"last": options.campaigns // 50, "middle": options.campaigns // 2}
     print(f"{'':24}{'page':>10}{'':>10}{'statements':>12}\n{'':24}{'median':>10}{'p95':>10}{'p95':>12}")
     for name, path in PAGES.items():
@@ -225,8 +225,7 @@ def measure(options: argparse.Namespace) -> None:
 
         def get(name: str = name, path: str = path) -> None:
             if "first time" in name:
-                lists._remembered.clear()
-                events._remembered.clear()
+                forget()
             response = client.get(path)
             assert response.status_code == 200, response.text
 

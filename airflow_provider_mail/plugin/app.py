@@ -17,7 +17,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin import campaigns, events, imports, links, lists, loads, render, transactional, waits
 from airflow_provider_mail.plugin.access import permitted_user
 from airflow_provider_mail.plugin.reader import Reader
-from airflow_provider_mail.plugin.settings import PageSettings
+from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
 _log = logging.getLogger(__name__)
@@ -33,8 +33,25 @@ HEADERS = {
 }
 """Of every response: nothing but the files of the page is loaded, and only Airflow shows it in a frame."""
 
+
+class PageApp(FastAPI):
+    """Also behind a proxy that takes the base path away."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request.
+
+        :param scope: of the connection.
+        :param receive: of the connection.
+        :param send: of the connection.
+        """
+        # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
+        if not scope.get("path", "").startswith(scope.get("root_path", "")):
+            scope = {**scope, "root_path": PAGE_PREFIX}
+        await super().__call__(scope, receive, send)
+
+
 # The dependency is the application's, so that no route can be without it.
-app = FastAPI(title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(permitted_user)])
+app = PageApp(title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(permitted_user)])
 
 Text = Annotated[str, Query(max_length=400)]
 PageNumber = Annotated[int, Query(ge=1, le=100_000)]
@@ -90,9 +107,16 @@ def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
 
 @app.get("/lists")
 def show_lists() -> HTMLResponse:
-    """Show how lists grow, and how many contacts two of them have in common."""
+    """Show how lists grow."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("lists.html", reader=reader, found=lists.get(reader))
+    return render.page("lists.html", reader=reader, found=lists.get(reader) if reader.has("contacts") else None)
+
+
+@app.get("/overlaps")
+def show_overlaps() -> HTMLResponse:
+    """Show how many contacts two lists have in common."""
+    reader = Reader.of_page(PageSettings.from_airflow())
+    return render.page("overlaps.html", reader=reader, found=lists.compare(reader) if reader.has("contacts") else None)
 
 
 @app.get("/transactional")

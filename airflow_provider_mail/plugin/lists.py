@@ -10,7 +10,7 @@ from itertools import combinations, groupby
 from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.remember import Remembered
 
-COMPARED = 8
+COMPARED = 6
 """How many lists of a team are compared with each other: the largest ones."""
 
 _MONTHS = {
@@ -57,26 +57,43 @@ class Lists:
     """All lists.
 
     :param lists: by account and team, the largest first.
-    :param overlaps: the largest first.
     :param at: when they were counted.
     """
 
     lists: Sequence[ContactList]
+    at: datetime.datetime
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """The lists that have contacts in common.
+
+    :param overlaps: the largest first.
+    :param at: when they were counted.
+    """
+
     overlaps: Sequence[Overlap]
     at: datetime.datetime
 
 
-_remembered: Remembered[Lists] = Remembered()
+_lists: Remembered[Lists] = Remembered()
+_overlaps: Remembered[Overlaps] = Remembered()
 
 
 def get(reader: Reader) -> Lists:
     """Return the lists, as they were at most ten minutes ago, since this reads the whole table.
 
-    :param reader: the tables.
+    :param reader: the tables, among them that of contacts.
     """
-    if not reader.has("contacts"):
-        return Lists([], [], datetime.datetime.now(datetime.UTC))
-    return _remembered.get(reader.identity("contacts"), lambda: _count(reader))
+    return _lists.get(reader.identity("contacts"), lambda: _count(reader))
+
+
+def compare(reader: Reader) -> Overlaps:
+    """Return how many contacts two lists have in common, as it was at most ten minutes ago.
+
+    :param reader: the tables, among them that of contacts.
+    """
+    return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader, get(reader).lists))
 
 
 def _count(reader: Reader) -> Lists:
@@ -93,8 +110,7 @@ def _count(reader: Reader) -> Lists:
         )
     ]
     lists.sort(key=lambda each: (each.account, each.team, -each.contacts, each.name))
-    overlaps = _overlaps(reader, lists)
-    return Lists(lists, overlaps, datetime.datetime.now(datetime.UTC))
+    return Lists(lists, datetime.datetime.now(datetime.UTC))
 
 
 def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactList:
@@ -107,7 +123,7 @@ def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactLis
     return ContactList(account, team, name, count, months)
 
 
-def _overlaps(reader: Reader, lists: Sequence[ContactList]) -> Sequence[Overlap]:
+def _compare(reader: Reader, lists: Sequence[ContactList]) -> Overlaps:
     pairs = [
         pair
         for _, each in groupby(lists, lambda one: (one.account, one.team))
@@ -116,8 +132,8 @@ def _overlaps(reader: Reader, lists: Sequence[ContactList]) -> Sequence[Overlap]
     found: list[Overlap] = []
     table = reader["contacts"].spelled
     # Each pair by the table's key; so many at once that the statement stays short.
-    for start in range(0, len(pairs), 28):
-        some = pairs[start : start + 28]
+    for start in range(0, len(pairs), 30):
+        some = pairs[start : start + 30]
         statements = [
             f"SELECT {number} AS pair, COUNT(*) AS contacts FROM {table} AS b JOIN {table} AS a "
             "ON a.mail_conn_id = b.mail_conn_id AND a.team = b.team AND a.list_name = ? AND a.id = b.id "
@@ -127,4 +143,5 @@ def _overlaps(reader: Reader, lists: Sequence[ContactList]) -> Sequence[Overlap]
         values = [value for a, b in some for value in (a.name, b.account, b.team, b.name)]
         counted = reader.rows(" UNION ALL ".join(statements), values)
         found += [Overlap(*some[int(row["pair"])], int(row["contacts"])) for row in counted if row["contacts"]]
-    return sorted(found, key=lambda each: (-each.contacts, each.one.name, each.other.name))
+    found.sort(key=lambda each: (-each.contacts, each.one.name, each.other.name))
+    return Overlaps(found, datetime.datetime.now(datetime.UTC))

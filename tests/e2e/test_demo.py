@@ -155,7 +155,7 @@ def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
     assert address.endswith("/mail/" if AIRFLOW_VERSION < (3, 1) else "/plugin/mail")
     request = api.request("GET", "/version").request
     token = {"authorization": request.headers["authorization"]}
-    for path, shown in (("", "mail_campaign/"), ("loads", "mail_campaign_stats"), ("imports", "newsletter")):
+    for path, shown in (("", "mail_campaign/"), ("loads", "mail_campaign_stats"), ("imports", "mail_campaign/")):
         page = httpx.get(request.url.join(f"/mail/{path}"), headers=token, trust_env=False)
         assert shown in page.text, path
 

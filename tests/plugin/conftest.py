@@ -83,7 +83,8 @@ def forget() -> None:
     """Forget what the process knows of the tables."""
     reader._found.clear()
     events._remembered.clear()
-    lists._remembered.clear()
+    lists._lists.clear()
+    lists._overlaps.clear()
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""The receiver inside Airflow's API server."""
+"""The receiver and the page inside Airflow's API server."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -21,14 +22,20 @@ from tests.webhook.running import HEADERS, RunningReceiver, event, push
 pytestmark = [pytest.mark.not_unit, pytest.mark.timeout(900)]
 
 BASE_PATH = "/team/airflow"
+PASSWORD = "password-of-ann"
 
 
 class ApiServer(RunningReceiver):
-    """Airflow's API server below a base path, with the plugin switched on."""
+    """Airflow's API server below a base path, with the plugin switched on, and with users that log in."""
 
     def __init__(self, folder: Path, connection: str, airflow_home: Path) -> None:
-        super().__init__(folder, connection, settings={"receive_in_api_server": "True"})
+        super().__init__(folder, connection, settings={"receive_in_api_server": "True", "page_conn_id": "page_tables"})
         home = Path(self.environment["AIRFLOW_HOME"])
+        passwords = home / "passwords.json"
+        passwords.write_text(json.dumps({"ann": PASSWORD}))
+        users = {"ALL_ADMINS": "False", "USERS": "ann:viewer", "PASSWORDS_FILE": str(passwords)}
+        self.environment |= {f"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_{name}": value for name, value in users.items()}
+        self.environment["AIRFLOW_CONN_PAGE_TABLES"] = sqlite_connection(folder / "tables.db")
         shutil.copy(airflow_home / "airflow.db", home)
         self.base = f"{self.url}{BASE_PATH}"
         api = {"HOST": "127.0.0.1", "PORT": str(self.port), "WORKERS": "1", "BASE_URL": f"{self.base}/"}
@@ -62,6 +69,20 @@ def test_it_receives_below_the_base_path(server: ApiServer) -> None:
     assert f"{BASE_PATH}/mail-events/..." in log
     assert server.token not in log
     assert "planted.example" not in log
+
+
+def test_the_page_asks_for_a_login_below_the_base_path(server: ApiServer) -> None:
+    # A proxy may take the base path away.
+    for page in (f"{server.base}/mail/", f"http://127.0.0.1:{server.port}/mail/"):
+        refused = httpx.get(page)
+        assert refused.status_code == 401
+        assert f'href="{BASE_PATH}/api/v2/auth/login?next=%2Fteam%2Fairflow%2Fmail%2F"' in refused.text
+        answer = httpx.post(f"{server.base}/auth/token", json={"username": "ann", "password": PASSWORD})
+        with httpx.Client(cookies={"_token": answer.json()["access_token"]}) as ann:
+            assert "mail_daily_statistics" in ann.get(page).text
+            assert "Loads" in ann.get(f"{page}loads").text
+            assert ann.get(f"{page}static/page.css").headers["content-type"].startswith("text/css")
+        assert httpx.get(page, cookies={"_token": "x"}).status_code == 403
 
 
 def test_it_is_off_unless_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
