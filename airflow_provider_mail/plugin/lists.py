@@ -13,10 +13,14 @@ from airflow_provider_mail.plugin.remember import Remembered
 COMPARED = 6
 """How many lists of a team are compared with each other: the largest ones."""
 
+_IN_UTC = "100 * EXTRACT(YEAR FROM create_date AT TIME ZONE 'UTC') + EXTRACT(MONTH FROM create_date AT TIME ZONE 'UTC')"
 _MONTHS = {
-    "postgresql": "TO_CHAR(create_date AT TIME ZONE 'UTC', 'YYYY-MM')",
-    "postgres": "TO_CHAR(create_date AT TIME ZONE 'UTC', 'YYYY-MM')",
+    "sqlite": "CAST(SUBSTR(create_date, 1, 4) || SUBSTR(create_date, 6, 2) AS INTEGER)",
+    "postgresql": _IN_UTC,
+    "postgres": _IN_UTC,
 }
+"""The month as a number such as 202603, by the kind of database."""
+_MONTH = "100 * EXTRACT(YEAR FROM create_date) + EXTRACT(MONTH FROM create_date)"
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def compare(reader: Reader) -> Overlaps:
 
 
 def _count(reader: Reader) -> Lists:
-    month = _MONTHS.get(reader.kind, "SUBSTR(CAST(create_date AS CHAR), 1, 7)")
+    month = _MONTHS.get(reader.kind, _MONTH)
     rows = reader.rows(
         f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "
         f"(SELECT mail_conn_id, team, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
@@ -119,7 +123,7 @@ def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactLis
     for row in rows:
         if row["created"] is not None:
             count += int(row["contacts"])
-            months.append((str(row["created"]), count))
+            months.append(("{}-{:02}".format(*divmod(int(row["created"]), 100)), count))
     return ContactList(account, team, name, count, months)
 
 

@@ -90,7 +90,7 @@ class Reader:
         return self._names[what]
 
     def has(self, what: str) -> bool:
-        """Return whether a table exists with all its columns; a load adds columns that a later version has.
+        """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
 
         :param what: what it holds.
         :raises WarehouseError: the database cannot be read.
@@ -101,7 +101,8 @@ class Reader:
         key = self.identity(what)
         if time.monotonic() - _found.get(key, float("-inf")) < KNOWN_SECONDS:
             return True
-        exists = table.existing_columns() >= set(TABLES[what].names)
+        declared = TABLES[what]
+        exists = table.existing_columns() >= {*declared.key, *filter(None, [declared.gone])}
         if exists:
             _found[key] = time.monotonic()
         return exists

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.flows.validate_rows import Reject
+from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.coverage import Coverage
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
@@ -104,10 +104,10 @@ def fill_transactional(warehouse: Warehouse) -> None:
     """Ten days without the fourth."""
     asked_at = FIRST + datetime.timedelta(days=10)
     days = [FIRST.date() + datetime.timedelta(days=number) for number in range(10) if number != 3]
-    counts = {"open_count": 40, "click_count": 4, "bounce_count": 2, "unsent_count": 1, "unsubscribe_count": 0}
+    counts = {"openCount": 40, "clickCount": 4, "bounceCount": 2, "unsentCount": 1, "unsubscribeCount": 0}
     rows = [
         transactional_stats_row(
-            SimpleNamespace(stats_date=day, sent_count=100 + number, **counts),  # type: ignore[arg-type]
+            TransactionalStats.model_validate({"statsDate": day.isoformat(), "sentCount": 100 + number, **counts}),
             mail_conn_id=ACCOUNT,
             team=None,
             observed_at=asked_at,
