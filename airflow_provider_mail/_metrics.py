@@ -105,12 +105,13 @@ def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
         _warn(f"{type(error).__name__}: {error}")
 
 
-def prepare() -> None:
-    """Import what `emit` needs: before the first metric of an event loop, which the import would block."""
+def prepare() -> bool:
+    """Import what `emit` needs, which would block an event loop; return whether Airflow sends metrics."""
     if _is_on():
         from airflow_provider_mail.version_compat import Stats
 
         _ = Stats
+    return _is_on()
 
 
 def task_tags(task: Any) -> dict[str, str]:

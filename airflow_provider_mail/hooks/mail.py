@@ -27,7 +27,7 @@ from airflow_provider_mail.version_compat import BaseHook
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_mail.api._core.exchange import RequestAttempt
+    from airflow_provider_mail.api._core.exchange import OnRequest, RequestAttempt
     from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
@@ -126,7 +126,7 @@ class MailHook(BaseHook):
     def _client(self) -> MailClient:
         from airflow_provider_mail.api.client import MailClient
 
-        return MailClient(self.config, on_request=self._count_request)
+        return MailClient(self.config, on_request=self._on_request())
 
     def get_conn(self) -> MailClient:
         """Return the client of this hook; :meth:`close` closes it."""
@@ -140,13 +140,14 @@ class MailHook(BaseHook):
 
         from airflow_provider_mail.api.client import AsyncMailClient
 
-        def load() -> ClientConfig:
-            from airflow_provider_mail._metrics import prepare
+        config, on_request = await sync_to_async(lambda: (self.config, self._on_request()))()
+        return AsyncMailClient(config, on_request=on_request)
 
-            prepare()
-            return self.config
+    def _on_request(self) -> OnRequest | None:
+        """Return what counts each request; ``None`` while Airflow sends no metrics."""
+        from airflow_provider_mail._metrics import prepare
 
-        return AsyncMailClient(await sync_to_async(load)(), on_request=self._count_request)
+        return self._count_request if prepare() else None
 
     def _count_request(self, request: RequestAttempt) -> None:
         """Add a request to Airflow's metrics."""

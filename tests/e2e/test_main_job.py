@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from tests.e2e.statistics import COUNTS, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
+from tests.support.statsd import StatsdServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -66,7 +68,16 @@ def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
         assert "planted" not in json.dumps([xcoms, rendered, logs])
 
 
-def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database) -> None:
+def test_the_main_job(
+    airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database, statsd: StatsdServer
+) -> None:
+    statsd.received()  # of earlier tests
+    counted = Counter[tuple[str, ...]]()
+
+    def metrics() -> Counter[tuple[str, ...]]:
+        counted.update(statsd.received())
+        return counted
+
     run_id = airflow.start_run("mail_campaign")
 
     # The wait: in the triggerer, with no worker slot.
@@ -76,7 +87,10 @@ def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database
     ((classpath, _),) = airflow.triggers()
     assert classpath == "airflow_provider_mail.triggers.campaigns.MailCampaignTrigger"
     looks = emulator.journal.count("campaign/mail/get")
+    polls = ("mail.requests", "mail_default", "v5.campaign.mail.get")
+    polled = metrics()[polls]
     wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="a poll")
+    wait_until(lambda: metrics()[polls] > polled, what="the poll in the metrics")
     assert airflow.task("mail_campaign", run_id, "wait_until_sent")["state"] == "deferred"
 
     emulator.clock.freeze()
@@ -111,6 +125,13 @@ def test_the_main_job(airflow: RunningAirflow, emulator: Emulator, crm: Database
     assert airflow.xcom("mail_campaign", run_id, "wait_until_sent")["sent_count"] == sent
     wait_until(lambda: not airflow.triggers(), what="the end of the trigger")
     assert_nothing_planted(airflow, run_id)
+    assert {key: count for key, count in metrics().items() if key[1] == "mail_campaign"} == {
+        ("mail.import.rows_read", "mail_campaign", "sync_contacts"): CUSTOMERS,
+        ("mail.import.rows_accepted", "mail_campaign", "sync_contacts"): sent,
+        ("mail.import.rows_rejected", "mail_campaign", "sync_contacts"): UNSENDABLE,
+        ("mail.waits", "mail_campaign", "wait_until_sent", "complete"): 1,
+        ("mail.load.records", "mail_campaign", "load_statistics"): 1,
+    }
 
     # Again, as a person does it who is not sure: everything is cleared, and nobody is mailed twice.
     clear = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}

@@ -13,6 +13,7 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 from tests.support.postgres import PostgresServer
+from tests.support.statsd import StatsdServer, statsd_server
 
 DAGS = ROOT / "tests" / "e2e" / "dags"
 YESTERDAY = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
@@ -39,6 +40,8 @@ SETTINGS = {
     "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "newsletter_rejects",
     "AIRFLOW__EMAIL__EMAIL_BACKEND": "airflow_provider_mail.utils.emailer.send_email",
     "AIRFLOW__EMAIL__FROM_EMAIL": "Airflow <news@example.com>",
+    # Airflow's own are many, and nobody reads them here.
+    "AIRFLOW__METRICS__METRICS_ALLOW_LIST": r"^mail\.",
 }
 PARALLELISM = 8
 
@@ -51,12 +54,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def one_airflow(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[RunningAirflow]:
+def statsd() -> Iterator[StatsdServer]:
+    """Where the running Airflow sends the provider's metrics."""
+    with statsd_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def one_airflow(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer, statsd: StatsdServer
+) -> Iterator[RunningAirflow]:
     """A running Airflow."""
     folder = tmp_path_factory.mktemp("dags")
     home = tmp_path_factory.mktemp("airflow")
     copy_dags(folder)
-    settings = dict(SETTINGS)
+    settings = SETTINGS | statsd.settings
     if AIRFLOW_VERSION < (3, 3):  # the default of 3.0 cannot be rendered
         template = folder / "failed.html"
         template.write_text("<p>{{ ti.task_id }}: {{ exception_html }}</p>")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +19,9 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import Stats
+from tests.support.statsd import DECLARED, StatsdServer, statsd_server
 from tests.tasks.conftest import Connect, Run, SqlDatabase
 
-DECLARED = {metric.name: metric for metric in _metrics.METRICS}
 REQUEST = ("mail_conn_id", "operation")
 
 
@@ -43,46 +41,20 @@ def airflows(client: str) -> Any:
         return importlib.import_module(f"airflow.metrics.{client}")
 
 
-class Server:
-    """A StatsD server: a UDP port.
-
-    :param port: on which it listens.
-    """
-
-    def __init__(self, port: socket.socket) -> None:
-        self._port = port
-
-    def received(self) -> Counter[tuple[str, ...]]:
-        """The sums by name and values of tags, of our own metrics."""
-        sums: Counter[tuple[str, ...]] = Counter()
-        while True:
-            try:
-                line = self._port.recv(65536).decode()
-            except BlockingIOError:
-                return sums
-            if (ours := re.fullmatch(r"airflow\.(mail\.[^:,]+),([^:]+):(\d+)\|c", line)) is not None:
-                names, values = zip(*(tag.split("=") for tag in ours[2].split(",")), strict=True)
-                assert names == DECLARED[ours[1]].tags
-                sums[ours[1], *values] += int(ours[3])
-
-
 @pytest.fixture
-def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdServer]:
     """A StatsD server that Airflow is configured to send to, with tags."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
-        port.bind(("127.0.0.1", 0))
-        port.setblocking(False)
-        settings = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(port.getsockname()[1])}
-        for name, value in {**settings, "STATSD_INFLUXDB_ENABLED": "True"}.items():
-            monkeypatch.setenv(f"AIRFLOW__METRICS__{name}", value)
+    with statsd_server() as server:
+        for name, value in server.settings.items():
+            monkeypatch.setenv(name, value)
         make = airflows("statsd_logger").get_statsd_logger
         use(monkeypatch, make(*([None] if "cls" in make.__code__.co_varnames[:1] else [])))
-        yield Server(port)
+        yield server
         _metrics._is_on.cache_clear()
 
 
 def test_what_tasks_do_is_counted(
-    run: Run, emulator: Emulator, warehouse: SqlDatabase, statsd: Server, monkeypatch: pytest.MonkeyPatch
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     emulator.settings.sending_seconds = 1
@@ -124,7 +96,9 @@ def test_what_tasks_do_is_counted(
     assert requests == {("mail.requests", "mail_default", path): count for path, count in Counter(entries).items()}
 
 
-def test_repeated_and_throttled_requests_are_counted(connect: Connect, emulator: Emulator, statsd: Server) -> None:
+def test_repeated_and_throttled_requests_are_counted(
+    connect: Connect, emulator: Emulator, statsd: StatsdServer
+) -> None:
     connect("slow: a,b", requests_per_second=20)
     emulator.faults.add("too_many_requests", "campaign/mail/get", count=1, retry_after=1)
 
@@ -140,7 +114,7 @@ def test_repeated_and_throttled_requests_are_counted(connect: Connect, emulator:
 
 
 def test_nothing_is_sent_when_metrics_are_off(
-    connect: Connect, emulator: Emulator, statsd: Server, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
     MailHook().send(GetCampaigns())
@@ -148,7 +122,7 @@ def test_nothing_is_sent_when_metrics_are_off(
 
 
 def test_metrics_that_cannot_be_sent_fail_nothing(
-    emulator: Emulator, statsd: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken:
         def incr(self, *_: Any, **__: Any) -> None:
