@@ -129,5 +129,11 @@ def get_provider_info() -> dict[str, Any]:
                 "how-to-guide": "/docs/object-storage.md",
                 "python-module": "airflow_provider_mail.transfers.mail_to_object_storage",
             },
+            {
+                "source-integration-name": "Object Storage",
+                "target-integration-name": "SQL",
+                "how-to-guide": "/docs/warehouses.md",
+                "python-module": "airflow_provider_mail.transfers.object_storage_to_sql",
+            },
         ],
     }

@@ -117,6 +117,7 @@ def test_joined_and_left_are_counted(native: Warehouse) -> None:
     assert [(result.joined, result.left) for result in results] == [(3, 0), (1, 2), (None, None), (1, 3)]
 
 
+@pytest.mark.not_unit
 def test_loads_at_once_lose_nothing(make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse("psycopg3")
     readings = {hour: [number for number in range(40) if (number * 7 + hour) % 3] for hour in range(8)}

@@ -197,6 +197,7 @@ def test_any_sequence_of_loads(warehouse: Warehouse) -> None:
     check()
 
 
+@pytest.mark.not_unit
 @pytest.mark.parametrize("at_once", [2, 4, 8] if ALL_CASES else [4])
 def test_loads_at_once_double_nothing_on_redshift_s_lock(stand_in: Callable[[str], Warehouse], at_once: int) -> None:
     warehouse = stand_in("redshift")
