@@ -136,7 +136,7 @@ def test_axe_finds_nothing(visit: Open, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     page = visit(color_scheme=scheme)
-    for path in PAGES:
+    for path in PAGES if scheme == "light" else PAGES[:3]:  # there, the colours are what differs
         page.goto(f"/mail/{path}")
         for details in page.locator("details").all():
             details.evaluate("each => { each.open = true }")
