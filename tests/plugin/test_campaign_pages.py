@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, urljoin, urlsplit
+from collections.abc import Callable
+from urllib.parse import parse_qs, quote, urljoin, urlsplit
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 
 from tests.plugin.conftest import Page, Visitor
 from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats
 from tests.plugin.data import FIRST as FIRST_SENDING
+from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit
@@ -103,3 +107,17 @@ def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
         assert not [tag for tag, attributes in page.elements for name in attributes if name.startswith(("on", "style"))]
         assert not [link for link in page.links() if urlsplit(link).scheme or link.startswith("//")]
         assert "49" not in page.text
+
+
+def test_a_link_to_the_task(visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult]) -> None:
+    """Only for a task instance that there is: a name may look like one."""
+    with DAG("sends", schedule=None) as dag:
+        EmptyOperator(task_id="newsletter")
+    run = run_dag(dag)
+    names = [f"sends/newsletter/{run.run_id}", f"sends/other/{run.run_id}", "2026/spring/sale"]
+    load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in names], FIRST_SENDING, ACCOUNT)
+    found = [
+        [link for link in Page(visitor.get("campaign", account=ACCOUNT, name=name)).links() if "/dags/" in link]
+        for name in names
+    ]
+    assert found == [[f"/team/airflow/dags/sends/runs/{quote(run.run_id, safe='')}/tasks/newsletter"], [], []]
