@@ -13,6 +13,7 @@
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
+#   make test-dbt              the dbt package in dbt/, built by dbt on Postgres and DuckDB
 #   make mutants               small changes to the core, and which of them no test notices
 #   make lint                  ruff and mypy
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
@@ -42,12 +43,13 @@ SITE ?= build/site
 INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SITE_INSTALLED = .venv-docs/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 BUILD_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-build/%)
+DBT_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-dbt/%)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery test-dbt mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -90,6 +92,9 @@ test-celery: $(INSTALLED)
 	$(INSTALL) --group celery
 	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
 
+test-dbt: $(INSTALLED) $(DBT_INSTALLED)
+	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)
+
 mutants: $(INSTALLED)
 	$(INSTALL) --group mutants
 	$(RUN) .ci/mutants.py
@@ -104,6 +109,7 @@ docs: $(INSTALLED)
 	$(RUN) docs/embed.py
 	$(RUN) docs/tables.py
 	$(RUN) docs/er.py
+	$(RUN) docs/dbt.py
 	$(RUN) docs/commands.py
 	$(RUN) docs/architecture.py
 	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py tests/document/test_conformance_page.py \
@@ -141,8 +147,8 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	    "and Ubuntu: apt-get install libmariadb-dev pkg-config gcc python3-dev, then make clean"
 	@touch $@
 
-# The environments without Airflow: .venv-docs and .venv-build have the dependency groups of these names.
-$(SITE_INSTALLED) $(BUILD_INSTALLED): pyproject.toml constraints/docs.txt constraints/build.txt
+# The environments without Airflow: .venv-docs, .venv-build and .venv-dbt have the dependency groups of these names.
+$(SITE_INSTALLED) $(BUILD_INSTALLED) $(DBT_INSTALLED): pyproject.toml constraints/docs.txt constraints/build.txt constraints/dbt.txt
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@group=$(patsubst .venv-%,%,$(@D)); \
