@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
-import psycopg
 import sqlglot
 from airflow.providers.common.sql.hooks.sql import DbApiHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
@@ -109,11 +109,12 @@ class RedshiftHook(Psycopg3Hook):
 
     conn_type = "redshift"
 
-    def _create_connection(self, conn_args: dict[str, Any]) -> Any:
-        return psycopg.connect(**conn_args, options="-c standard_conforming_strings=off -c escape_string_warning=off")
-
     def get_conn(self) -> Any:
-        return _RedshiftConnection(super().get_conn(), "redshift")
+        connection = super().get_conn()
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("SET standard_conforming_strings = off; SET escape_string_warning = off")
+        connection.commit()
+        return _RedshiftConnection(connection, "redshift")
 
     def set_autocommit(self, conn: Any, autocommit: bool) -> None:
         conn._connection.autocommit = autocommit

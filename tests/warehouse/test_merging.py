@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -30,7 +29,7 @@ from airflow_provider_mail.warehouse.request import LoadRequest
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 from tests.support.postgres import Database
-from tests.support.sampling import examples
+from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import EMPTY, Warehouse
 from tests.warehouse.standins import JSON_PARSE, STANDINS
 from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, thing
@@ -48,7 +47,6 @@ from tests.warehouse.test_insert_only import test_the_first_row_with_a_key_stays
 from tests.warehouse.test_load import (  # noqa: F401
     test_a_row_of_the_wrong_length,
     test_a_table_of_keys_only,
-    test_loading_again_changes_nothing,
     test_no_rows,
     test_replacing_by_nothing_and_by_time,
     test_rows_of_the_window_that_are_not_given_again_are_deleted,
@@ -63,9 +61,8 @@ from tests.warehouse.test_unstorable import (  # noqa: F401
     test_then_nothing_is_deleted_or_marked,
 )
 
-ALL_CASES = bool(os.environ.get("MAIL_ALL_CASES"))
 # One with MERGE, and the one without, which has a real lock.
-KINDS = [*STANDINS] if ALL_CASES else ["snowflake", "redshift"]
+KINDS = [*STANDINS] if EVERYTHING else ["snowflake", "redshift"]
 LATEST = LATER + datetime.timedelta(hours=1)
 OF_A = {"account": "a"}
 
@@ -137,9 +134,9 @@ def tables(warehouse: Warehouse, kind: str) -> list[tuple[str]]:
     schema = "public" if kind == "redshift" else "main"
     # Not in the dialect of the warehouse.
     connection = warehouse.hook.get_conn()._connection
-    with closing(connection):
-        sql = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'"
-        return list(connection.execute(sql).fetchall())
+    with closing(connection), closing(connection.cursor()) as cursor:
+        cursor.execute(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'")
+        return list(cursor.fetchall())
 
 
 def test_a_load_that_comes_late_brings_back_nobody(warehouse: Warehouse) -> None:
@@ -198,7 +195,7 @@ def test_any_sequence_of_loads(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.not_unit
-@pytest.mark.parametrize("at_once", [2, 4, 8] if ALL_CASES else [4])
+@pytest.mark.parametrize("at_once", [2, 4, 8] if EVERYTHING else [4])
 def test_loads_at_once_double_nothing_on_redshift_s_lock(stand_in: Callable[[str], Warehouse], at_once: int) -> None:
     warehouse = stand_in("redshift")
     rows = [thing(THINGS, number, at=NOON) for number in range(50)]
@@ -224,6 +221,63 @@ def test_a_load_that_fails_leaves_the_table_and_no_stage(warehouse: Warehouse, m
         warehouse.load(THINGS, [thing(THINGS, 2, at=LATER)], replace_where=OF_A, covers=covers)
     assert numbers(warehouse) == [1]
     assert warehouse.rows(LOADS, "mail_loads") == []
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that it would have done happens any more."""
+
+
+@pytest.mark.parametrize("kind", ["snowflake", "redshift", "databricks"])
+def test_killed_at_every_statement(stand_in: Callable[[str], Warehouse], kind: str) -> None:
+    """The table is that of before or that of after, and the load can be repeated."""
+    warehouse = stand_in(kind)
+    before = [thing(MARKED, 1, name="old"), thing(MARKED, 2), thing(MARKED, 3)]
+    after = [thing(MARKED, 1, name="new", at=LATER), thing(MARKED, 4, at=LATER)]
+    covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=LATER)
+    again = {"replace_where": OF_A, "covers": covers}
+    for point in range(0, 40, 1 if EVERYTHING else 4):
+        for table in ("things", "mail_loads"):
+            warehouse.execute(f"DROP TABLE IF EXISTS {table}")
+        warehouse.load(MARKED, before)
+        dying = Warehouse(warehouse.kind, dies_at(STANDINS[kind], point)("warehouse"))
+        try:
+            dying.load(MARKED, after, **again)
+        except Killed:
+            assert warehouse.rows(MARKED) in (before, after)
+            warehouse.load(MARKED, after, **again)
+            assert warehouse.rows(MARKED) == after
+        else:
+            assert warehouse.rows(MARKED) == after
+            assert point > 8
+            return
+    raise AssertionError("there are more statements than that")
+
+
+def dies_at(hook: Any, point: int) -> Any:
+    """A hook whose process dies before the statement with this number."""
+    left = [point]
+
+    class Cursor:
+        def __init__(self, cursor: Any) -> None:
+            self._cursor = cursor
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cursor, name)
+
+        def execute(self, *arguments: Any) -> None:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            self._cursor.execute(*arguments)
+
+    class Dying(hook):
+        def get_conn(self) -> Any:
+            connection = super().get_conn()
+            cursor = connection.cursor
+            connection.cursor = lambda: Cursor(cursor())
+            return connection
+
+    return Dying
 
 
 # --- what the statements are ---
