@@ -19,7 +19,7 @@ STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
 
 
-class Progress(NamedTuple):
+class TaskProgress(NamedTuple):
     """How far a task is.
 
     :param done: rows that are done with, also those of earlier tries.
@@ -121,7 +121,7 @@ class ProgressLog:
         if now < self._next_line:
             return False
         self._next_line = now + LOG_INTERVAL
-        progress = Progress(done, now - self._started, self._total, earlier, rejected, beside)
+        progress = TaskProgress(done, now - self._started, self._total, earlier, rejected, beside)
         self._log.info("%s", progress.line(self._things))
         if self._store is not None and now >= self._next_write:
             self._write(progress)
@@ -133,7 +133,7 @@ class ProgressLog:
             self._written = False
             self._attempt(lambda: self._store.delete(STATE_KEY))
 
-    def _write(self, progress: Progress) -> None:
+    def _write(self, progress: TaskProgress) -> None:
         started = time.monotonic()
         self._written = True
         self._attempt(lambda: self._store.set(STATE_KEY, progress.record(), retention=STATE_RETENTION))

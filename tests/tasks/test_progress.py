@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import get_current_context
 
 from airflow_provider_mail._task import progress
-from airflow_provider_mail._task.progress import STATE_KEY, Progress, ProgressLog
+from airflow_provider_mail._task.progress import STATE_KEY, ProgressLog, TaskProgress
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
@@ -23,26 +23,26 @@ from tests.tasks.conftest import TASK, Run, SqlDatabase
 @pytest.mark.parametrize(
     ("progress", "line"),
     [
-        (Progress(0, 0.0, 100, rejected=0), "0 rows done, 0 of them rejected, 0 rows/s"),
-        (Progress(1500, 10.0), "1,500 rows done, 150 rows/s"),
-        (Progress(1500, 10.0, 0), "1,500 rows done, 150 rows/s"),
-        (Progress(25, 10.0, 100), "25 rows done, 2 rows/s, 25% of 100, about 30 s left"),
+        (TaskProgress(0, 0.0, 100, rejected=0), "0 rows done, 0 of them rejected, 0 rows/s"),
+        (TaskProgress(1500, 10.0), "1,500 rows done, 150 rows/s"),
+        (TaskProgress(1500, 10.0, 0), "1,500 rows done, 150 rows/s"),
+        (TaskProgress(25, 10.0, 100), "25 rows done, 2 rows/s, 25% of 100, about 30 s left"),
         (
-            Progress(60, 10.0, 100, earlier=50, rejected=4),
+            TaskProgress(60, 10.0, 100, earlier=50, rejected=4),
             "60 rows done, 50 of them in earlier tries, 4 of them rejected, 1 rows/s, 60% of 100, about 40 s left",
         ),
-        (Progress(120, 10.0, 100), "120 rows done, 12 rows/s, 100% of 100, about 0 s left"),
-        (Progress(50, 10.0, 100, earlier=50), "50 rows done, 50 of them in earlier tries, 0 rows/s"),
-        (Progress(5, 10.0, beside="2 pushes"), "2 pushes, 5 rows done, 0 rows/s"),
+        (TaskProgress(120, 10.0, 100), "120 rows done, 12 rows/s, 100% of 100, about 0 s left"),
+        (TaskProgress(50, 10.0, 100, earlier=50), "50 rows done, 50 of them in earlier tries, 0 rows/s"),
+        (TaskProgress(5, 10.0, beside="2 pushes"), "2 pushes, 5 rows done, 0 rows/s"),
     ],
     ids=str,
 )
-def test_lines(progress: Progress, line: str) -> None:
+def test_lines(progress: TaskProgress, line: str) -> None:
     assert progress.line("rows") == line
 
 
 def test_records_leave_out_what_is_not_known() -> None:
-    known = Progress(25, 10.0, 100, rejected=1).record()
+    known = TaskProgress(25, 10.0, 100, rejected=1).record()
     at = datetime.fromisoformat(known.pop("at"))
     assert abs((datetime.now(UTC) - at).total_seconds()) < 60
     assert known == {
@@ -53,7 +53,7 @@ def test_records_leave_out_what_is_not_known() -> None:
         "share": 0.25,
         "seconds_left": 30,
     }
-    assert Progress(25, 10.0).record().keys() == {"done", "per_second", "at"}
+    assert TaskProgress(25, 10.0).record().keys() == {"done", "per_second", "at"}
 
 
 class FailingStore:
