@@ -109,6 +109,7 @@ docs: $(INSTALLED)
 	$(RUN) docs/embed.py
 	$(RUN) docs/tables.py
 	$(RUN) docs/er.py
+	$(RUN) docs/monitoring.py
 	$(RUN) docs/dbt.py
 	$(RUN) docs/commands.py
 	$(RUN) docs/architecture.py
