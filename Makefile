@@ -14,6 +14,7 @@
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make test-dbt              the dbt package in dbt/, built by dbt on Postgres and DuckDB
+#   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an account
 #   make mutants               small changes to the core, and which of them no test notices
 #   make lint                  ruff and mypy
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
@@ -44,12 +45,13 @@ INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" %
 SITE_INSTALLED = .venv-docs/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 BUILD_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-build/%)
 DBT_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-dbt/%)
+WAREHOUSES_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-warehouses/%)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery test-dbt mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -94,6 +96,9 @@ test-celery: $(INSTALLED)
 
 test-dbt: $(INSTALLED) $(DBT_INSTALLED)
 	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)
+
+test-warehouses: $(WAREHOUSES_INSTALLED)
+	.venv-warehouses/bin/python -m pytest tests/tasks/test_warehouse_providers.py $(ARGS)
 
 mutants: $(INSTALLED)
 	$(INSTALL) --group mutants
@@ -154,4 +159,12 @@ $(SITE_INSTALLED) $(BUILD_INSTALLED) $(DBT_INSTALLED): pyproject.toml constraint
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@group=$(patsubst .venv-%,%,$(@D)); \
 	  $(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/$$group.txt --group $$group
+	@touch $@
+
+# Of its own, since fakesnow needs another sqlglot.
+$(WAREHOUSES_INSTALLED): pyproject.toml constraints/warehouses.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/warehouses.txt \
+	  --override constraints/overrides.txt --editable . --group warehouses
 	@touch $@
