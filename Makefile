@@ -1,7 +1,7 @@
 # Needs python3 (3.11 to 3.13) and nothing else: what is used lives in virtual environments in this folder.
 #
 #   make demo                  the main job in a real Airflow, with a summary
-#   make demo-ui               the same, leaving Airflow running, and opening it and the emulator's inbox in a browser
+#   make demo-ui               the same, leaving Airflow running, and opening it, its page of mail and the emulator's inbox
 #   make test-unit             the tests that need neither a server nor Airflow's database, in seconds
 #   make test                  every test, on the newest Airflow
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
