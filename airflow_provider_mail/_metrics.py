@@ -1,6 +1,6 @@
 """The provider's metrics: their declaration, and the one place that emits them.
 
-They go wherever Airflow's own go: StatsD, Datadog or OpenTelemetry, or nowhere. ``docs/metrics.md`` shows the table.
+They go wherever Airflow's own go: StatsD, Datadog or OpenTelemetry, or nowhere. ``docs/monitoring.md`` shows the table.
 """
 
 from __future__ import annotations

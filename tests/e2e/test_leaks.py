@@ -56,7 +56,7 @@ FIRST: dict[str, list[dict[str, Any]]] = {
 LATER = {"refused_later": "code_401", "broken_later": "page_500", "heard": "page_500", "odd_contacts": "code_400"}
 GREEN = {
     *("sent", "unclear_skip", "sql_imported", "canary", "upserted", "deleted", "batch_sent", "file_imported"),
-    *("contacts_loaded", "preflight", "webhook", "mailed"),
+    *("contacts_loaded", "contacts_files", "preflight", "webhook", "mailed"),
 }
 FILES = {
     "people.csv": "email,name,phone_number\n{address},{name},{phone}\n{address} {address},{name},\n",

@@ -74,15 +74,20 @@ class AirflowApi:
 
     def runs(self, dag_id: str) -> list[Json]:
         """All runs of a DAG, in the order in which they were to run."""
-        path = f"/dags/{dag_id}/dagRuns?limit=100&order_by=run_after"
-        runs: list[Json] = self.request("GET", path).json()["dag_runs"]
-        return runs
+        return self._all(f"/dags/{dag_id}/dagRuns", "dag_runs", order_by="run_after")
 
     def task_instances(self, dag_id: str, run_id: str) -> list[Json]:
         """Every task instance of a run, with `task_id`, `map_index`, `state`, `try_number`, `pid`, `trigger` ..."""
-        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=100"
-        instances: list[Json] = self.request("GET", path).json()["task_instances"]
-        return instances
+        return self._all(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances", order_by="id")
+
+    def _all(self, path: str, key: str, *, order_by: str) -> list[Json]:
+        """Every item of a collection; Airflow gives at most a hundred at once."""
+        items: list[Json] = []
+        while page := self.request("GET", f"{path}?limit=100&offset={len(items)}&order_by={order_by}").json()[key]:
+            items += page
+            if len(page) < 100:
+                break
+        return items
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str, map_index: int) -> Any:
         """What a task pushed, or `None`."""

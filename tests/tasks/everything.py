@@ -1,4 +1,4 @@
-"""A DAG with one task for every operator and sensor of the provider, with every argument that reaches the service."""
+"""A DAG with one task for every operator and sensor that uses the service, with every argument that reaches it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
-from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
+from airflow_provider_mail.transfers.mail_to_object_storage import (
+    MailCampaignsToObjectStorageOperator,
+    MailContactsToObjectStorageOperator,
+    MailStatsToObjectStorageOperator,
+)
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -244,15 +248,20 @@ def tasks(folder: Path) -> Iterable[BaseOperator]:
     yield MailCampaignStatsToSqlOperator(task_id="load_campaign_stats", type="MailList", **into, **MARCH)
     yield MailTransactionalStatsToSqlOperator(task_id="load_transactional_stats", **into, **MARCH)
     yield MailContactsToSqlOperator(task_id="load_contacts", list_name="customers", team_name="Sales", **into)
-    yield MailCampaignsToSqlOperator(
-        task_id="load_campaigns",
-        mail_name="don",
-        subject="New",
-        sender_mail="news@example.com",
-        type="MailList",
-        all_team=True,
-        mail_status=[2],
-        **into,
+    found: dict[str, Any] = {
+        "mail_name": "don",
+        "subject": "New",
+        "sender_mail": "news@example.com",
+        "type": "MailList",
+        "all_team": True,
+        "mail_status": [2],
+    }
+    yield MailCampaignsToSqlOperator(task_id="load_campaigns", **found, **into)
+    yield MailContactsToObjectStorageOperator(
+        task_id="write_contacts", list_name="customers", team_name="Sales", path=f"file://{folder}/contacts"
+    )
+    yield MailCampaignsToObjectStorageOperator(
+        task_id="write_campaigns", path=f"file://{folder}/campaigns", file_format="jsonl", **found
     )
     yield MailStatsToObjectStorageOperator(
         task_id="write_stats", path=f"file://{folder}/stats", file_format="jsonl", **MARCH

@@ -36,7 +36,11 @@ from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
-from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
+from airflow_provider_mail.transfers.mail_to_object_storage import (
+    MailCampaignsToObjectStorageOperator,
+    MailContactsToObjectStorageOperator,
+    MailStatsToObjectStorageOperator,
+)
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -44,6 +48,10 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
+from airflow_provider_mail.transfers.object_storage_to_sql import (
+    MailCreateStageTableOperator,
+    MailMergeStageTableOperator,
+)
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from airflow_provider_mail.utils.emailer import send_email
@@ -195,6 +203,21 @@ with DAG(
             poll_error_timeout=0, timeout=30,
         )  # fmt: skip
     MailStatsToObjectStorageOperator(task_id="statistics_files", mail_conn_id="mail_page_403", path=f"file://{FOLDER}")
+    MailCampaignsToObjectStorageOperator(
+        task_id="campaigns_files", mail_conn_id="mail_code_401", path=f"file://{FOLDER}/campaigns"
+    )
+    written = MailContactsToObjectStorageOperator(
+        task_id="contacts_files", mail_conn_id="mail_emulator", list_name="known", path=f"file://{FOLDER}/contacts"
+    )
+    files: dict[str, Any] = {
+        "sql_conn_id": "crm_elsewhere",
+        "table": "contacts",
+        "manifest": "{{ ti.xcom_pull(task_ids='contacts_files')['manifest'] }}",
+    }
+    written >> [
+        MailCreateStageTableOperator(task_id="stage_password", **files),
+        MailMergeStageTableOperator(task_id="merge_password", **files),
+    ]
 
     # --- what only has the key and the service's words to tell ---
 
