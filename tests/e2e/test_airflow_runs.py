@@ -41,7 +41,7 @@ def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow, tmp_path: P
     }
     assert airflow.xcom("waiting", run_id, "answer") == {"text": "forty-two"}
     assert airflow.xcom("waiting", run_id, "answer", key="nothing") is None
-    assert "the answer is forty-two" in airflow.log("waiting", run_id, "answer")
+    airflow.wait_for_log("waiting", run_id, "answer", "the answer is forty-two")
     wait_until(lambda: not airflow.triggers(), what="the end of the trigger")
 
     assert airflow.wait_for_run("stubborn", lost) == "success"

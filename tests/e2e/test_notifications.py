@@ -81,8 +81,7 @@ def test_a_task_and_its_run_fail(
     message = only_message(emulator, "task")
     assert message["subject"] == "Failed: callback.fail"
     assert only_message(emulator, "run")["subject"] == "Run failed: callback"
-    log = airflow.log("callback", run_id, "fail")
-    assert "Mail: accepted for 1 recipient" in log
+    log = airflow.wait_for_log("callback", run_id, "fail", "Mail: accepted for 1 recipient")
     assert "task@example.com" not in log
 
     page = browser.new_page(viewport={"width": 390, "height": 844})
@@ -152,7 +151,6 @@ def test_a_broken_service_neither_breaks_nor_hangs_a_task(airflow: RunningAirflo
         "missing": "Mail: not sent (connection 'mail_missing')",
     }
     for task_id, said in words.items():
-        log = airflow.log("broken", run_id, task_id)
-        assert said in log
+        log = airflow.wait_for_log("broken", run_id, task_id, said)
         assert "Traceback" not in log
         assert "hidden@example.com" not in log

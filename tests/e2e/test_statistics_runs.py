@@ -267,8 +267,9 @@ def test_a_short_answer_is_a_failed_task_and_the_old_rows(
 
     assert end == "failed"
     assert airflow.task("whole_range", run_id, "campaigns")["state"] == "failed"
-    words = "records came for 2024-06-01, the service says there are 5"
-    assert words in airflow.log("whole_range", run_id, "campaigns")
+    airflow.wait_for_log(
+        "whole_range", run_id, "campaigns", "records came for 2024-06-01, the service says there are 5"
+    )
     assert stored(warehouse, "short_campaigns") == before
 
     clear(airflow, "whole_range", run_id)

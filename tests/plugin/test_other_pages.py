@@ -138,7 +138,8 @@ def test_waits(visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPat
         waits._wait("dag", "task", "manual__1", number, Trigger.from_object(each))
         for number, each in enumerate(triggers)
     ]
-    assert "No task waits" in text_of(visitor, "waits"), "the query runs in Airflow's database"
+    # The query runs in Airflow's database, where other tests may have left tasks that wait.
+    assert "Deferred tasks, from Airflow's database" in text_of(visitor, "waits")
     monkeypatch.setattr(waits, "get", lambda user: found)
     text = visitor.get("waits")
     assert "planted" not in text

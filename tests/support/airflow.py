@@ -289,6 +289,13 @@ class RunningAirflow:
         """The log of one try, one JSON record a line."""
         return self.api.log(dag_id, run_id, task_id, try_number, map_index)
 
+    def wait_for_log(self, dag_id: str, run_id: str, task_id: str, words: str) -> str:
+        """The log of a first try, once it has these words: callbacks run after the task has told how it ended."""
+        return wait_until(
+            lambda: log if words in (log := self.log(dag_id, run_id, task_id)) else None,
+            what=f"{words!r} in the log of {task_id}",
+        )
+
     # --- what is going on; from the database where it is looked at often, or the REST API does not list it ---
 
     def run_states(self, dag_id: str) -> dict[str, str]:
