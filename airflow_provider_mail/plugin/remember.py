@@ -23,7 +23,7 @@ class Remembered(Generic[T]):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._results: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
-        # Whoever comes while a result is being computed waits for it, instead of having it computed again.
+        # A request that comes while a result is being computed waits for it.
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:

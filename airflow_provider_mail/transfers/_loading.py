@@ -163,8 +163,7 @@ class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
                     self.read_again(error, reading)
                 except FallError as error:
                     if is_fall_confirmed or reading == READINGS:
-                        permission = "max_removed_fraction" if error.after else "allow_empty=True"
-                        error.args = (f"{error}. Nothing was changed; {permission} allows it",)
+                        error.name_permission()
                         raise
                     is_fall_confirmed = True
                     self.log.warning("%s; reading the list a second time to confirm it", error)

@@ -164,8 +164,7 @@ class MailMergeStageTableOperator(BaseStageTableOperator):
         try:
             loaded = merge_stage(hook, manifest, self.table, fall_limit=limit)
         except FallError as error:
-            permission = "max_removed_fraction" if error.after else "allow_empty=True"
-            error.args = (f"{error}. Nothing was changed; {permission} allows it",)
+            error.name_permission()
             raise
         folder = Folder(storage_path(self.manifest, self.object_storage_conn_id, "manifest").parent)
         self.moved(folder, SqlTable(hook, self.table), table=manifest.table, rows=loaded.rows)

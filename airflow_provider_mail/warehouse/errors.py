@@ -86,6 +86,11 @@ class FallError(WarehouseError):
         self.before = before
         self.after = after
 
+    def name_permission(self) -> None:
+        """Add to the message which argument of the operators allows it."""
+        permission = "max_removed_fraction" if self.after else "allow_empty=True"
+        self.args = (f"{self}. Nothing was changed; {permission} allows it",)
+
 
 class UnstorableError(WarehouseError):
     """A row holds a value that the database cannot store, or that cannot be true.

@@ -108,7 +108,7 @@ def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> TestClient:
 
 @pytest.fixture
 def visitor(server: TestClient) -> Visitor:
-    """Somebody who may look at the page."""
+    """A user who may look at the page."""
     return Visitor(server)
 
 
