@@ -15,6 +15,7 @@ from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, LIST_READINGS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.lists import LISTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS
 from airflow_provider_mail.warehouse.tables.senders import SENDERS
@@ -36,6 +37,7 @@ TABLES: Mapping[str, Table] = {
     "mail_events": EVENTS,
     "mail_dead_letters": DEAD_LETTERS,
     "mail_event_differences": EVENT_DIFFERENCES,
+    "mail_imports": IMPORTS,
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }

@@ -106,6 +106,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         :param context: the task's context.
         """
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
+        from airflow_provider_mail._task.import_record import import_record
         from airflow_provider_mail._task.rejected_rows import RejectSpool
         from airflow_provider_mail._task.report import check_report_path, import_report, write_report
         from airflow_provider_mail.api.flows.import_plan import Progress
@@ -117,23 +118,24 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         checkpoint = import_checkpoint(context, self.log)
         with self.mail_errors(), RejectSpool() as spool:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
-            try:
-                with self.source(context) as source:
-                    self._import(source, spool, progress, checkpoint if self.resume else None, context)
-            except BaseException:
-                self._rescue_rejects(spool, import_id)
-                raise
-            self.keep_rejects(spool, import_id)
-        if self.report_path:
-            kept = tuple(self.reject_places().values()) if spool.count else ()
-            report = import_report(self.list_name, progress, spool, self.max_reject_fraction, kept)
-            write_report(self, context, report)
-        self._judge(progress, spool, sandbox)
-        if checkpoint is not None:
-            # A successful task that is cleared is to import everything again.
-            checkpoint.clear()
-        if not progress.read:
-            self._on_nothing()
+            with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
+                try:
+                    with self.source(context) as source:
+                        self._import(source, spool, progress, checkpoint if self.resume else None, context)
+                except BaseException:
+                    self._rescue_rejects(spool, import_id)
+                    raise
+                self.keep_rejects(spool, import_id)
+                if self.report_path:
+                    kept = tuple(self.reject_places().values()) if spool.count else ()
+                    report = import_report(self.list_name, progress, spool, self.max_reject_fraction, kept)
+                    write_report(self, context, report)
+                self._judge(progress, spool, sandbox)
+                if checkpoint is not None:
+                    # A successful task that is cleared is to import everything again.
+                    checkpoint.clear()
+                if not progress.read:
+                    self._on_nothing()
         return self._result(progress, sandbox)
 
     def _import(

@@ -138,14 +138,14 @@ def show_loads() -> HTMLResponse:
 
 @app.get("/imports")
 def show_imports(request: Request) -> HTMLResponse:
-    """Show how many rows imports rejected, and why.
+    """Show how many rows imports read, accepted and rejected, and why.
 
     :param request: the request, for the user.
     """
     settings = PageSettings.from_airflow()
-    reader = Reader.of_rejects(settings)
-    found = [(each, links.task_of(each.import_id, request.state.mail_user)) for each in imports.get(reader)]
-    return render.page("imports.html", reader=reader, found=found)
+    reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
+    found = [(each, links.task_of(each.import_id, request.state.mail_user)) for each in imports.get(reader, rejects)]
+    return render.page("imports.html", reader=reader, rejects=rejects, found=found)
 
 
 @app.get("/events")

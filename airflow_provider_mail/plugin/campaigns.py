@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_mail.plugin.charts import Point
-from airflow_provider_mail.plugin.reader import Reader, Row, day, moment
+from airflow_provider_mail.plugin.reader import Reader, Row, day, decoded, moment
 
 PAGE_SIZE = 50
 
@@ -268,11 +268,7 @@ def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
 
 
 def _names(value: Any) -> Sequence[str]:
-    """The names of a JSON column: some drivers decode it."""
-    import json
-
-    decoded = json.loads(value) if isinstance(value, str | bytes) else value
-    return [str(each) for each in decoded or ()]
+    return [str(each) for each in decoded(value) or ()]
 
 
 def _curve(reader: Reader, account: str, name: str, sent_at: datetime.datetime) -> Curve | None:

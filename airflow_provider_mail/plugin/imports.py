@@ -1,4 +1,4 @@
-"""What the page shows of imports: how many rows were rejected and why, no row."""
+"""What the page shows of imports: how many rows were read, accepted and rejected, and why; no row."""
 
 from __future__ import annotations
 
@@ -7,32 +7,82 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from airflow_provider_mail.plugin.reader import Reader, moment
+from airflow_provider_mail.plugin.reader import Reader, decoded, moment
 
-SHOWN = 20
+SHOWN = 50
 
 
 @dataclass(frozen=True)
 class Import:
-    """The rejected rows of one import.
+    """One import.
 
     :param import_id: the task instance, as ``dag/task/run`` with the map index of a mapped task.
-    :param rows: how many rows were rejected.
-    :param at: when the last one was rejected.
+    :param rejected: how many rows were rejected.
+    :param at: when its last try ended or, without its counts, when the last row was rejected.
     :param reasons: field (empty if the service rejected the row), reason and number of rows, the most frequent first.
+    :param state: how its last try ended; empty without its counts, as the next ones.
+    :param list_name: the list that the contacts were added to; empty without one.
+    :param account: the connection of the account.
+    :param read: how many rows were read.
+    :param accepted: how many rows the service accepted.
+    :param sandbox: whether the service only checked the rows.
     """
 
     import_id: str
-    rows: int
+    rejected: int
     at: datetime.datetime | None
     reasons: Sequence[tuple[str, str, int]]
+    state: str = ""
+    list_name: str = ""
+    account: str = ""
+    read: int | None = None
+    accepted: int | None = None
+    sandbox: bool = False
 
 
-def get(reader: Reader) -> Sequence[Import]:
-    """Return the 20 latest imports with rejected rows, the latest first.
+def get(reader: Reader, rejects: Reader) -> Sequence[Import]:
+    """Return the 50 latest imports, the latest first.
 
-    :param reader: the table of rejected rows.
+    :param reader: the tables, among them that of imports.
+    :param rejects: the table of rejected rows, for imports that stored no counts.
     """
+    counted = _counted(reader)
+    known = {each.import_id for each in counted}
+    found = [*counted, *(each for each in _rejected(rejects) if each.import_id not in known)]
+    found.sort(key=lambda each: each.at or datetime.datetime.min.replace(tzinfo=datetime.UTC), reverse=True)
+    return found[:SHOWN]
+
+
+def _counted(reader: Reader) -> Sequence[Import]:
+    if not reader.has("imports"):
+        return []
+    rows = reader.rows(
+        reader.limited(
+            "SELECT import_id, mail_conn_id, list_name, state, rows_read, rows_accepted, rows_rejected, reasons, "
+            f"sandbox, finished_at FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
+            SHOWN,
+        )
+    )
+    return [
+        Import(
+            import_id=str(row["import_id"]),
+            rejected=int(row["rows_rejected"]),
+            at=moment(row["finished_at"]),
+            reasons=[
+                (str(each["field"]), str(each["reason"]), int(each["rows"])) for each in decoded(row["reasons"]) or ()
+            ],
+            state=str(row["state"]),
+            list_name=str(row["list_name"] or ""),
+            account=str(row["mail_conn_id"]),
+            read=int(row["rows_read"]),
+            accepted=int(row["rows_accepted"]),
+            sandbox=bool(row["sandbox"]),
+        )
+        for row in rows
+    ]
+
+
+def _rejected(reader: Reader) -> Sequence[Import]:
     if not reader.has("rejects"):
         return []
     table, number = reader["rejects"].spelled, reader["rejects"].column("row_number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.webhook.settings import database_hook
@@ -36,6 +38,7 @@ TABLES: Mapping[str, Table] = {
     "events": EVENTS,
     "dead_letters": DEAD_LETTERS,
     "event_differences": EVENT_DIFFERENCES,
+    "imports": IMPORTS,
     "rejects": REJECTS,
     "loads": LOADS,
 }
@@ -162,3 +165,11 @@ def day(value: Any) -> datetime.date:
     :param value: the value that was read.
     """
     return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
+
+
+def decoded(value: Any) -> Any:
+    """Return a JSON value of a table; some drivers decode it.
+
+    :param value: the value that was read.
+    """
+    return json.loads(value) if isinstance(value, str | bytes) else value

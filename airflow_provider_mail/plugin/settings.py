@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_mail._task.import_record import IMPORT_OPTIONS
 from airflow_provider_mail.webhook.settings import OPTIONS, SECTION, setting
 
 PAGE_PREFIX = "/mail"
@@ -77,6 +78,7 @@ class PageSettings:
             for name, value in values.items()
             if name.endswith("_table")
         }
+        tables["imports"] = setting("imports_table", IMPORT_OPTIONS)
         tables["snapshots"] = snapshots_name(tables["campaign_stats"], tables["snapshots"])
         conn_id = values["page_conn_id"]
         return cls(conn_id, values["page_rejects_conn_id"] or conn_id, tables)
@@ -96,6 +98,7 @@ def base_path() -> str:
 
 def config() -> dict[str, Any]:
     """Return the section for the provider information."""
-    options = {name: {"version_added": "0.1.0", **option} for name, option in {**OPTIONS, **PAGE_OPTIONS}.items()}
-    description = "Events that the email service pushes, and the page in Airflow."
+    declared = {**OPTIONS, **IMPORT_OPTIONS, **PAGE_OPTIONS}
+    options = {name: {"version_added": "0.1.0", **option} for name, option in declared.items()}
+    description = "Events that the email service pushes, the counts of imports, and the page in Airflow."
     return {SECTION: {"description": description, "options": options}}

@@ -13,6 +13,7 @@ from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, Difference, difference_row
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
@@ -179,6 +180,22 @@ def fill_rejects(warehouse: Warehouse) -> None:
         warehouse.load(REJECTS, rows, "newsletter_rejects")
 
 
+def fill_imports(warehouse: Warehouse) -> None:
+    """The counts of an import that is also in the table of rejected rows, and of one without such a row."""
+    reason = {"field": "email", "reason": "is <i>no</i> address", "rows": 2}
+    values = {
+        "mail_conn_id": ACCOUNT, "list_name": "Shop <b>", "rows_read": 1234, "rows_accepted": 1232,
+        "rows_accepted_earlier": 0, "rows_rejected": 2, "reasons": [reason], "requests": 1, "remarks": 0,
+        "sandbox": False, "try_number": 1, "seconds": 1.5,
+    }  # fmt: skip
+    whole = {"rows_accepted": 1234, "rows_rejected": 0, "reasons": [], "list_name": None, "sandbox": True}
+    rows = [
+        {**values, "import_id": "crm/contacts/<u>2</u>", "state": "failed", "finished_at": FIRST},
+        {**values, **whole, "import_id": "crm/files/manual__3", "state": "success", "finished_at": FIRST},
+    ]
+    warehouse.load(IMPORTS, [tuple(row.get(name) for name in IMPORTS.names) for row in rows], "mail_imports")
+
+
 def fill(warehouse: Warehouse) -> None:
     """All tables."""
     fill_campaigns(warehouse)
@@ -186,3 +203,4 @@ def fill(warehouse: Warehouse) -> None:
     fill_contacts(warehouse)
     fill_events(warehouse)
     fill_rejects(warehouse)
+    fill_imports(warehouse)

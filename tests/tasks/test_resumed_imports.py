@@ -81,6 +81,7 @@ def test_a_retry_goes_on_behind_what_was_accepted(
     run: Run, emulator: Emulator, imported: Imported, any_crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_provider_mail._task.progress.LOG_INTERVAL", 0.0)
+    monkeypatch.setenv("AIRFLOW__MAIL__IMPORTS_CONN_ID", "crm")
     people(any_crm)
 
     done = run(lambda: imported(list_name="all"))
@@ -98,6 +99,9 @@ def test_a_retry_goes_on_behind_what_was_accepted(
         "rejected": 0,
         "requests": requests,
     }
+    columns = "state, try_number, rows_read, rows_accepted, rows_accepted_earlier, rows_rejected"
+    recorded = any_crm.query(f"SELECT {columns} FROM mail_imports")
+    assert [tuple(row) for row in recorded] == [("success", 2, 100, 100, earlier, 0)], "one import, counted once"
     if REMEMBERS:
         assert "The next try continues after what was accepted." in done.log
         assert "Resumed: 60 rows were accepted in earlier tries and are not sent; continuing with row 61." in done.log
