@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
+from typing import Any
 
 from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.remember import Remembered
@@ -15,11 +17,11 @@ COMPARED = 6
 
 _IN_UTC = "100 * EXTRACT(YEAR FROM create_date AT TIME ZONE 'UTC') + EXTRACT(MONTH FROM create_date AT TIME ZONE 'UTC')"
 _MONTHS = {
-    "sqlite": "CAST(SUBSTR(create_date, 1, 4) || SUBSTR(create_date, 6, 2) AS INTEGER)",
+    "sqlite": "SUBSTR(create_date, 1, 7)",
     "postgresql": _IN_UTC,
     "postgres": _IN_UTC,
 }
-"""The month as a number such as 202603, by the kind of database."""
+"""The month as a number such as 202603 or a text such as 2026-03, by the kind of database."""
 _MONTH = "100 * EXTRACT(YEAR FROM create_date) + EXTRACT(MONTH FROM create_date)"
 
 
@@ -97,55 +99,78 @@ def compare(reader: Reader) -> Overlaps:
 
     :param reader: the tables, among them that of contacts.
     """
-    return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader, get(reader).lists))
+    return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader))
 
 
 def _count(reader: Reader) -> Lists:
     month = _MONTHS.get(reader.kind, _MONTH)
+    # SQLite sorts the rows to group them, which is fastest by what differs first.
     rows = reader.rows(
         f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "
         f"(SELECT mail_conn_id, team, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
-        "GROUP BY mail_conn_id, team, list_name, created ORDER BY mail_conn_id, team, list_name, created"
+        "GROUP BY created, list_name, team, mail_conn_id"
     )
-    lists = [
-        _list(account, team, name, list(each))
-        for (account, team, name), each in groupby(
-            rows, lambda row: (str(row["mail_conn_id"]), str(row["team"]), str(row["list_name"]))
-        )
-    ]
-    lists.sort(key=lambda each: (each.account, each.team, -each.contacts, each.name))
-    return Lists(lists, datetime.datetime.now(datetime.UTC))
+    return Lists(_largest_first(rows), datetime.datetime.now(datetime.UTC))
+
+
+def _largest_first(rows: Sequence[Row]) -> Sequence[ContactList]:
+    """The lists by account and team, from rows with the number of their contacts, by month if that is known."""
+
+    def identity(row: Row) -> tuple[str, str, str]:
+        return str(row["mail_conn_id"]), str(row["team"]), str(row["list_name"])
+
+    lists = [_list(*named, list(each)) for named, each in groupby(sorted(rows, key=identity), identity)]
+    return sorted(lists, key=lambda each: (each.account, each.team, -each.contacts, each.name))
 
 
 def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactList:
     count = sum(int(row["contacts"]) for row in rows if row["created"] is None)
     months = []
-    for row in rows:
-        if row["created"] is not None:
-            count += int(row["contacts"])
-            months.append(("{}-{:02}".format(*divmod(int(row["created"]), 100)), count))
+    for month, contacts in sorted(
+        (_month(row["created"]), int(row["contacts"])) for row in rows if row["created"] is not None
+    ):
+        count += contacts
+        months.append((month, count))
     return ContactList(account, team, name, count, months)
 
 
-def _compare(reader: Reader, lists: Sequence[ContactList]) -> Overlaps:
-    pairs = [
-        pair
-        for _, each in groupby(lists, lambda one: (one.account, one.team))
-        for pair in combinations(list(each)[:COMPARED], 2)
-    ]
-    found: list[Overlap] = []
+def _month(created: Any) -> str:
+    return created if isinstance(created, str) else "{}-{:02}".format(*divmod(int(created), 100))
+
+
+def _compare(reader: Reader) -> Overlaps:
     table = reader["contacts"].spelled
-    # Each pair by the table's key; so many at once that the statement stays short.
-    for start in range(0, len(pairs), 30):
-        some = pairs[start : start + 30]
-        statements = [
-            f"SELECT {number} AS pair, COUNT(*) AS contacts FROM {table} AS b JOIN {table} AS a "
-            "ON a.mail_conn_id = b.mail_conn_id AND a.team = b.team AND a.list_name = ? AND a.id = b.id "
-            "WHERE b.mail_conn_id = ? AND b.team = ? AND b.list_name = ?"
-            for number in range(len(some))
-        ]
-        values = [value for a, b in some for value in (a.name, b.account, b.team, b.name)]
-        counted = reader.rows(" UNION ALL ".join(statements), values)
-        found += [Overlap(*some[int(row["pair"])], int(row["contacts"])) for row in counted if row["contacts"]]
+    rows = reader.rows(
+        f"SELECT mail_conn_id, team, list_name, NULL AS created, COUNT(*) AS contacts FROM {table} "
+        "GROUP BY mail_conn_id, team, list_name"
+    )
+    teams = [list(each)[:COMPARED] for _, each in groupby(_largest_first(rows), lambda one: (one.account, one.team))]
+    teams = [lists for lists in teams if len(lists) > 1]
+    found: list[Overlap] = []
+    # So many teams at once that the statement stays short.
+    for start in range(0, len(teams), 15):
+        found += _overlaps_of(reader, teams[start : start + 15])
     found.sort(key=lambda each: (-each.contacts, each.one.name, each.other.name))
     return Overlaps(found, datetime.datetime.now(datetime.UTC))
+
+
+def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iterator[Overlap]:
+    """Read each contact once: the lists that it is in are the bits of a number."""
+    statements, values = [], []
+    for number, lists in enumerate(teams):
+        bits = " ".join(f"WHEN ? THEN {1 << place}" for place in range(len(lists)))
+        names = [each.name for each in lists]
+        statements.append(
+            f"SELECT {number} AS team_number, bits, COUNT(*) AS contacts FROM "
+            f"(SELECT id, SUM(CASE list_name {bits} END) AS bits FROM {reader['contacts'].spelled} "
+            f"WHERE mail_conn_id = ? AND team = ? AND list_name IN ({', '.join('?' for _ in lists)}) "
+            "GROUP BY id HAVING COUNT(*) > 1) AS a GROUP BY bits"
+        )
+        values += [*names, lists[0].account, lists[0].team, *names]
+    counts: Counter[tuple[int, int, int]] = Counter()
+    for row in reader.rows(" UNION ALL ".join(statements), values):
+        places = [place for place in range(COMPARED) if int(row["bits"]) >> place & 1]
+        for one, other in combinations(places, 2):
+            counts[int(row["team_number"]), one, other] += int(row["contacts"])
+    for (number, one, other), contacts in counts.items():
+        yield Overlap(teams[number][one], teams[number][other], contacts)

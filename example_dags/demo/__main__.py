@@ -79,6 +79,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
     settings["AIRFLOW__MAIL__RECEIVE_IN_API_SERVER"] = "True"
     settings |= {
+        "AIRFLOW__MAIL__IMPORTS_CONN_ID": "warehouse",
         "AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse",
         "AIRFLOW__MAIL__PAGE_REJECTS_CONN_ID": "crm",
         "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "newsletter_rejects",

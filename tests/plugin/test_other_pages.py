@@ -56,6 +56,18 @@ def test_lists(visitor: Visitor, filled: Warehouse) -> None:
     assert overlap in text_of(visitor, "overlaps"), "counted once in ten minutes"
 
 
+def test_a_contact_in_three_lists_is_in_three_pairs(visitor: Visitor, filled: Warehouse) -> None:
+    filled.execute(
+        "INSERT INTO mail_contacts (mail_conn_id, team, list_name, id, properties, observed_at) "
+        "SELECT mail_conn_id, team, 'Regulars', id, properties, observed_at FROM mail_contacts "
+        "WHERE list_name = 'Newsletter' AND id IN ('1', '9', '10')"
+    )
+    text = text_of(visitor, "overlaps")
+    assert "Newsletter Shop <b> mail_default 4 33.3 % 66.7 %" in text
+    assert "Newsletter Regulars mail_default 3 25.0 % 100.0 %" in text
+    assert "Shop <b> Regulars mail_default 2 33.3 % 66.7 %" in text
+
+
 def test_transactional(visitor: Visitor, filled: Warehouse) -> None:
     text = visitor.get("transactional")
     assert "2026-03-10 108 37.0 % 3.7 % 2 1 0" in Page(text).text
