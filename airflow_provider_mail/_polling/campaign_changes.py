@@ -59,7 +59,7 @@ class FinalCampaign:
             guid=campaign.guid,
             mail_status=campaign.mail_status,
             sent_at=None if sent is None else sent.timestamp(),
-            mail_stats={} if stats is None else stats.model_dump(mode="json", exclude_none=True),
+            mail_stats={} if stats is None else stats.dump_declared(),
         )
 
     @property

@@ -33,7 +33,6 @@ from airflow_provider_mail.api._core.requests import (
     PageResponse,
     Records,
     RequestModel,
-    Resource,
     Sandboxed,
 )
 
@@ -142,7 +141,7 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
         return self
 
 
-class MailStats(Resource):
+class MailStats(OpenResource):
     """The counts of a completed campaign (``mailStatus`` 2)."""
 
     sent_count: WholeNumber | None = Field(None, description="Mails sent")
@@ -155,7 +154,7 @@ class MailStats(Resource):
     unsubscribe_count: WholeNumber | None = Field(None, description="Unsubscribes")
 
 
-class Campaign(Resource):
+class Campaign(OpenResource):
     """A campaign send task as the service returns it (document, "Campaign send task")."""
 
     mail_name: str

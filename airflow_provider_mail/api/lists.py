@@ -8,6 +8,7 @@ from pydantic import AliasChoices, AliasGenerator, ConfigDict
 from pydantic.alias_generators import to_camel, to_pascal
 
 from airflow_provider_mail.api._core.fields import ServiceTime, Text
+from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
     Effect,
@@ -17,7 +18,6 @@ from airflow_provider_mail.api._core.requests import (
     PagedRequest,
     PageResponse,
     Records,
-    Resource,
     Sandboxed,
 )
 
@@ -27,7 +27,7 @@ ListType = Literal[0, 1]
 """``0`` dynamic, ``1`` static."""
 
 
-class ContactList(Resource):
+class ContactList(OpenResource):
     """A contact list. The document shows its keys in Pascal case and in camel case: both are accepted."""
 
     model_config = ConfigDict(

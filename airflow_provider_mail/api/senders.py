@@ -7,20 +7,20 @@ from typing import ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from airflow_provider_mail.api._core.fields import SenderEntry, Text
+from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
     MailResponse,
     Records,
-    Resource,
     Sandboxed,
 )
 
 __all__ = ["AddSender", "DeleteSender", "GetSenders", "Sender", "VerifySender", "find_sender"]
 
 
-class Sender(Resource):
+class Sender(OpenResource):
     """A sender entry with the results of its four DNS checks (1 normal, 0 abnormal)."""
 
     from_domain: str

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from airflow_provider_mail.api._core.fields import Html, Line, ServiceTime, TemplateName
+from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
     Effect,
@@ -16,7 +17,6 @@ from airflow_provider_mail.api._core.requests import (
     PagedRequest,
     PageResponse,
     Records,
-    Resource,
 )
 
 __all__ = ["AddTemplate", "DeleteTemplate", "GetTemplates", "Template", "find_template"]
@@ -24,7 +24,7 @@ __all__ = ["AddTemplate", "DeleteTemplate", "GetTemplates", "Template", "find_te
 EditorType = Literal["DRAG", "CLASSIC"]
 
 
-class Template(Resource):
+class Template(OpenResource):
     """A stored template; ``create_date`` has no zone in the response and is read as UTC."""
 
     template_name: str

@@ -12,6 +12,7 @@ from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
@@ -24,6 +25,7 @@ SURPRISE = {"futureFlag": True, "surprise": {"depth": [1, {"two": None}]}}
 LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mail_contacts": (MailContactsToSqlOperator, {"list_name": "newsletter"}),
     "mail_campaign_stats": (MailCampaignStatsToSqlOperator, {"start_day": DAY, "end_day": DAY, "snapshots": True}),
+    "mail_campaigns": (MailCampaignsToSqlOperator, {}),
     "mail_transactional_stats": (MailTransactionalStatsToSqlOperator, {"start_day": DAY, "end_day": DAY}),
 }
 

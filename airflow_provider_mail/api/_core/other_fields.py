@@ -23,6 +23,10 @@ class OpenResource(Resource, extra="allow"):
         """The fields that the model does not declare, as the service names them; ``None`` if there are none."""
         return self.model_extra or None
 
+    def dump_declared(self) -> dict[str, Any]:
+        """Return the fields that the model declares and the record has, as JSON values."""
+        return self.model_dump(mode="json", include=set(type(self).model_fields), exclude_none=True)
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         # Nobody knows what they hold: it may be personal data.
         for name, value in super().__repr_args__():

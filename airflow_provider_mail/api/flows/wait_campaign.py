@@ -109,7 +109,7 @@ class CampaignWait:
         if status == MailStatus.SENDING and (seconds_ahead <= 0 or not self.scheduled):
             return PollDecision(WaitStatus.WAITING, f"{campaign}: sending (mailStatus 1)")
         if status == MailStatus.COMPLETE:
-            stats = found.mail_stats.model_dump(mode="json", exclude_none=True) if found.mail_stats else {}
+            stats = found.mail_stats.dump_declared() if found.mail_stats else {}
             return PollDecision(WaitStatus.COMPLETE, f"{campaign} was sent", stats)
         if status == MailStatus.FAILED:
             return PollDecision(

@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api.campaigns import Campaign, MailStats
 from airflow_provider_mail.warehouse.table import INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, count_columns
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, OTHER_FIELDS, count_columns
 
 _COUNTS = count_columns(MailStats, suffix="; only when mail_status is 2")
 
@@ -39,6 +39,7 @@ CAMPAIGNS = Table(
         Column("project_code", TEXT, "As given at creation", nullable=True),
         Column("reviewer_name", TEXT, "Reviewer who approved the task, if any", nullable=True),
         *_COUNTS,
+        OTHER_FIELDS,
         LAST_SEEN,
         GONE,
     ),
@@ -59,6 +60,12 @@ def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime
         mail_conn_id,
         *(getattr(campaign, name) or [] if name in _LISTS else getattr(campaign, name) for name in _TASK_FIELDS),
         *(getattr(campaign.mail_stats, column.name, None) for column in _COUNTS),
+        _other_fields(campaign),
         observed_at,
         None,
     )
+
+
+def _other_fields(campaign: Campaign) -> dict[str, Any] | None:
+    counts = campaign.mail_stats.other_fields if campaign.mail_stats else None
+    return {**(campaign.other_fields or {}), "mailStats": counts} if counts else campaign.other_fields

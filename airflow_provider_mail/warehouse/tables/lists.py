@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, OTHER_FIELDS
 
 LISTS = Table(
     comment="Contact lists, as the mail service has them",
@@ -19,6 +19,8 @@ LISTS = Table(
         Column("create_user_id", BIGINT, "Id of the creating user", nullable=True),
         Column("create_date", TIMESTAMP, "When the list was created", nullable=True),
         Column("modify_date", TIMESTAMP, "When the list was last changed", nullable=True),
+        OTHER_FIELDS,
         LAST_SEEN,
     ),
+    load_columns=(),  # dlt has its own
 )

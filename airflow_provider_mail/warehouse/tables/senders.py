@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_mail.api.senders import Sender
 from airflow_provider_mail.warehouse.table import INTEGER, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, resource_row
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, OTHER_FIELDS, resource_row
 
 UNKNOWN_TYPE = 0
 """Stored as `sender_type` where the service does not return one, since a column of the key cannot be null."""
@@ -30,8 +30,10 @@ SENDERS = Table(
         _check("dmarc"),
         Column("is_validate", INTEGER, "As the service has it", nullable=True),
         Column("is_service_domain", INTEGER, "As the service has it", nullable=True),
+        OTHER_FIELDS,
         LAST_SEEN,
     ),
+    load_columns=(),  # dlt has its own
 )
 
 

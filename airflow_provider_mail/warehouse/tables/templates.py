@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_mail.warehouse.table import TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN, OTHER_FIELDS
 
 TEMPLATES = Table(
     comment="Stored templates, as the mail service has them",
@@ -14,6 +14,8 @@ TEMPLATES = Table(
         Column("template_subject", TEXT, "Default subject", nullable=True),
         Column("template_content", TEXT, "HTML, with {{tags}}", nullable=True),
         Column("create_date", TIMESTAMP, "When the template was created", nullable=True),
+        OTHER_FIELDS,
         LAST_SEEN,
     ),
+    load_columns=(),  # dlt has its own
 )
