@@ -179,7 +179,7 @@ def _columns(move: _Move) -> dict[str, Any]:
         return {}
     fields = [
         SchemaDatasetFacetFields(name=column.name, type=column.type.name, description=column.comment)
-        for column in move.table.columns
+        for column in move.table.stored_columns
     ]
     return {
         "schema": SchemaDatasetFacet(fields=fields),

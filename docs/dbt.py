@@ -59,7 +59,7 @@ def _enabled(*tables: str) -> str:
 
 
 def _staging(name: str, table: Table) -> str:
-    columns = ",\n    ".join(table.names)
+    columns = ",\n    ".join(table.stored_names)
     return (
         HEADER.format(source="the declared tables")
         + f"{{{{ config(enabled={_enabled(name)}) }}}}\n\n"
@@ -146,7 +146,7 @@ def _staging_model(name: str, table: Table) -> dict[str, Any]:
         "columns": [
             {"name": column.name, "description": column.comment}
             | ({"data_tests": ["not_null"]} if column.name in required else {})
-            for column in table.columns
+            for column in table.stored_columns
         ],
     }
 

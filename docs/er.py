@@ -59,7 +59,7 @@ def diagram() -> str:
 def _attributes(table: Table) -> str:
     return "".join(
         f"        {column.type.name} {column.name}{' PK' if column.name in table.key else ''}\n"
-        for column in table.columns
+        for column in table.stored_columns
     )
 
 

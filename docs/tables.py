@@ -49,7 +49,7 @@ _PLACE = re.compile(r"<!-- table: (\w+) -->\n(?:\|.*\n)*")
 def columns(table: Table) -> str:
     """Return the columns, their types and meanings as a Markdown table; key columns are bold."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
-    for column in table.columns:
+    for column in table.stored_columns:
         name = f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
         kind = f"{column.type.name}{', may be null' if column.nullable else ''}"
         lines.append(f"| {name} | {kind} | {column.comment} |")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.object_storage import put, remove
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-from airflow_provider_mail.warehouse.files import FORMATS
+from airflow_provider_mail.warehouse.files import encode
 from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
 from airflow_provider_mail.warehouse.rows import batched
 from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.task_run import TaskRun
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
@@ -46,13 +47,14 @@ def write_load(
     # A name of its own for each try: a worker that is believed dead may still write.
     load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
     folder = parent / load_id
+    stamp = TaskRun.current().values(table, datetime.now(UTC))
     files: list[DataFile] = []
     written: list[ObjectStoragePath] = []
     try:
         first = 1
         for batch in batched(rows, rows_per_file):
             file = folder / f"part-{len(files):05}.{file_format}"
-            content = FORMATS[file_format](table, batch, first)
+            content = encode(table, batch, file_format, written=stamp, first=first)
             written.append(file)
             put(file, content)
             files.append(DataFile(file_url(file), len(batch), len(content), hashlib.sha256(content).hexdigest()))

@@ -153,16 +153,18 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.object_storage import put, remove
-        from airflow_provider_mail.warehouse.files import FORMATS
+        from airflow_provider_mail.warehouse.files import encode
+        from airflow_provider_mail.warehouse.task_run import TaskRun
 
         read = self._campaigns if self.kind == "campaigns" else self._transactional
         table, days = read(start_day, end_day)
+        stamp = TaskRun.current().values(table, datetime.now(UTC))
         counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
         with self.mail_errors():
             for day, rows in days:
                 file = self._file(folder, day)
                 if rows:
-                    content = FORMATS[self.file_format](table, rows, 1)
+                    content = encode(table, rows, self.file_format, written=stamp)
                     put(file, content)
                     counts["records"] += len(rows)
                     counts["files"] += 1

@@ -13,7 +13,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_mail.warehouse.table import DATE, TIMESTAMP, Column, NamePart, Table, TableName, text
+from airflow_provider_mail.warehouse.table import (
+    BIGINT,
+    DATE,
+    INTEGER,
+    LOAD_COLUMNS,
+    TIMESTAMP,
+    Column,
+    NamePart,
+    Table,
+    TableName,
+    text,
+)
 
 _MAX_PART_CHARACTERS = 250
 
@@ -29,6 +40,14 @@ LOADS = Table(
             "What of the table: a day (YYYY-MM-DD), or a list, behind its team and a slash where there is one",
         ),
         Column("observed_at", TIMESTAMP, "When it was last read", observed=True),
+    ),
+    load_columns=(
+        *LOAD_COLUMNS,
+        Column("dag_id", text(250), "DAG of the task that read it; null outside of a task", nullable=True),
+        Column("task_id", text(250), "That task", nullable=True),
+        Column("map_index", INTEGER, "Index of a mapped task, otherwise -1", nullable=True),
+        Column("try_number", INTEGER, "Number of the task's try, from 1", nullable=True),
+        Column("load_rows", BIGINT, "Rows of the whole load, which may have read other parts too", nullable=True),
     ),
 )
 LOADS_NAME = "mail_loads"

@@ -84,6 +84,19 @@ FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet
 """Encodes rows to a file, by the name of the format, which is the extension of the file, too."""
 
 
+def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any], first: int = 1) -> bytes:
+    """Encode a file with the rows of a load.
+
+    :param table: the declared table.
+    :param rows: its rows.
+    :param file_format: a key of `FORMATS`.
+    :param written: the values of the table's ``load_columns``, in all rows.
+    :param first: number of the first row, for errors. Default: 1.
+    :raises UnstorableError: naming row and column, never the value.
+    """
+    return FORMATS[file_format](table.as_stored, [(*row, *written) for row in rows], first)
+
+
 def _schema(table: Table) -> pyarrow.Schema:
     import pyarrow
 

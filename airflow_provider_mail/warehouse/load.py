@@ -21,6 +21,7 @@ from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.table import Table, TableName
+from airflow_provider_mail.warehouse.task_run import TaskRun
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -99,6 +100,7 @@ def load(
         expire_before=expire_before,
         not_after=_not_after(now) if now else None,
         history=history,
+        task_run=TaskRun.current(),
     )
     check_database(hook)
     if history:
@@ -156,12 +158,11 @@ def database_time(hook: DbApiHook) -> datetime.datetime | None:
     :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
-    unix_time = dialect_of(database(hook)).unix_time
-    if unix_time is None:
+    dialect = dialect_of(database(hook))
+    if dialect.unix_time is None:
         return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(f"SELECT {unix_time}")
-        return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
+        return dialect.read_clock(cursor)
 
 
 def _not_after(now: datetime.datetime) -> Callable[[], datetime.datetime]:

@@ -130,7 +130,7 @@ class Manifest:
             "schema": {
                 "elements": [
                     {"name": column.name, "type": {"base": column.type.name}, "nullable": column.nullable}
-                    for column in self.table.columns
+                    for column in self.table.stored_columns
                 ]
             },
             "meta": {"content_length": size, "record_count": self.rows},
@@ -167,7 +167,7 @@ class Manifest:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WarehouseError(f"it is no manifest of a load ({type(error).__name__})") from None
-        if names != table.names:
+        if names != table.stored_names:
             raise WarehouseError(
                 "the files were written by another version of this package, with other columns: write them again"
             )

@@ -15,6 +15,7 @@ from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import TableName
+from airflow_provider_mail.warehouse.task_run import TaskRun
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -64,14 +65,17 @@ def _dialect(hook: DbApiHook, manifest: Manifest, name: str, fall_limit: FallLim
             "load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
         )
     table = TableName.parse(name)
+    source = Source(())
+    source.read = manifest.rows  # by the warehouse
     request = LoadRequest(
         manifest.table,
         table,
-        Source(()),
+        source,
         manifest.replace_where,
         manifest.coverage,
         MarkGone(manifest.observed_at, lambda: manifest.mark_gone) if manifest.mark_gone else None,
         fall_limit=fall_limit,
+        task_run=TaskRun.current(),
     )
     has_json_text = manifest.file_format == "parquet"
     return Merging(hook, request, stage_name(table, manifest.load_id), has_json_text=has_json_text)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone, loads_beside
 from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
+from airflow_provider_mail.warehouse.task_run import TaskRun
 
 Where = Mapping[str, Any]
 
@@ -85,6 +86,8 @@ class LoadRequest:
     :param expire_before: rows that were observed earlier are deleted.
     :param not_after: returns the latest time at which a row can have been observed.
     :param history: the history that the rows are recorded in.
+    :param task_run: what loads the rows.
+    :param recorded: the rows of the load that this one records. Default: ``source``.
     """
 
     table: Table
@@ -97,6 +100,8 @@ class LoadRequest:
     expire_before: datetime.datetime | None = None
     not_after: Callable[[], datetime.datetime] | None = None
     history: History | None = None
+    task_run: TaskRun = field(default_factory=TaskRun)
+    recorded: Source | None = None
 
     def __post_init__(self) -> None:
         if self.replace_where is not None and not self.replace_where:
@@ -114,4 +119,18 @@ class LoadRequest:
         if not self.covers:
             return None
         rows = Source(self.covers.rows(self.name))
-        return LoadRequest(LOADS, loads_beside(self.name), rows, not_after=self.not_after)
+        return LoadRequest(
+            LOADS,
+            loads_beside(self.name),
+            rows,
+            not_after=self.not_after,
+            task_run=self.task_run,
+            recorded=self.source,
+        )
+
+    def load_values(self, loaded_at: datetime.datetime) -> tuple[Any, ...]:
+        """Return the values of the table's ``load_columns``.
+
+        :param loaded_at: when the rows are written, with a zone.
+        """
+        return self.task_run.values(self.table, loaded_at, (self.recorded or self.source).read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -76,16 +76,24 @@ class Column:
             raise ValueError(f"column {self.name} is the time since which a row is gone: a timestamp that may be null")
 
 
+LOAD_COLUMNS = (
+    Column("loaded_at", TIMESTAMP, "When the row was last written", nullable=True),
+    Column("run_id", text(250), "Airflow run that wrote it; null outside of a task", nullable=True),
+)
+"""Columns that every load sets in the rows that it writes, and does not compare."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table without its name, which the user chooses.
 
-    :param columns: the columns.
+    :param columns: the columns of a row that is loaded.
     :param key: names of the columns that identify a row; not nullable, and with a length if they are text.
     :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
     :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
     :param by_day: name of the column by whose day warehouses store the rows together.
+    :param load_columns: further columns, which hold when and by what a row was written.
     """
 
     columns: tuple[Column, ...]
@@ -94,9 +102,10 @@ class Table:
     insert_only: bool = False
     counted_by: str | None = None
     by_day: str | None = None
+    load_columns: tuple[Column, ...] = LOAD_COLUMNS
 
     def __post_init__(self) -> None:
-        if len(set(self.names)) != len(self.names):
+        if len({column.name for column in self.stored_columns}) != len(self.stored_columns):
             raise ValueError("two columns have the same name")
         if not self.key or len(set(self.key)) != len(self.key):
             raise ValueError("a table needs a key of different columns")
@@ -116,15 +125,35 @@ class Table:
             raise ValueError("inserted rows are counted by a column that is not nullable, in a table without updates")
 
     def __getitem__(self, name: str) -> Column:
-        for column in self.columns:
+        for column in self.stored_columns:
             if column.name == name:
                 return column
         raise ValueError(f"there is no column {name}")
 
     @cached_property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """All columns of the table in the database."""
+        return (*self.columns, *self.load_columns)
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the columns, in the order of the values of a row."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def load_names(self) -> tuple[str, ...]:
+        """Names of the columns that hold when and by what a row was written."""
+        return tuple(column.name for column in self.load_columns)
+
+    @cached_property
+    def stored_names(self) -> tuple[str, ...]:
+        """Names of all columns of the table in the database."""
+        return (*self.names, *self.load_names)
+
+    @cached_property
+    def as_stored(self) -> Table:
+        """The table as files have it: all columns are those of a row."""
+        return replace(self, columns=self.stored_columns, load_columns=())
 
     @cached_property
     def observed(self) -> str | None:
@@ -138,7 +167,7 @@ class Table:
 
     @cached_property
     def updated(self) -> tuple[str, ...]:
-        """Names of the columns that a load updates in an existing row."""
+        """Names of the columns that a load updates in an existing row, besides those of ``load_columns``."""
         return () if self.insert_only else tuple(name for name in self.names if name not in self.key)
 
     @cached_property

@@ -547,3 +547,23 @@ def test_names_are_templates(run: Run, people: Emulator, warehouse: SqlDatabase)
     done = run(load("{{ 'news' ~ 'letter' }}", table="{{ 'a' * 3 }}"))
     assert done.state == "success", done.log
     assert ids(warehouse, table="aaa") == in_service(people)
+
+
+def test_rows_name_the_run_and_mail_loads_the_task(
+    emulator: Emulator, warehouse: SqlDatabase, run_in_airflow: Run
+) -> None:
+    emulator.add_list("one", count=2)
+    emulator.add_list("two", count=3)
+    arguments = {"task_id": TASK, "sql_conn_id": "warehouse"}
+    mapped = {"list_name": ["one", "two"]}
+    runs = [
+        run_in_airflow(lambda: MailContactsToSqlOperator.partial(**arguments).expand(**mapped)).result for _ in range(2)
+    ]
+    # The second run finds nothing that has changed.
+    assert warehouse.query("SELECT DISTINCT run_id FROM mail_contacts") == [(runs[0].run_id,)]
+    assert warehouse.query(
+        "SELECT part, run_id, dag_id, task_id, map_index, try_number, load_rows FROM mail_loads ORDER BY part"
+    ) == [
+        ("one", runs[1].run_id, runs[1].dag_id, TASK, 0, 1, 2),
+        ("two", runs[1].run_id, runs[1].dag_id, TASK, 1, 1, 3),
+    ]

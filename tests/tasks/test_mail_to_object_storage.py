@@ -145,9 +145,9 @@ def test_a_folder_per_day_with_a_row_per_campaign(
         "missing_days": 0,
     }
     rows = lines(tmp_path / "mail") if file_format == "jsonl" else parquet_rows(tmp_path / "mail")
-    assert [tuple(row) for row in rows] == [CAMPAIGN_STATS.names] * 4
+    assert [tuple(row) for row in rows] == [CAMPAIGN_STATS.stored_names] * 4
     (first,) = [row for row in rows if row["mail_name"] == "of-2026-03-02--000000"]
-    sent, observed = first.pop("mail_send_date"), first.pop("observed_at")
+    sent, observed, loaded = (first.pop(name) for name in ("mail_send_date", "observed_at", "loaded_at"))
     assert first == {
         "mail_conn_id": "mail_default",
         "team": "Sales",
@@ -165,13 +165,15 @@ def test_a_folder_per_day_with_a_row_per_campaign(
         "unsubscribe_rate": 0.0,
         "other_fields": None,
         "gone_at": None,
+        "run_id": done.result.run_id,
     }
     if file_format == "jsonl":
         assert sent == "2026-03-02T08:00:00.000000Z"
-        observed = datetime.fromisoformat(observed)
+        observed, loaded = map(datetime.fromisoformat, (observed, loaded))
     else:
         assert sent == datetime(2026, 3, 2, 8, tzinfo=UTC)
     assert abs(datetime.now(UTC) - observed) < timedelta(minutes=5)
+    assert abs(datetime.now(UTC) - loaded) < timedelta(minutes=5)
 
 
 def test_the_columns_of_a_parquet_file_have_the_types_of_the_table(
@@ -255,7 +257,7 @@ def test_the_same_window_twice_changes_nothing_but_when_it_was_observed(
     found = []
     for _ in range(2):
         run(lambda: export(tmp_path, **WEEK), logical_date=RUN_DAY)
-        found.append([row | {"observed_at": ""} for row in lines(tmp_path)])
+        found.append([row | {"observed_at": "", "loaded_at": "", "run_id": ""} for row in lines(tmp_path)])
     assert found[0] == found[1]
 
 

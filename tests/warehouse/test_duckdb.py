@@ -42,6 +42,8 @@ def test_created_with_types_key_and_comments(duck: Warehouse) -> None:
         ("sold_at", "TIMESTAMP", True, "When it was sold"),
         ("extra", "JSON", True, "All the rest"),
         ("observed_at", "TIMESTAMP", False, "When it was looked at"),
+        ("loaded_at", "TIMESTAMP", True, "When the row was last written"),
+        ("run_id", "VARCHAR", True, "Airflow run that wrote it; null outside of a task"),
     ]
     assert duck.query(
         "SELECT constraint_column_names FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY'"

@@ -42,6 +42,8 @@ def test_created_with_types_key_and_comments_on_postgres(make_warehouse: Callabl
         ("sold_at", "timestamp with time zone", False, "When it was sold"),
         ("extra", "jsonb", False, "All the rest"),
         ("observed_at", "timestamp with time zone", True, "When it was looked at"),
+        ("loaded_at", "timestamp with time zone", False, "When the row was last written"),
+        ("run_id", "text", False, "Airflow run that wrote it; null outside of a task"),
     ]
     assert warehouse.query("SELECT obj_description('things'::regclass)") == [(THINGS.comment,)]
     assert warehouse.query("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'things_pkey'") == [

@@ -55,6 +55,13 @@ from tests.warehouse.test_load import (  # noqa: F401
     test_what_is_older_than_wanted_is_deleted_in_the_same_transaction,
     test_when_the_rows_fail_the_old_ones_stay,
 )
+from tests.warehouse.test_load_columns import (  # noqa: F401
+    test_a_row_that_is_never_updated_keeps_them,
+    test_a_table_of_an_earlier_version_gets_the_columns,
+    test_an_earlier_observation_that_is_not_stored_changes_nothing,
+    test_mail_loads_has_the_task_and_the_rows,
+    test_what_a_load_writes_has_its_time_and_its_run,
+)
 from tests.warehouse.test_properties import leaves_what_a_dictionary_would
 from tests.warehouse.test_unstorable import (  # noqa: F401
     test_rows_that_cannot_be_stored_are_set_aside,
@@ -307,7 +314,7 @@ def test_the_tables_in_the_types_of_the_warehouse(kind: str, table: Table) -> No
     (create, *_) = sql_of(kind, table).create_statements()
     tree = sqlglot.parse_one(create, read=kind, error_level=sqlglot.ErrorLevel.RAISE)
     assert isinstance(tree, exp.Create)
-    assert [column.name for column in tree.find_all(exp.ColumnDef)] == [*table.names]
+    assert [column.name for column in tree.find_all(exp.ColumnDef)] == [*table.stored_names]
     if table.by_day and kind != "trino":
         word = {
             "snowflake": "CLUSTER BY",

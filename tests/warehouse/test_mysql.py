@@ -51,6 +51,8 @@ def test_created_with_types_key_and_comments(mysql: Warehouse) -> None:
         ("sold_at", "datetime(6)", "YES", None, "When it was sold"),
         ("extra", "longtext", "YES", "utf8mb4_bin", "All the rest"),
         ("observed_at", "datetime(6)", "NO", None, "When it was looked at"),
+        ("loaded_at", "datetime(6)", "YES", None, "When the row was last written"),
+        ("run_id", "varchar(250)", "YES", exact, "Airflow run that wrote it; null outside of a task"),
     ]
     ((statement,),) = [row[1:] for row in mysql.query("SHOW CREATE TABLE things")]
     assert "PRIMARY KEY (`account`,`number`)" in statement

@@ -60,6 +60,16 @@ class Dialect(ABC):
         self.request = request
         self.table = request.table
         self.target = self._qualified(request.name)
+        self.loaded_at = datetime.datetime.now(datetime.UTC)
+
+    @classmethod
+    def read_clock(cls, cursor: Any) -> datetime.datetime:
+        """Return the time by the database's clock.
+
+        :param cursor: an open cursor.
+        """
+        cursor.execute(f"SELECT {cls.unix_time}")
+        return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
@@ -165,6 +175,22 @@ class Dialect(ABC):
         convert = self.parameters.get(column.type.name)
         return convert(value) if convert else value
 
+    def _load_values(self) -> list[Any]:
+        """The values of the table's ``load_columns``, as parameters."""
+        values = self.request.load_values(self.loaded_at)
+        return [
+            None if value is None else self._parameter(column, value)
+            for column, value in zip(self.table.load_columns, values, strict=True)
+        ]
+
+    def _load_marks(self) -> str:
+        """The placeholders of these parameters, each after a comma."""
+        return f", {self.hook.placeholder}" * len(self.table.load_columns)
+
+    def _load_assignments(self, alias: str = "") -> str:
+        """Assignments of these parameters, each after a comma."""
+        return "".join(f", {alias}{self._column(name)} = {self.hook.placeholder}" for name in self.table.load_names)
+
     # Table definition
 
     def _column_type(self, column: Column) -> str:
@@ -177,7 +203,8 @@ class Dialect(ABC):
 
     def _create_statement(self) -> str:
         """CREATE TABLE with all columns and the key."""
-        lines = [*map(self._definition, self.table.columns), f"PRIMARY KEY ({self._columns_list(self.table.key)})"]
+        key = f"PRIMARY KEY ({self._columns_list(self.table.key)})"
+        lines = [*map(self._definition, self.table.stored_columns), key]
         return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
 
     def _addition(self, column: Column) -> str:
@@ -191,7 +218,7 @@ class Dialect(ABC):
         :raises WarehouseError: when a column of the key is missing, which cannot be added.
         """
         names = set(existing)
-        columns = [column for column in self.table.columns if column.name not in names]
+        columns = [column for column in self.table.stored_columns if column.name not in names]
         for column in columns:
             if column.name in self.table.key:
                 raise self.error(f"it has no column {column.name}, which is part of the key; another `table`?")

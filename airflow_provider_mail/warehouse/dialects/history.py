@@ -28,6 +28,8 @@ class HistoryMerge:
         self._key = [stage._column(name) for name in stage.table.key]
         self._from, self._to = stage._column(VALID_FROM), stage._column(VALID_TO)
         self._mark = stage.hook.placeholder
+        self._written, self._assigned = intervals._load_marks(), intervals._load_assignments()
+        self._load_values = intervals._load_values
         self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
 
     def merge(self, cursor: Any) -> tuple[int, int] | None:
@@ -49,8 +51,8 @@ class HistoryMerge:
         self._check_fall(cursor, count)
         left = self._end(cursor, following)
         joined = self._begin(cursor, following)
-        names = self._readings._columns_list(self._readings.table.names)
-        row = [*values, self._now, count]
+        names = self._readings._columns_list(self._readings.table.stored_names)
+        row = [*values, self._now, count, *self._readings._load_values()]
         cursor.execute(
             f"INSERT INTO {self._readings.target} ({names}) VALUES ({', '.join([self._mark] * len(row))})", row
         )
@@ -80,12 +82,13 @@ class HistoryMerge:
             key = ", ".join(f"t.{name}" for name in self._key)
             cursor.execute(
                 f"INSERT INTO {self._intervals.target} ({self._names()}) "
-                f"SELECT {key}, {self._mark}, t.{self._to} FROM {self._intervals.target} AS t "
+                f"SELECT {key}, {self._mark}, t.{self._to}{self._written} FROM {self._intervals.target} AS t "
                 f"WHERE {where} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})",
-                [following, *values, following],
+                [following, *self._load_values(), *values, following],
             )
         cursor.execute(
-            f"UPDATE {self._intervals.target} AS t SET {self._to} = {self._mark} WHERE {where}", [self._now, *values]
+            f"UPDATE {self._intervals.target} AS t SET {self._to} = {self._mark}{self._assigned} WHERE {where}",
+            [self._now, *self._load_values(), *values],
         )
         return self._intervals._affected(cursor)
 
@@ -96,9 +99,9 @@ class HistoryMerge:
         if following is not None:  # intervals that began at the following reading begin at this one
             where, values = self._stage._condition("history", self._history.where, "t.")
             cursor.execute(
-                f"UPDATE {self._intervals.target} AS t SET {self._from} = {self._mark} "
+                f"UPDATE {self._intervals.target} AS t SET {self._from} = {self._mark}{self._assigned} "
                 f"WHERE {where} AND t.{self._from} = {self._mark} AND {self._stage._is_staged()}",
-                [self._now, *values, following],
+                [self._now, *self._load_values(), *values, following],
             )
             count = self._intervals._affected(cursor)
             end = self._mark
@@ -106,12 +109,19 @@ class HistoryMerge:
         key = ", ".join(f"s.{name}" for name in self._key)
         cursor.execute(
             f"INSERT INTO {self._intervals.target} ({self._names()}) "
-            f"SELECT {key}, {self._mark}, {end} FROM {self._stage._staged} AS s WHERE NOT EXISTS "
+            f"SELECT {key}, {self._mark}, {end}{self._written} FROM {self._stage._staged} AS s WHERE NOT EXISTS "
             f"(SELECT 1 FROM {self._intervals.target} AS t WHERE {self._stage._same_key()} AND {valid}) "
             f"{self._stage._ordered()}",
-            [self._now, *([following] if following is not None else []), self._now, self._now],
+            [
+                self._now,
+                *([following] if following is not None else []),
+                *self._load_values(),
+                self._now,
+                self._now,
+            ],
         )
         return count + self._intervals._affected(cursor)
 
     def _names(self) -> str:
-        return ", ".join([*self._key, self._from, self._to])
+        written = map(self._intervals._column, self._intervals.table.load_names)
+        return ", ".join([*self._key, self._from, self._to, *written])

@@ -64,6 +64,7 @@ class MergeSql:
         self.stage = self.name(stage)
         self.lock_table = self.name(TableName((*request.name.parts[:-1], NamePart(LOCK_NAME, False))))
         self._observed_at = observed_at
+        self._loaded_at = datetime.datetime.now(datetime.UTC)
         self._has_json_text = has_json_text
 
     # Names, types and values
@@ -146,7 +147,7 @@ class MergeSql:
     def _create(self, name: str, table: Table) -> str:
         lines = [
             f"{self.column(column.name)} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
-            for column in table.columns
+            for column in table.stored_columns
         ]
         if self.primary_key:
             lines.append(self.primary_key.format(self.columns(table.key)))
@@ -160,19 +161,20 @@ class MergeSql:
         """
         return ""
 
-    def addition(self, column: Column) -> str:
+    def addition(self, name: str, column: Column) -> str:
         """Return ALTER TABLE for a column of a later version.
 
+        :param name: the name of the table, as spelled.
         :param column: the column.
         """
-        return f"ALTER TABLE {self.target} ADD COLUMN {self.column(column.name)} {self.column_type(column)}"
+        return f"ALTER TABLE {name} ADD COLUMN {self.column(column.name)} {self.column_type(column)}"
 
     def create_stage(self) -> list[str]:
-        """Create the table of staged rows, empty."""
+        """Create the table of staged rows, empty, with the columns of the files."""
         json = self.types["text" if self._has_json_text else "json"]
         columns = ", ".join(
             f"{self.column(column.name)} {json if column.type.name == 'json' else self.column_type(column)}"
-            for column in self.table.columns
+            for column in self.table.stored_columns
         )
         return [self.drop_stage(), f"CREATE TABLE {self.stage} ({columns})"]
 
@@ -286,6 +288,16 @@ class MergeSql:
 
     # The load
 
+    def _load_literals(self, request: LoadRequest) -> list[str]:
+        """The values of ``load_columns``; those of staged rows are not used."""
+        values = request.load_values(self._loaded_at)
+        return [self.value(column, value) for column, value in zip(request.table.load_columns, values, strict=True)]
+
+    def _load_assignments(self, request: LoadRequest) -> str:
+        """Assignments of these values, each after a comma."""
+        literals = zip(request.table.load_names, self._load_literals(request), strict=True)
+        return "".join(f", {self.column(name)} = {literal}" for name, literal in literals)
+
     def count_window(self) -> str | None:
         """Count the rows of ``replace_where``."""
         where = self.request.replace_where
@@ -340,14 +352,14 @@ class MergeSql:
         )
 
     def _record(self) -> list[str]:
-        if not self.request.covers:
+        if not (record := self.request.coverage_request()):
             return []
-        names = self.columns(LOADS.names)
         key = " AND ".join(f"t.{self.column(name)} = s.{self.column(name)}" for name in LOADS.key)
         return [
             f"MERGE INTO {self.loads} AS t USING ({self._loads_rows()}) AS s ON {key} "
-            "WHEN MATCHED AND s.observed_at > t.observed_at THEN UPDATE SET observed_at = s.observed_at "
-            f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({self.columns(LOADS.names, 's.')})"
+            "WHEN MATCHED AND s.observed_at > t.observed_at THEN UPDATE SET observed_at = s.observed_at"
+            f"{self._load_assignments(record)} WHEN NOT MATCHED THEN INSERT ({self.columns(LOADS.stored_names)}) "
+            f"VALUES ({', '.join([self.columns(LOADS.names, 's.'), *self._load_literals(record)])})"
         ]
 
     def merge(self) -> list[str]:
@@ -369,11 +381,13 @@ class MergeSql:
             newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed('t.')}"
             updates = ", ".join(f"{self.column(name)} = s.{self.column(name)}" for name in self.table.updated)
             condition = newer if self.table.observed else ""
-            matched += f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN UPDATE SET {updates} "
+            written = self._load_assignments(self.request)
+            matched += f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN UPDATE SET {updates}{written} "
         return [
             f"MERGE INTO {self.target} AS t USING ({source}) AS s ON {self.same_key('t.', 's.')} {matched}"
             f"WHEN NOT MATCHED AND s.merge_action = {_PUT} THEN "
-            f"INSERT ({self.columns(names)}) VALUES ({self.columns(names, 's.')})"
+            f"INSERT ({self.columns(self.table.stored_names)}) "
+            f"VALUES ({', '.join([self.columns(names, 's.'), *self._load_literals(self.request)])})"
         ]
 
     def _removal(self) -> str:
@@ -381,7 +395,8 @@ class MergeSql:
             return "DELETE"
         assert self.request.mark_gone
         gone = self.column(str(self.table.gone))
-        return f"UPDATE SET {gone} = {self.timestamp(self.request.mark_gone.observed_at)}"
+        at = self.timestamp(self.request.mark_gone.observed_at)
+        return f"UPDATE SET {gone} = {at}{self._load_assignments(self.request)}"
 
 
 def utc_literal(value: datetime.datetime) -> str:

@@ -6,12 +6,13 @@ import datetime
 import random
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.connection import database
+from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
@@ -19,7 +20,7 @@ from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
 from airflow_provider_mail.warehouse.errors import FallError, redacted_message
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
-from airflow_provider_mail.warehouse.table import NamePart, TableName
+from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -97,7 +98,20 @@ class Merging(Dialect):
             except Exception:
                 time.sleep(random.random())  # another load may be creating the same table
                 cursor.execute(statement)
-        self._execute(cursor, *map(self.sql.addition, self._missing(self._columns(cursor))))
+        self._add_columns(cursor, self.sql.target, self._missing(self._columns(cursor, self.sql.target)))
+        if self.request.covers:
+            existing = self._columns(cursor, self.sql.loads)
+            self._add_columns(
+                cursor, self.sql.loads, [column for column in LOADS.load_columns if column.name not in existing]
+            )
+
+    def _add_columns(self, cursor: Any, name: str, columns: Iterable[Column]) -> None:
+        for column in columns:
+            try:
+                cursor.execute(self.sql.addition(name, column))
+            except Exception:
+                if column.name not in self._columns(cursor, name):  # unless another load has added it
+                    raise
 
     def existing_columns(self, connection: Any) -> Collection[str]:
         """Return the lower-case names of the table's columns; none when it does not exist.
@@ -106,12 +120,12 @@ class Merging(Dialect):
         """
         with closing(self.open(connection)) as cursor:
             try:
-                return self._columns(cursor)
+                return self._columns(cursor, self.sql.target)
             except Exception:  # drivers have no common error for a missing table
                 return ()
 
-    def _columns(self, cursor: Any) -> list[str]:
-        cursor.execute(f"SELECT * FROM {self.sql.target} WHERE 1 = 0")
+    def _columns(self, cursor: Any, name: str) -> list[str]:
+        cursor.execute(f"SELECT * FROM {name} WHERE 1 = 0")
         names = [str(column[0]).lower() for column in cursor.description]
         cursor.fetchall()
         return names

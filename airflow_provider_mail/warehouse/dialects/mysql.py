@@ -206,8 +206,11 @@ class MySql(Staged):
         return f"NOT ({' AND '.join(equal)})"
 
     def _upsert(self, source: str, condition: str = "true") -> str:
-        names, selected = self._columns_list(self.table.names), self._columns_list(self.table.names, "s.")
-        rest = self.table.updated or (self.table.key[0],)
+        names = self._columns_list(self.table.stored_names)
+        constants = "".join(f", %s AS {self._column(name)}" for name in self.table.load_names)
+        selected = f"{self._columns_list(self.table.names, 's.')}{constants}"
+        updated = self.table.updated
+        rest = (*updated, *self.table.load_names) if updated else (self.table.key[0],)
         # Rows that are not newer have been left out: our loads run one at a time.
         assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self._column, rest))
         # A derived table, or the names in the last clause would be ambiguous.
@@ -221,7 +224,8 @@ class MySql(Staged):
 
     def _mark_stale_sql(self, condition: str) -> str:
         return (
-            f"UPDATE {self._beside_stage()} SET t.{self._column(str(self.table.gone))} = {self.hook.placeholder} "
+            f"UPDATE {self._beside_stage()} SET t.{self._column(str(self.table.gone))} = {self.hook.placeholder}"
+            f"{self._load_assignments('t.')} "
             f"WHERE s.{self._column(self.table.key[0])} IS NULL AND {condition}"
         )
 

@@ -104,6 +104,8 @@ class Portable(Dialect):
                 spool.fill(table.request.source.encoded(Encoder(table.table, each(_CONVERTERS))))
 
             def attempt() -> LoadResult:
+                for table in tables:
+                    table.loaded_at = datetime.datetime.now(datetime.UTC)
                 result, *_ = [table._replace(cursor, spool) for table, spool in zip(tables, spools, strict=True)]
                 connection.commit()
                 return result
@@ -116,7 +118,7 @@ class Portable(Dialect):
         before = self._window_rows(cursor)
         if self.request.replace_where and not self.request.source.rejected:
             self._delete_stale(cursor, self._observed_at(spool))
-        insert = self._insert_statement()
+        insert, written = self._insert_statement(), self._load_values()
         by = self.table.names.index(self.table.counted_by) if self.table.counted_by else None
         outdated, inserted_by = 0, Counter[Any]()
         for batch in batched(spool.rows(), _MAX_PARAMETERS // (len(self._key_indexes) + 1)):
@@ -127,7 +129,7 @@ class Portable(Dialect):
                 skipped = self._delete_older(cursor, batch)
                 outdated += len(skipped)
             if given := [row for row in batch if spool.key(row) not in skipped]:
-                cursor.executemany(insert, given)
+                cursor.executemany(insert, [(*row, *written) for row in given])
                 inserted_by.update(row[by] if by is not None else None for row in given)
         if self.request.mark_gone and not self.request.source.rejected:
             self._mark_gone(cursor, self.request.mark_gone)
@@ -166,9 +168,9 @@ class Portable(Dialect):
             self._reject_future(cursor, self.target, (condition, values), self._last_observed())
             # All given rows have been written with the time of this load.
             cursor.execute(
-                f"UPDATE {self.target} SET {gone} = {mark} "
+                f"UPDATE {self.target} SET {gone} = {mark}{self._load_assignments()} "
                 f"WHERE {condition} AND {gone} IS NULL AND {self.table.observed} < {mark}",
-                [at, *values, at],
+                [at, *self._load_values(), *values, at],
             )
 
     def _observed_at(self, spool: RowSpool) -> Any:
@@ -209,15 +211,15 @@ class Portable(Dialect):
         return f"({last} IS NULL OR {last} <= {self.hook.placeholder})"
 
     def _insert_statement(self) -> str:
-        marks = ", ".join(self.hook.placeholder for _ in self.table.columns)
-        return f"INSERT INTO {self.target} ({self._columns_list(self.table.names)}) VALUES ({marks})"
+        marks = ", ".join(self.hook.placeholder for _ in self.table.stored_columns)
+        return f"INSERT INTO {self.target} ({self._columns_list(self.table.stored_names)}) VALUES ({marks})"
 
     def _probe(self, connection: Any, cursor: Any) -> None:
         """Insert a test row twice and roll back: the second insert must fail, and no row may remain.
 
         :raises WarehouseError: when concurrent loads would duplicate rows, or a failed load would leave some.
         """
-        row = [None if column.nullable else self._probe_value(column) for column in self.table.columns]
+        row = [None if column.nullable else self._probe_value(column) for column in self.table.stored_columns]
         key = [row[index] for index in self._key_indexes]
         failure, is_enforced = "", False
         try:

@@ -218,10 +218,19 @@ class Postgres(Staged):
         new = dict(cursor.fetchall())
         if new:
             self._rows.seek(0)
-            lines = (line for number, line in enumerate(self._rows, 1) if number in new)
+            end = f"{self._load_line()}\n".encode()
+            lines = (line[:-1] + end for number, line in enumerate(self._rows, 1) if number in new)
             blocks = (b"".join(block).decode() for block in batched(lines, _BLOCK_LINES))
-            _copy(cursor, f"COPY {self.target} ({self._columns_list(self.table.names)}) FROM STDIN", blocks)
+            _copy(cursor, f"COPY {self.target} ({self._columns_list(self.table.stored_names)}) FROM STDIN", blocks)
         return Counter(new.values())
+
+    def _load_line(self) -> str:
+        """The values of ``load_columns`` as the rest of a line in the text format of COPY."""
+        texts = (
+            _NULL if value is None else next(iter(_CONVERTERS[column.type.name]([value])))
+            for column, value in zip(self.table.load_columns, self._load_values(), strict=True)
+        )
+        return "".join(f"\t{text}" for text in texts)
 
     @property
     def _deciding(self) -> list[Column]:
@@ -231,7 +240,7 @@ class Postgres(Staged):
     def _write(self, cursor: Any) -> Counts:
         cursor.execute(f"SELECT EXISTS (SELECT FROM {self.target})")
         if cursor.fetchone() == (False,):
-            cursor.execute(self._upsert(f"{self._staged} AS s"))
+            cursor.execute(self._upsert(f"{self._staged} AS s"), self._load_values())
             return Counts(cursor.rowcount, cursor.rowcount, 0, 0, 0)
         # In one statement, so that the rows are sorted and joined once.
         comparison, values = self._comparison()
@@ -243,7 +252,7 @@ class Postgres(Staged):
             f"(SELECT {self._columns_list(self.table.names, 's.')}, {', '.join(computed)} FROM {self._joined()}), "
             f"written AS ({self._upsert('compared AS s', flags.to_write)}) "
             f"SELECT {', '.join(counts)} FROM compared",
-            values,
+            [*values, *self._load_values()],
         )
         return Counts(*map(int, cursor.fetchone()))
 

@@ -48,7 +48,7 @@ class Staged(StagedSql):
 
     def _other(self, table: Table, name: TableName) -> Staged:
         """Another table of the same database."""
-        return type(self)(self.hook, LoadRequest(table, name, Source(())))
+        return type(self)(self.hook, LoadRequest(table, name, Source(()), task_run=self.request.task_run))
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them in one transaction.
@@ -72,6 +72,10 @@ class Staged(StagedSql):
                 self._prepare(cursor)
                 for table in self._beside:
                     table._prepare_beside(cursor)
+                # By the clock that all loads of the table share, and behind the lock: in the order of their commits.
+                self.loaded_at = self.read_clock(cursor)
+                for table in self._beside:
+                    table.loaded_at = self.loaded_at
                 result = self.merge(cursor)
                 connection.commit()
                 return result
@@ -139,7 +143,7 @@ class Staged(StagedSql):
             return
         failure = None
         try:
-            cursor.execute("EXPLAIN " + self._upsert(f"{self.target} AS s"))
+            cursor.execute("EXPLAIN " + self._upsert(f"{self.target} AS s"), self._load_values())
         except Exception as error:
             if not re.search("on conflict|conflict target", str(error), re.IGNORECASE):
                 raise
@@ -156,7 +160,7 @@ class Staged(StagedSql):
         existing = self._columns(cursor)
         if not existing:
             cursor.execute(self._create_statement())
-            self._describe(cursor, self.table.columns, whole=True)
+            self._describe(cursor, self.table.stored_columns, whole=True)
             return
         self._check_types(existing)
         missing = tuple(self._missing(existing))
@@ -177,7 +181,7 @@ class Staged(StagedSql):
         raise self.error(message)
 
     def _check_types(self, existing: dict[str, str]) -> None:
-        for column in self.table.columns:
+        for column in self.table.stored_columns:
             actual = existing.get(column.name)
             if actual is not None and not self._holds(column, actual):
                 raise self.error(
@@ -231,7 +235,7 @@ class Staged(StagedSql):
         source, is_new = self._joined(), f"NOT {self._exists()}"
         cursor.execute(f"SELECT {self._counted_by('s.')}, count(*) FROM {source} WHERE {is_new} GROUP BY 1")
         inserted_by = dict(cursor.fetchall())
-        cursor.execute(self._upsert(source, is_new))
+        cursor.execute(self._upsert(source, is_new), self._load_values())
         return inserted_by
 
     def _counted_by(self, alias: str = "") -> str:
@@ -245,9 +249,9 @@ class Staged(StagedSql):
         cursor.execute(f"SELECT {', '.join(['count(*)', *sums])} FROM {self._joined()}", values)
         counts = Counts(*map(int, cursor.fetchone()))
         if counts.written == counts.staged:
-            cursor.execute(self._upsert(f"{self._staged} AS s"))
+            cursor.execute(self._upsert(f"{self._staged} AS s"), self._load_values())
         elif counts.written:
-            cursor.execute(self._upsert(self._joined(), comparison.to_write), values)
+            cursor.execute(self._upsert(self._joined(), comparison.to_write), [*self._load_values(), *values])
         return counts
 
     def _reject_future_rows(self, cursor: Any) -> None:
@@ -287,7 +291,8 @@ class Staged(StagedSql):
         for window in () if self.request.source.rejected else mark_gone.windows():
             self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
             condition, values = self._stale(self._condition("mark_gone", window, "t."), late_parts, at)
-            cursor.execute(self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}"), [at, *values])
+            marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
+            cursor.execute(marking, [at, *self._load_values(), *values])
             count += self._affected(cursor)
         return count
 

@@ -126,13 +126,17 @@ class StagedSql(Dialect):
         return f"NOT coalesce({condition}, false)", values
 
     def _upsert(self, source: str, condition: str = "true") -> str:
-        """Insert from ``source``, or update the row with the same key unless it is newer."""
-        names, key = self._columns_list(self.table.names), self._columns_list(self.table.key)
+        """Insert from ``source``, or update the row with the same key unless it is newer.
+
+        The values of ``load_columns`` are parameters, before those of the condition.
+        """
+        names, key = self._columns_list(self.table.stored_names), self._columns_list(self.table.key)
         action = "NOTHING"
         if self.table.updated:
-            assignments = ", ".join(f"{name} = excluded.{name}" for name in self.table.updated)
+            updated = (*self.table.updated, *self.table.load_names)
+            assignments = ", ".join(f"{name} = excluded.{name}" for name in updated)
             action = f"UPDATE SET {assignments} WHERE {self._is_newer('excluded')}"
-        selected = self._columns_list(self.table.names, "s.")
+        selected = f"{self._columns_list(self.table.names, 's.')}{self._load_marks()}"
         return (
             f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source} WHERE {condition} "
             f"{self._ordered()} ON CONFLICT ({key}) DO {action}"
@@ -147,9 +151,9 @@ class StagedSql(Dialect):
         return f"DELETE FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
 
     def _mark_stale_sql(self, condition: str) -> str:
-        """Mark such rows as gone; the time is the first parameter."""
-        gone, mark = self._column(str(self.table.gone)), self.hook.placeholder
-        return f"UPDATE {self.target} AS t SET {gone} = {mark} WHERE {condition} AND NOT {self._is_staged()}"
+        """Mark such rows as gone; the time is the first parameter, before the values of ``load_columns``."""
+        gone = f"{self._column(str(self.table.gone))} = {self.hook.placeholder}{self._load_assignments()}"
+        return f"UPDATE {self.target} AS t SET {gone} WHERE {condition} AND NOT {self._is_staged()}"
 
     def _stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.

@@ -159,13 +159,14 @@ class Redshift(MergeSql):
         return [f"LOCK TABLE {name}" for name in (self.target, *([self.loads] if self.request.covers else ()))]
 
     def _record(self) -> list[str]:
-        if not self.request.covers:
+        if not (record := self.request.coverage_request()):
             return []
         key = " AND ".join(f"{self.loads}.{self.column(name)} = s.{self.column(name)}" for name in LOADS.key)
         rows = self._loads_rows()
         return [
             f"DELETE FROM {self.loads} USING ({rows}) AS s WHERE {key} AND {self.loads}.observed_at <= s.observed_at",
-            f"INSERT INTO {self.loads} ({self.columns(LOADS.names)}) SELECT {self.columns(LOADS.names, 's.')} "
+            f"INSERT INTO {self.loads} ({self.columns(LOADS.stored_names)}) "
+            f"SELECT {', '.join([self.columns(LOADS.names, 's.'), *self._load_literals(record)])} "
             f"FROM ({rows}) AS s WHERE NOT EXISTS (SELECT 1 FROM {self.loads} AS t WHERE "
             f"{key.replace(f'{self.loads}.', 't.')})",
         ]
@@ -194,9 +195,10 @@ class Redshift(MergeSql):
                 f"DELETE FROM {target} USING {given} WHERE {self.same_key(f'{target}.', 's.')}"
                 f"{newer if self.table.observed else ''}"
             )
-        native = ", ".join(self._native(name, "s.") for name in names)
+        native = ", ".join([*(self._native(name, "s.") for name in names), *self._load_literals(self.request)])
         statements.append(
-            f"INSERT INTO {target} ({self.columns(names)}) SELECT {native} FROM {given} WHERE NOT EXISTS "
+            f"INSERT INTO {target} ({self.columns(self.table.stored_names)}) SELECT {native} "
+            f"FROM {given} WHERE NOT EXISTS "
             f"(SELECT 1 FROM {target} AS t WHERE {self.same_key('t.', 's.')})"
         )
         return statements

@@ -19,5 +19,7 @@ select
     unsubscribe_rate,
     other_fields,
     observed_day,
-    observed_at
+    observed_at,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_campaign_stats_snapshots') }}

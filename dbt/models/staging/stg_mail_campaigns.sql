@@ -28,6 +28,9 @@ select
     soft_bounce,
     unsent_count,
     unsubscribe_count,
+    other_fields,
     observed_at,
-    gone_at
+    gone_at,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_campaigns') }}

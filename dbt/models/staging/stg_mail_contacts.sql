@@ -17,5 +17,7 @@ select
     modify_time,
     create_user_id,
     other_fields,
-    observed_at
+    observed_at,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_contacts') }}

@@ -7,5 +7,7 @@ select
     list_name,
     id,
     valid_from,
-    valid_to
+    valid_to,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_contacts_history') }}

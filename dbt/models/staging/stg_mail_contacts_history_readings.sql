@@ -6,5 +6,7 @@ select
     team,
     list_name,
     read_at,
-    contacts
+    contacts,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_contacts_history_readings') }}

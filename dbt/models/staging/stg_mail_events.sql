@@ -21,5 +21,7 @@ select
     raw,
     received_at,
     push_id,
-    push_index
+    push_index,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_events') }}

@@ -5,5 +5,12 @@ select
     table_name,
     mail_conn_id,
     part,
-    observed_at
+    observed_at,
+    loaded_at,
+    run_id,
+    dag_id,
+    task_id,
+    map_index,
+    try_number,
+    load_rows
 from {{ source('mail', 'mail_loads') }}

@@ -15,5 +15,7 @@ select
     click_rate,
     unsubscribe_rate,
     other_fields,
-    observed_at
+    observed_at,
+    loaded_at,
+    run_id
 from {{ source('mail', 'mail_transactional_stats') }}
