@@ -10,26 +10,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import dlt
 from dlt.common.configuration.specs import BaseConfiguration
-from dlt.common.schema.typing import TColumnSchema
 from dlt.extract import DltResource
 
+from airflow_provider_mail._dlt_resources import Pages, Parts, Row, declared, merged, replaced
 from airflow_provider_mail.api._core.pagination import Changes
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders
 from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
-from airflow_provider_mail.warehouse.table import Column, Table
+from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.columns import resource_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
@@ -50,12 +50,6 @@ __all__ = ["mail_source"]
 WINDOW_DAYS = 31
 """Days that one request for statistics spans."""
 
-Row: TypeAlias = dict[str, Any]
-
-# dlt's name for each portable type, of whose names only one differs.
-_TYPES = {"integer": "bigint", "boolean": "bool"}
-_REMOVED = "is_removed"
-
 
 # Without a configuration of its own: dlt fills in no argument.
 @dlt.source(name="mail", max_table_nesting=0, spec=BaseConfiguration)
@@ -67,6 +61,7 @@ def mail_source(
     lookback_days: int = 7,
     contact_lists: Sequence[str] | Literal["all"] = (),
     snapshots: bool = False,
+    keep_gone: bool = False,
     mail_conn_id: str = "mail_default",
     team: str | None = None,
     max_in_flight: int = 8,
@@ -90,12 +85,16 @@ def mail_source(
     :param lookback_days: days that are read again, since opens and clicks arrive late. Default: 7.
     :param contact_lists: the lists whose contacts are read (personal data), or ``"all"``. Default: none.
     :param snapshots: also keep one row per campaign and day of observation. Default: false.
+    :param keep_gone: keep rows of contacts, lists, templates and senders that the service does not have any more.
+        Required where dlt deletes no rows: Iceberg tables, and files that are neither Iceberg nor Delta tables.
+        Default: false.
     :param mail_conn_id: the value of the column ``mail_conn_id``: what tells accounts apart in one table. Default:
         ``mail_default``.
     :param team: the value of the column ``team``, in Airflow ``MailHook(...).team_name``. Default: none.
     :param max_in_flight: pages requested at once, at most the client's own limit. Default: 8.
     :raises MailValidationError: an argument is invalid.
-    :raises MailError: while the pipeline runs: a response is incomplete or an error.
+    :raises MailError: while the pipeline runs: a response is incomplete or an error, or the destination deletes no rows
+        and ``keep_gone`` is not set.
     """
     if not isinstance(client, MailClient):
         raise MailValidationError(f"client: expected a MailClient, not {type(client).__name__}")
@@ -118,26 +117,38 @@ def mail_source(
         yield from _split(max(first, start_day), today)
         state["last_day"] = today.isoformat()
 
-    account = ("mail_conn_id",)
+    account = {"mail_conn_id": mail_conn_id}
+
+    def whole(name: str, table: Table, read: Callable[[], Pages]) -> DltResource:
+        parts = Parts(tuple(account), lambda: [account], lambda _: read(), source.clock)
+        return replaced(name, table, parts, keep_gone=keep_gone)
+
+    stats = merged("mail_campaign_stats", CAMPAIGN_STATS, lambda: source.campaign_stats(windows()))
     resources = [
-        _resource("mail_campaigns", CAMPAIGNS, source.campaigns),
-        _resource("mail_campaign_stats", CAMPAIGN_STATS, lambda: source.campaign_stats(windows())),
-        _resource("mail_transactional_stats", TRANSACTIONAL_STATS, lambda: source.transactional_stats(windows())),
-        _resource("mail_lists", LISTS, source.lists, replaces=account),
-        _resource("mail_templates", TEMPLATES, source.templates, replaces=account),
-        _resource("mail_senders", SENDERS, source.senders, replaces=account),
+        merged("mail_campaigns", CAMPAIGNS, source.campaigns),
+        stats,
+        merged("mail_transactional_stats", TRANSACTIONAL_STATS, lambda: source.transactional_stats(windows())),
+        whole("mail_lists", LISTS, source.lists),
+        whole("mail_templates", TEMPLATES, source.templates),
+        whole("mail_senders", SENDERS, source.senders),
     ]
     if contact_lists:
-        parts = ("mail_conn_id", "team", "list_name")
-        resources.append(_resource("mail_contacts", CONTACTS, lambda: source.contacts(contact_lists), replaces=parts))
+        place = {**account, "team": team or ""}
+        parts = Parts(
+            (*place, "list_name"),
+            lambda: [{**place, "list_name": name} for name in source.names(contact_lists)],
+            source.contacts,
+            source.clock,
+        )
+        resources.append(replaced("mail_contacts", CONTACTS, parts, keep_gone=keep_gone))
     if snapshots:
         resources.append(
             dlt.transformer(
                 _snapshot_rows,
-                data_from=resources[1],
+                data_from=stats,
                 name="mail_campaign_stats_snapshots",
                 write_disposition="merge",
-                columns=_columns(CAMPAIGN_SNAPSHOTS),
+                columns=declared(CAMPAIGN_SNAPSHOTS.columns, CAMPAIGN_SNAPSHOTS.key),
             )
         )
     return resources
@@ -156,42 +167,52 @@ class _Source:
         """Return the service's time, or the local one if the service has not told its own yet."""
         return self._client.service_clock.now()
 
-    def campaigns(self) -> Iterator[list[Row]]:
+    def campaigns(self) -> Pages:
         # Each campaign is returned with its whole content.
         return self._pages(CAMPAIGNS, GetCampaigns(page_size=100), campaign_row)
 
-    def lists(self) -> Iterator[list[Row]]:
-        return self._part(LISTS, self._pages(LISTS, GetLists(page_size=100), partial(resource_row, LISTS)))
+    def lists(self) -> Pages:
+        return self._pages(LISTS, GetLists(page_size=100), partial(resource_row, LISTS))
 
-    def templates(self) -> Iterator[list[Row]]:
-        return self._part(
-            TEMPLATES, self._pages(TEMPLATES, GetTemplates(page_size=100), partial(resource_row, TEMPLATES))
-        )
+    def templates(self) -> Pages:
+        return self._pages(TEMPLATES, GetTemplates(page_size=100), partial(resource_row, TEMPLATES))
 
-    def senders(self) -> Iterator[list[Row]]:
+    def senders(self) -> Pages:
         began = time.time()
         records = self._client.send(GetSenders()).mail_from_domains or []
-        observed_at = self._at(began)
-        rows = [sender_row(each, mail_conn_id=self._mail_conn_id, observed_at=observed_at) for each in records]
-        return self._part(SENDERS, iter([_dicts(SENDERS, rows)]))
+        values: Row = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
+        if records:
+            yield _dicts(SENDERS, (sender_row(each, **values) for each in records))
 
-    def contacts(self, lists: Sequence[str]) -> Iterator[list[Row]]:
-        for name in self._names(lists):
-            place = {"team": self._team or "", "list_name": name}
+    def contacts(self, part: Row) -> Pages:
+        place = {name: part[name] for name in ("team", "list_name")}
+        request = GetCompactContacts(list_name=part["list_name"], page_size=1000)
+        return self._pages(CONTACTS, request, partial(contact_row, **place))
 
-            def row(contact: Any, place: Any = place, **values: Any) -> tuple[Any, ...]:
-                return contact_row(contact, **place, **values)
+    def names(self, lists: Sequence[str]) -> list[str]:
+        """Return the names of the lists whose contacts are read.
 
-            yield from self._part(
-                CONTACTS, self._pages(CONTACTS, GetListContacts(list_name=name, page_size=1000), row), place
-            )
+        :param lists: names, or ``"all"``.
+        """
+        if lists == "all":
+            pages = concurrent_pages(self._client, GetLists(page_size=100), self._max_in_flight, Changes.ALLOW_GROWTH)
+            return list(dict.fromkeys(record.list_name for page in pages for record in page))
+        for name in lists:
+            # The service may return no contacts for a wrong name.
+            if self._client.run(find_list(name)) is None:
+                raise MailValidationError(f"contact_lists: there is no list {name!r}")
+        return list(dict.fromkeys(lists))
 
-    def campaign_stats(self, windows: Iterator[tuple[date, date]]) -> Iterator[list[Row]]:
+    def campaign_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
+        known: set[str] = set()
         for first, last in windows:
             request = GetCampaignStats(start_date=first, end_date=last)
-            yield self._window(CAMPAIGN_STATS, campaign_stats(request, compact=True), campaign_stats_row)
+            rows = self._window(CAMPAIGN_STATS, campaign_stats(request, compact=True), campaign_stats_row)
+            # A campaign may be in two windows, and Delta tables take both rows.
+            yield [row for row in rows if row["mail_name"] not in known]
+            known.update(row["mail_name"] for row in rows)
 
-    def transactional_stats(self, windows: Iterator[tuple[date, date]]) -> Iterator[list[Row]]:
+    def transactional_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
         for first, last in windows:
             request = GetTransactionalStats(start_date=first, end_date=last)
             yield self._window(TRANSACTIONAL_STATS, transactional_stats(request), transactional_stats_row)
@@ -203,92 +224,18 @@ class _Source:
         observed_at = self._at(began)
         return _dicts(table, (row(record, **values, observed_at=observed_at) for record in records))
 
-    def _pages(
-        self, table: Table, request: PagedRequest[Any], row: Callable[..., tuple[Any, ...]]
-    ) -> Iterator[list[Row]]:
+    def _pages(self, table: Table, request: PagedRequest[Any], row: Callable[..., tuple[Any, ...]]) -> Pages:
         began = time.time()
-        # A list that grew meanwhile is read again: its repeated records are merged by their keys.
+        values: Row = {}
+        # A list that grew meanwhile is read again; its records are yielded once.
         for records in concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH):
-            values = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
+            # One time for all rows: it tells which of them are of the same reading.
+            values = values or {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
             yield _dicts(table, (row(record, **values) for record in records))
-
-    def _part(self, table: Table, pages: Iterator[list[Row]], place: Row | None = None) -> Iterator[list[Row]]:
-        """Yield the pages of a part of the table that is replaced, and say so if the part is empty.
-
-        dlt replaces the parts that it sees rows of. A row that is marked as removed shows it an empty part.
-        """
-        found = False
-        for page in pages:
-            found = found or bool(page)
-            yield page
-        if not found:
-            empty = {column.name: _EMPTY[column.type.name] for column in table.columns if not column.nullable}
-            part = {"mail_conn_id": self._mail_conn_id, **(place or {})}
-            yield [{**empty, **part, _REMOVED: True}]
-
-    def _names(self, lists: Sequence[str]) -> list[str]:
-        if lists == "all":
-            pages = concurrent_pages(self._client, GetLists(page_size=100), self._max_in_flight, Changes.ALLOW_GROWTH)
-            return list(dict.fromkeys(record.list_name for page in pages for record in page))
-        for name in lists:
-            # The service may return no contacts for a wrong name.
-            if self._client.run(find_list(name)) is None:
-                raise MailValidationError(f"contact_lists: there is no list {name!r}")
-        return list(lists)
 
     def _at(self, began: float) -> datetime:
         """Return a local time by the service's clock, which is known after the first response."""
         return datetime.fromtimestamp(began + self._client.service_clock.offset, UTC)
-
-
-_EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}, "timestamp": datetime.fromtimestamp(0, UTC)}
-
-
-def _resource(
-    name: str, table: Table, read: Callable[[], Iterator[list[Row]]], *, replaces: Sequence[str] = ()
-) -> DltResource:
-    """Declare a resource.
-
-    :param replaces: columns that say which rows are replaced: those that are equal to a loaded row in all of them.
-    """
-
-    def pages() -> Iterator[list[Row]]:
-        yield from read()
-
-    resource: DltResource = dlt.resource(
-        pages, name=name, write_disposition="merge", columns=_columns(table, replaces=replaces)
-    )
-    return resource
-
-
-def _columns(table: Table, *, replaces: Sequence[str] = ()) -> dict[str, TColumnSchema]:
-    """Return a table's columns as dlt declares them."""
-    columns: dict[str, TColumnSchema] = {column.name: _column(column) for column in table.columns}
-    for name in table.key:
-        columns[name]["primary_key"] = True
-    for name in replaces:
-        columns[name]["merge_key"] = True
-    if replaces:
-        columns[_REMOVED] = {
-            "name": _REMOVED,
-            "data_type": "bool",
-            "nullable": True,
-            "hard_delete": True,
-            "description": "Always null: no row is stored with it",
-        }
-    return columns
-
-
-def _column(column: Column) -> TColumnSchema:
-    declared: TColumnSchema = {
-        "name": column.name,
-        "data_type": _TYPES.get(column.type.name, column.type.name),  # type: ignore[typeddict-item]
-        "nullable": column.nullable,
-        "description": column.comment,
-    }
-    if column.type.length:
-        declared["precision"] = column.type.length
-    return declared
 
 
 def _dicts(table: Table, rows: Iterable[tuple[Any, ...]]) -> list[Row]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,32 +15,14 @@ import duckdb
 import pytest
 from dlt.common.pipeline import LoadInfo
 from dlt.pipeline.exceptions import PipelineStepFailed
+from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.api import AddTemplate, ClientConfig, DeleteContact, DeleteTemplate, MailClient, MailError
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.transfers.mail_to_sql import (
-    MailCampaignStatsToSqlOperator,
-    MailCampaignsToSqlOperator,
-    MailContactsToSqlOperator,
-    MailTransactionalStatsToSqlOperator,
-)
-from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from tests.tasks.conftest import Run, SqlDatabase
+from tests.tasks.dlt_loads import START, TABLES, TODAY, by_operators, fill, rows_of
 from tests.tasks.test_example_dags import example
-
-TODAY = datetime.datetime.now(datetime.UTC).date()
-START = TODAY - datetime.timedelta(days=40)
-TABLES = {
-    "mail_campaign_stats": CAMPAIGN_STATS,
-    "mail_campaign_stats_snapshots": CAMPAIGN_SNAPSHOTS,
-    "mail_campaigns": CAMPAIGNS,
-    "mail_contacts": CONTACTS,
-    "mail_transactional_stats": TRANSACTIONAL_STATS,
-}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -82,52 +65,38 @@ def duck(tmp_path: Path) -> Duck:
     return Duck(tmp_path)
 
 
-def fill(emulator: Emulator) -> None:
-    emulator.add_list("newsletter", count=1200)
-    emulator.add_contact("ann@example.com", lists=["newsletter"], properties={"city": 'Århus "x"', "note": "a\nb"})
-    emulator.add_list("customers", count=3)
-    emulator.add_campaigns(60, first_day=START, per_day=2)
-    for number in range(5):
-        emulator.set_transactional_day(
-            TODAY - datetime.timedelta(days=number), sentCount=100 + number, openCount=number
-        )
-
-
+@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
 def test_the_tables_equal_those_of_the_operators(
+    request: pytest.FixtureRequest,
     run: Run,
     emulator: Emulator,
     client: MailClient,
-    make_database: Callable[[str, str], SqlDatabase],
+    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    kind: str,
 ) -> None:
     fill(emulator)
-    warehouse = make_database("postgres", "warehouse")
-    connection = warehouse.hook.get_connection("warehouse")
-    where = {"sql_conn_id": "warehouse"}
-
-    def loads() -> None:
-        days = {"start_day": f"{START}", "end_day": f"{TODAY}"}
-        MailCampaignStatsToSqlOperator(task_id="stats", snapshots=True, **where, **days)
-        MailTransactionalStatsToSqlOperator(task_id="transactional", **where, **days)
-        MailCampaignsToSqlOperator(task_id="campaigns", **where)
-        for name in ("newsletter", "customers"):
-            MailContactsToSqlOperator(task_id=name, list_name=name, **where)
-
-    assert run(loads).state == "success"
-    destination = dlt.destinations.postgres(
-        f"postgresql://{connection.login}:unused@{quote(connection.host, safe='')}/{connection.schema}"
-    )
+    if kind == "postgres":
+        warehouse: SqlDatabase = request.getfixturevalue("make_database")("postgres", "warehouse")
+        connection = warehouse.hook.get_connection("warehouse")
+        destination: Any = dlt.destinations.postgres(
+            f"postgresql://{connection.login}:unused@{quote(connection.host, safe='')}/{connection.schema}"
+        )
+    else:
+        file = str(tmp_path / "warehouse.duckdb")
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "duckdb", "host": file}))
+        warehouse = SqlDatabase("warehouse", DuckDBHook("warehouse"))
+        destination = dlt.destinations.duckdb(file)
+    by_operators(run)
     pipeline = dlt.pipeline("mail", pipelines_dir=str(tmp_path), destination=destination, dataset_name="by_dlt")
 
-    pipeline.run(mail_source(client, start_day=START, contact_lists="all", snapshots=True))
+    pipeline.run(
+        mail_source(client, start_day=START, contact_lists="all", snapshots=True),
+        loader_file_format="parquet" if kind == "duckdb" else None,
+    )
 
     for name, table in TABLES.items():
-        assert rows_of(warehouse, f"by_dlt.{name}", table) == rows_of(warehouse, name, table) != []
-
-
-def rows_of(database: SqlDatabase, name: str, table: Table) -> list[tuple[Any, ...]]:
-    columns = ", ".join(each for each in table.names if each != table.observed)
-    return database.query(f"SELECT {columns} FROM {name} ORDER BY {', '.join(table.key)}")
+        assert rows_of(warehouse.query, f"by_dlt.{name}", table) == rows_of(warehouse.query, name, table) != []
 
 
 def test_what_was_read_whole_replaces_what_was_there(emulator: Emulator, client: MailClient, duck: Duck) -> None:
@@ -148,6 +117,21 @@ def test_what_was_read_whole_replaces_what_was_there(emulator: Emulator, client:
     client.send(AddTemplate(template_name="new", template_content="<p>x</p>", template_subject="x"))
     duck.load(client)
     assert duck.query("SELECT template_name FROM mail_templates") == [("new",)]
+
+
+def test_rows_that_are_gone_stay_if_they_should(emulator: Emulator, client: MailClient, duck: Duck) -> None:
+    emulator.add_list("newsletter", count=2)
+    emulator.add_list("customers", count=1)
+    counts = "SELECT list_name, count(*), count(is_removed) FROM mail_contacts GROUP BY ALL ORDER BY ALL"
+    duck.load(client, contact_lists="all", keep_gone=True)
+    for contact in emulator.contacts("newsletter"):
+        client.send(DeleteContact(email=contact["email"]))
+
+    duck.load(client, contact_lists="all", keep_gone=True)
+
+    assert duck.query(counts) == [("customers", 1, 0), ("newsletter", 3, 1)]  # one says that the list is empty
+    duck.load(client, contact_lists="all")
+    assert duck.query(counts) == [("customers", 1, 0)]
 
 
 def test_a_later_run_begins_before_the_last_day(emulator: Emulator, client: MailClient, duck: Duck) -> None:

@@ -1,0 +1,187 @@
+"""How the tables become resources of dlt: their columns, and which rows a load merges, replaces and deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import dlt
+from dlt.common.destination.exceptions import DestinationCapabilitiesException
+from dlt.common.destination.utils import resolve_merge_strategy
+from dlt.common.schema.typing import TColumnSchema, TTableSchema
+from dlt.common.schema.utils import has_table_seen_data
+from dlt.extract import DltResource
+
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, literal
+
+Row: TypeAlias = dict[str, Any]
+Pages: TypeAlias = Iterator[list[Row]]
+
+# dlt's name for each portable type, of whose names only one differs.
+_TYPES = {"integer": "bigint", "boolean": "bool"}
+_EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}}
+_REMOVED = Column(
+    "is_removed", BOOLEAN, "Null in all rows of records; true in a row that says that its list was empty", nullable=True
+)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a table that are read completely, such as the contacts of each list.
+
+    :param columns: the columns whose values tell the parts apart.
+    :param find: returns the values of these columns for each part that is read.
+    :param read: yields the rows of a part.
+    :param now: returns the current time.
+    """
+
+    columns: tuple[str, ...]
+    find: Callable[[], list[Row]]
+    read: Callable[[Row], Pages]
+    now: Callable[[], datetime]
+
+
+def merged(name: str, table: Table, read: Callable[[], Pages]) -> DltResource:
+    """Declare a resource whose rows replace those of the same key.
+
+    :param name: name of resource and table.
+    :param table: the table.
+    :param read: yields the rows.
+    """
+
+    def pages() -> Pages:
+        # dlt takes a generator function; a function that returns an iterator would run where it is declared.
+        yield from read()
+
+    return _resource(pages, name, declared(table.columns, table.key))
+
+
+def replaced(name: str, table: Table, parts: Parts, *, keep_gone: bool) -> DltResource:
+    """Declare a resource whose rows replace the parts of the table that are read.
+
+    :param name: name of resource and table.
+    :param table: the table.
+    :param parts: the parts.
+    :param keep_gone: rows replace those of the same key instead; the others stay.
+    """
+    columns = declared((*table.columns, _REMOVED), table.key)
+    if not keep_gone:
+        columns[_REMOVED.name]["hard_delete"] = True
+        for each in parts.columns:
+            columns[each]["merge_key"] = True
+
+    def pages() -> Iterator[Any]:
+        resource = dlt.current.resource()
+        known = resource.compute_table_schema()
+        marks, scoped = _emptied_by(known, keep_gone=keep_gone)
+        found = parts.find()
+        if scoped and found:
+            resource.apply_hints(
+                write_disposition={"disposition": "merge", "strategy": "cdc", "destination_scope": _scope(found)},
+                columns={each: {**columns[each], "merge_key": False} for each in parts.columns},
+            )
+        for part in found:
+            empty = True
+            for page in parts.read(part):
+                empty = False
+                yield page
+            if empty and marks:
+                yield [_mark(table, part, parts.now())]
+            elif empty and _exists(known):
+                # A load of no rows deletes those of the part.
+                yield dlt.mark.materialize_table_schema()
+
+    return _resource(pages, name, columns)
+
+
+def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumnSchema]:
+    """Return columns as dlt declares them.
+
+    :param columns: the columns.
+    :param key: names of those that identify a row.
+    """
+    found: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}
+    for name in key:
+        found[name]["primary_key"] = True
+    return found
+
+
+def _resource(pages: Callable[[], Iterator[Any]], name: str, columns: dict[str, TColumnSchema]) -> DltResource:
+    resource: DltResource = dlt.resource(pages, name=name, write_disposition="merge", columns=columns)
+    return resource
+
+
+def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
+    """Return whether a row marks an empty part, and whether the merge deletes what the load does not have.
+
+    dlt's default for databases replaces the parts that it sees rows of: a row that is marked as removed shows it an
+    empty one. For Delta tables it has a merge that deletes all other rows within a scope.
+
+    :raises MailValidationError: rows would stay that should not.
+    """
+    if table["write_disposition"] == "replace":
+        return False, False
+    if keep_gone:
+        return True, False
+    strategy = _strategy(table)
+    if strategy == "delete-insert":
+        return True, False
+    if table.get("table_format") == "delta" and _supports_cdc(table):
+        return False, True
+    kind = f"{table['table_format']} tables" if "table_format" in table else "tables"
+    raise MailValidationError(
+        f"{table['name']}: dlt deletes no rows in {kind} of this destination, so rows would stay that the service does "
+        'not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
+        "mail_source(keep_gone=True)"
+    )
+
+
+def _strategy(table: TTableSchema) -> str | None:
+    """Return how dlt merges into the table; ``None`` if it appends."""
+    return resolve_merge_strategy({str(table["name"]): table}, table)
+
+
+def _supports_cdc(table: TTableSchema) -> bool:
+    chosen: Any = {**table, "x-merge-strategy": "cdc"}
+    try:
+        return _strategy(chosen) == "cdc"
+    except DestinationCapabilitiesException:
+        return False
+
+
+def _scope(parts: Sequence[Row]) -> str:
+    """Return the condition of the rows of the parts, which differ in one column at most."""
+    conditions = []
+    for name in parts[0]:
+        values = ", ".join(literal(value) for value in dict.fromkeys(part[name] for part in parts))
+        conditions.append("{table}." + f"{name} IN ({values.replace('{', '{{').replace('}', '}}')})")
+    return " AND ".join(conditions)
+
+
+def _exists(table: TTableSchema) -> bool:
+    """Return whether the table was loaded before: dlt cannot create one from no rows."""
+    return has_table_seen_data(dlt.current.source_schema().tables.get(str(table["name"])) or table)
+
+
+def _mark(table: Table, part: Row, now: datetime) -> Row:
+    empty = {
+        column.name: now if column.type.name == "timestamp" else _EMPTY[column.type.name]
+        for column in table.columns
+        if not column.nullable
+    }
+    return {**empty, **part, _REMOVED.name: True}
+
+
+def _column(column: Column) -> TColumnSchema:
+    found: TColumnSchema = {
+        "name": column.name,
+        "data_type": _TYPES.get(column.type.name, column.type.name),  # type: ignore[typeddict-item]
+        "nullable": column.nullable,
+        "description": column.comment,
+    }
+    if column.type.length:
+        found["precision"] = column.type.length
+    return found

@@ -1,0 +1,75 @@
+"""One account, loaded by dlt and by the operators: the same rows are expected."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from typing import Any
+
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.transfers.mail_to_sql import (
+    MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
+    MailContactsToSqlOperator,
+    MailTransactionalStatsToSqlOperator,
+)
+from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from tests.tasks.conftest import Run
+
+TODAY = datetime.datetime.now(datetime.UTC).date()
+START = TODAY - datetime.timedelta(days=40)
+TABLES = {
+    "mail_campaign_stats": CAMPAIGN_STATS,
+    "mail_campaign_stats_snapshots": CAMPAIGN_SNAPSHOTS,
+    "mail_campaigns": CAMPAIGNS,
+    "mail_contacts": CONTACTS,
+    "mail_transactional_stats": TRANSACTIONAL_STATS,
+}
+LISTS = ("newsletter", "customers")
+
+
+def fill(emulator: Emulator, *, contacts: int = 1200) -> None:
+    emulator.add_list("newsletter", count=contacts)
+    emulator.add_contact("ann@example.com", lists=["newsletter"], properties={"city": 'Århus "x"', "note": "a\nb"})
+    emulator.add_list("customers", count=3)
+    emulator.add_campaigns(60, first_day=START, per_day=2)
+    for number in range(5):
+        emulator.set_transactional_day(
+            TODAY - datetime.timedelta(days=number), sentCount=100 + number, openCount=number
+        )
+
+
+def by_operators(run: Run, *, start: datetime.date = START) -> None:
+    """Load the account into the tables of the connection ``warehouse``."""
+    where = {"sql_conn_id": "warehouse"}
+    days = {"start_day": f"{start}", "end_day": f"{TODAY}"}
+
+    def loads() -> None:
+        MailCampaignStatsToSqlOperator(task_id="stats", snapshots=True, **where, **days)
+        MailTransactionalStatsToSqlOperator(task_id="transactional", **where, **days)
+        MailCampaignsToSqlOperator(task_id="campaigns", **where)
+        for name in LISTS:
+            MailContactsToSqlOperator(task_id=name, list_name=name, allow_empty=True, **where)
+
+    assert run(loads).state == "success"
+
+
+def rows_of(query: Callable[[str], list[tuple[Any, ...]]], name: str, table: Table) -> list[tuple[Any, ...]]:
+    """The rows of a table without the time of observation, in the order of its key, with values of one form.
+
+    :param query: returns the rows of a statement.
+    """
+    columns = [column for column in table.columns if column.name != table.observed]
+    rows = query(f"SELECT {', '.join(column.name for column in columns)} FROM {name} ORDER BY {', '.join(table.key)}")
+    json_at = {at for at, column in enumerate(columns) if column.type.name == "json"}
+    return [tuple(_plain(value, is_json=at in json_at) for at, value in enumerate(row)) for row in rows]
+
+
+def _plain(value: Any, *, is_json: bool) -> Any:
+    if is_json and isinstance(value, str):
+        return json.loads(value)
+    return value.astimezone(datetime.UTC) if isinstance(value, datetime.datetime) else value

@@ -1,0 +1,251 @@
+"""The source for dlt into files: Delta and Iceberg tables, Parquet and JSON Lines, read by DuckDB.
+
+Needs the dependency group `warehouses`, which is not in the environment of the other tests: `make test-warehouses`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dlt
+import duckdb
+import pytest
+from dlt.common.schema.typing import TTableFormat
+from dlt.pipeline.exceptions import PipelineStepFailed
+from duckdb_provider.hooks.duckdb_hook import DuckDBHook
+
+from airflow_provider_mail.api import (
+    AddTemplate,
+    ClientConfig,
+    DeleteContact,
+    DeleteTemplate,
+    MailClient,
+    MailError,
+    UpsertContact,
+)
+from airflow_provider_mail.dlt_source import mail_source
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.transfers.mail_to_object_storage import (
+    MailCampaignsToObjectStorageOperator,
+    MailContactsToObjectStorageOperator,
+    MailStatsToObjectStorageOperator,
+)
+from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
+from tests.tasks.conftest import Run, SqlDatabase
+from tests.tasks.dlt_loads import LISTS, START, TABLES, TODAY, by_operators, fill, rows_of
+
+pytestmark = [
+    pytest.mark.not_unit,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
+]
+LOOKBACK = 7
+PARTS = {"mail_contacts": "mail_conn_id, team, list_name", "mail_templates": "mail_conn_id"}
+DUCKDB_TYPES = {"text": "VARCHAR", "integer": "BIGINT", "timestamp": "TIMESTAMPTZ"}
+
+
+@pytest.fixture(autouse=True)
+def _settings(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither dlt's settings of this machine, nor what it reports home; and an Iceberg catalog that lasts."""
+    for package in ("deltalake", "pyiceberg"):
+        pytest.importorskip(package, reason="needs the dependency group warehouses")
+    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
+    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/iceberg"}
+    monkeypatch.setenv("ICEBERG_CATALOG__ICEBERG_CATALOG_CONFIG", json.dumps(catalog))
+
+
+@pytest.fixture
+def client(emulator: Emulator) -> Iterator[MailClient]:
+    with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client:
+        yield client
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlDatabase:
+    """A DuckDB for the tables of the operators."""
+    path = str(tmp_path / "warehouse.duckdb")
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "duckdb", "host": path}))
+    return SqlDatabase("warehouse", DuckDBHook("warehouse"))
+
+
+class Lake:
+    """Files of one kind, which dlt writes and DuckDB reads."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.folder = folder / kind
+        self.kind = kind
+        self.workers = 0
+        self.format: TTableFormat | None = {"delta": "delta", "iceberg": "iceberg"}.get(kind)  # type: ignore[assignment]
+
+    def load(self, client: MailClient, *resources: str, **options: Any) -> None:
+        """Run the pipeline on a new worker, which has no files of the last one.
+
+        :param resources: those that are loaded. Default: all.
+        """
+        self.workers += 1
+        pipeline = dlt.pipeline(
+            "mail",
+            pipelines_dir=str(self.folder / f"worker-{self.workers}"),
+            destination=dlt.destinations.filesystem(f"file://{self.folder}"),
+            dataset_name="lake",
+        )
+        source = mail_source(
+            client,
+            **{"start_day": START, "contact_lists": "all", "snapshots": True, "lookback_days": LOOKBACK, **options},
+        )
+        form: Any = {"table_format": self.format} if self.format else {"loader_file_format": self.kind}
+        pipeline.run(source, **form).raise_on_failed_jobs()
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement on the tables, which are all tables of the folder."""
+        with closing(duckdb.connect()) as connection:
+            for name, table in {**TABLES, "mail_templates": TEMPLATES}.items():
+                self._attach(connection, name, table)
+            return connection.execute(sql).fetchall()
+
+    def _attach(self, connection: duckdb.DuckDBPyConnection, name: str, table: Table) -> None:
+        """Make a view of the rows as the page about dlt says."""
+        found = self._scan(connection, name, table)
+        if self.kind == "delta":
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {found}")
+        elif name in PARTS:
+            newest = f"observed_at = max(observed_at) OVER (PARTITION BY {PARTS[name]})"
+            connection.execute(
+                f"CREATE VIEW {name} AS SELECT * FROM (SELECT * FROM {found} QUALIFY {newest}) WHERE is_removed IS NULL"
+            )
+        else:
+            newest = f"row_number() OVER (PARTITION BY {', '.join(table.key)} ORDER BY observed_at DESC) = 1"
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {found} QUALIFY {newest}")
+
+    def _scan(self, connection: duckdb.DuckDBPyConnection, name: str, table: Table) -> str:
+        folder = self.folder / "lake" / name
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            connection.register(f"{name}_files", DeltaTable(str(folder)).to_pyarrow_table())
+        elif self.kind == "iceberg":
+            from pyiceberg.catalog import load_catalog
+
+            catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self.folder.parent}/catalog.db")
+            connection.register(f"{name}_files", catalog.load_table(f"lake.{name}").scan().to_arrow())
+        elif self.kind == "parquet":
+            return f"read_parquet('{folder}/*.parquet', union_by_name = true)"
+        else:
+            types = {column.name: DUCKDB_TYPES.get(column.type.name, column.type.name) for column in table.columns}
+            return f"read_json('{folder}/*.jsonl*', columns = {types | {'is_removed': 'BOOLEAN'}})"
+        return f"{name}_files"
+
+
+def test_changes_of_the_account(
+    run: Run, emulator: Emulator, client: MailClient, warehouse: SqlDatabase, tmp_path: Path
+) -> None:
+    """Two loads of each kind, each on a new worker: the service's truth, and the rows of the operators."""
+    fill(emulator, contacts=40)
+    client.send(AddTemplate(template_name="welcome", template_content="<p>x</p>", template_subject="x"))
+    lakes = [Lake(tmp_path, kind) for kind in ("delta", "iceberg", "parquet", "jsonl")]
+
+    def load_all(**window: datetime.date) -> None:
+        for lake in lakes:
+            lake.load(client, keep_gone=lake.kind != "delta")
+        by_operators(run, **window)
+        for lake in lakes:
+            for name, table in TABLES.items():
+                assert rows_of(lake.query, name, table) == rows_of(warehouse.query, name, table) != [], (
+                    lake.kind,
+                    name,
+                )
+            emails = "SELECT email FROM mail_contacts WHERE list_name = '{}' ORDER BY 1"
+            for name in LISTS:
+                truth = sorted((each["email"],) for each in emulator.contacts(name))
+                assert lake.query(emails.format(name)) == truth, (lake.kind, name)
+
+    emulator.add_campaign("late", send_date=f"{TODAY - datetime.timedelta(days=2)}T08:00:00Z")
+    load_all()
+    emulator.set_campaign_stats("late", sentCount=1000, openCount=17)
+    client.send(DeleteContact(email="newsletter-3@example.com"))
+    client.send(UpsertContact(email="new@example.com", list_name="newsletter"))
+    for contact in emulator.contacts("customers"):
+        client.send(DeleteContact(email=contact["email"]))
+    client.send(DeleteTemplate(template_name="welcome"))
+    load_all(start=TODAY - datetime.timedelta(days=LOOKBACK))
+
+    for lake in lakes:
+        assert lake.query("SELECT open_count FROM mail_campaign_stats WHERE mail_name = 'late'") == [(17,)]
+        assert lake.query("SELECT count(*) FROM mail_templates") == [(0,)]
+    assert lakes[0].query("SELECT count(*) FROM mail_contacts WHERE is_removed") == [(0,)]
+
+
+def test_delta_keeps_the_lists_that_were_not_read(emulator: Emulator, client: MailClient, tmp_path: Path) -> None:
+    names = ["news", "a 'quoted' {list}", "never filled"]
+    for name, count in zip(names, (3, 2, 0), strict=True):
+        emulator.add_list(name, count=count)
+    lake = Lake(tmp_path, "delta")
+    lists = "SELECT list_name, count(*) FROM read GROUP BY ALL ORDER BY ALL"
+
+    def counts() -> list[tuple[Any, ...]]:
+        with closing(duckdb.connect()) as connection:
+            connection.register("read", _delta(lake))
+            return connection.execute(lists).fetchall()
+
+    lake.load(client, "mail_contacts")
+    assert counts() == [(names[1], 2), ("news", 3)]
+    lake.load(client, "mail_contacts", mail_conn_id="other", contact_lists=["news"])
+    client.send(DeleteContact(email=emulator.contacts(names[1])[0]["email"]))
+    for contact in emulator.contacts("news"):
+        client.send(DeleteContact(email=contact["email"]))
+    lake.load(client, "mail_contacts", contact_lists=[names[1]])
+    assert counts() == [(names[1], 1), ("news", 6)]
+    lake.load(client, "mail_contacts", contact_lists=["news", names[1]])
+    assert counts() == [(names[1], 1), ("news", 3)]
+
+
+def _delta(lake: Lake) -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(lake.folder / "lake" / "mail_contacts")).to_pyarrow_table()
+
+
+def test_the_files_of_the_operators(emulator: Emulator, client: MailClient, tmp_path: Path) -> None:
+    fill(emulator, contacts=40)
+    lake = Lake(tmp_path, "parquet")
+    lake.load(client, keep_gone=True)
+    written = {"path": f"file://{tmp_path}/operators", "file_format": "parquet"}
+    days = {"start_day": f"{START}", "end_day": f"{TODAY}", "layout": "load"}
+    context: Any = {"dag_run": SimpleNamespace(run_after=datetime.datetime.now(datetime.UTC))}
+    loads: dict[str, list[Any]] = {
+        "mail_campaigns": [MailCampaignsToObjectStorageOperator(task_id="campaigns", **written)],
+        "mail_campaign_stats": [MailStatsToObjectStorageOperator(task_id="stats", **days, **written)],
+        "mail_contacts": [
+            MailContactsToObjectStorageOperator(task_id=name, list_name=name, **written) for name in LISTS
+        ],
+    }
+
+    for name, operators in loads.items():
+        folders = [operator.execute(context)["path"].removeprefix("file://") for operator in operators]
+        files = ", ".join(f"'{folder}/part-*.parquet'" for folder in folders)
+
+        def query(sql: str, files: str = files) -> list[tuple[Any, ...]]:
+            with closing(duckdb.connect()) as connection:
+                return connection.execute(sql.replace("FROM files", f"FROM read_parquet([{files}])")).fetchall()
+
+        assert rows_of(query, "files", TABLES[name]) == rows_of(lake.query, name, TABLES[name]) != []
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_rows_that_are_gone_do_not_stay_unasked(
+    emulator: Emulator, client: MailClient, tmp_path: Path, kind: str
+) -> None:
+    emulator.add_list("newsletter", count=3)
+
+    with pytest.raises(PipelineStepFailed, match="keep_gone=True") as failure:
+        Lake(tmp_path, kind).load(client)
+
+    assert isinstance(failure.value.__cause__.__cause__, MailError)
+    assert not (tmp_path / kind / "lake" / "mail_contacts").exists()
