@@ -118,9 +118,8 @@ preload_modules_file = "preload.txt"
 timeout_multiplier = 4.0
 timeout_constant = 30.0
 pytest_add_cli_args_test_selection = {tests}
-# Without the tests that measure time or memory: wrappers and other workers change both. The profile draws the same
-# examples each time, and gives them time.
-pytest_add_cli_args = ["-k", "not drips and not memory_does", "--hypothesis-profile", "ci"]
+# Without the tests that measure time or memory: wrappers and other workers change both.
+pytest_add_cli_args = ["-k", "not drips and not memory_does"]
 """
 
 # Slow to import, and without state that workers could share.

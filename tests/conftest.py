@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return part if part in ("kills", "airflow") else file
 
     return ByFile(config, log)
+
+
+@pytest.fixture
+def no_such_host(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name that no host has; a resolver without a network takes seconds to say so."""
+    name, look_up = "no-such-host.invalid", socket.getaddrinfo
+
+    def resolve(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host in (name, name.encode()):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return name
 
 
 @pytest.fixture

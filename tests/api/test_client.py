@@ -105,6 +105,7 @@ def test_a_cancelled_task_gives_its_connection_back(emulator: Emulator) -> None:
     asyncio.run(cancel_and_go_on())
 
 
+@pytest.mark.not_unit
 def test_the_loop_goes_on_while_a_request_waits(emulator: Emulator) -> None:
     """Back-off and the throttle sleep; they do not block."""
     config = ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, requests_per_second=2)

@@ -260,6 +260,7 @@ def test_no_operation_is_held_up(
     assert len(wire.requests) == 1
 
 
+@pytest.mark.not_unit
 @pytest.mark.usefixtures("patient_connecting")
 def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Each read finds something, so none of them ever waits."""
@@ -278,6 +279,7 @@ def test_a_flood_without_a_pause_ends_in_time(wire: Wire, connect: Callable[...,
     assert ended.wait(60)
 
 
+@pytest.mark.not_unit
 @pytest.mark.usefixtures("patient_connecting")
 def test_a_service_that_reads_slowly_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
     """It takes a long body in so slowly that each write succeeds."""
@@ -296,6 +298,7 @@ def test_a_service_that_reads_slowly_ends_in_time(wire: Wire, connect: Callable[
     assert sum(read) < 25_000_000
 
 
+@pytest.mark.not_unit
 def test_a_handshake_that_drips_ends_in_time_and_sent_nothing(wire: Wire, connect: Callable[..., Driver]) -> None:
     wire.answer = dripping = Dripping(b"\x16\x03\x03\x40\x00", b"\x02")
     with pytest.raises(MailConnectError, match="ConnectTimeout"):
@@ -304,6 +307,7 @@ def test_a_handshake_that_drips_ends_in_time_and_sent_nothing(wire: Wire, connec
     assert dripping.seconds < 5
 
 
+@pytest.mark.not_unit
 def test_the_time_of_one_request_does_not_count_for_the_next(
     wire: Wire, connect: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -588,6 +588,7 @@ def test_in_the_sandbox_nothing_is_created(service: Emulator, connect: Callable[
     assert there(service) == 0
 
 
+@pytest.mark.not_unit
 @pytest.mark.both_clients
 def test_a_creation_that_is_carried_out_after_we_have_given_it_up(
     service: Emulator, connect: Callable[..., Driver]

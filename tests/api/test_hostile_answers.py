@@ -233,6 +233,7 @@ def test_looking_for_texts_takes_no_longer_than_the_answer_is_long(text: bytes) 
     exceeds_memory(text, 0)
 
 
+@pytest.mark.not_unit
 @pytest.mark.both_clients
 @pytest.mark.usefixtures("patient_connecting")
 def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
@@ -252,6 +253,7 @@ def test_a_slow_drip_ends_in_time(wire: Wire, connect: Callable[..., Driver]) ->
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.not_unit
 @pytest.mark.both_clients
 @pytest.mark.usefixtures("patient_connecting")
 def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
@@ -282,6 +284,7 @@ def test_a_head_that_drips_ends_in_time(wire: Wire, connect: Callable[..., Drive
         assert len(dripped) < 250
 
 
+@pytest.mark.not_unit
 @pytest.mark.both_clients
 @pytest.mark.usefixtures("patient_connecting")
 def test_silence_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> None:
@@ -290,6 +293,7 @@ def test_silence_ends_in_time(wire: Wire, connect: Callable[..., Driver]) -> Non
         connect(wire.base_url, retry=ONCE, timeout=0.1).send(READ)
 
 
+@pytest.mark.not_unit
 def test_waiting_for_a_free_connection_is_not_the_answers_time(wire: Wire) -> None:
     """Eight requests over one connection: the last waits longer for its turn than for anything that may time out."""
 

@@ -140,8 +140,10 @@ def test_the_query_of_the_token_exchange_is_in_no_log(
 
 
 @pytest.mark.both_clients
-def test_nobody_listening_and_no_such_host(connect: Callable[..., Driver], logged: Callable[[], str]) -> None:
-    for address in ("http://127.0.0.1:9", "https://127.0.0.1:9", "http://nowhere.invalid"):
+def test_nobody_listening_and_no_such_host(
+    connect: Callable[..., Driver], logged: Callable[[], str], no_such_host: str
+) -> None:
+    for address in ("http://127.0.0.1:9", "https://127.0.0.1:9", f"http://{no_such_host}"):
         for request in REQUESTS:
             with pytest.raises(MailError) as raised:
                 connect(address, api_key=KEY).send(request)

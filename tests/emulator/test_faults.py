@@ -301,6 +301,7 @@ class TestMatching:
         api.ok("webhook/get")
 
 
+@pytest.mark.not_unit
 def test_listening_may_pause(api: Api) -> None:
     api.ok("webhook/get")
     api.emulator.pause_listening(1.0)

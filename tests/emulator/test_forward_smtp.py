@@ -70,6 +70,7 @@ def send(api: Api, to: str, **body: Any) -> None:
     api.ok("transactional/mail/sends_customised", to={"email": to}, **body)
 
 
+@pytest.mark.not_unit
 def test_mail_is_forwarded_once_it_is_delivered(api: Api, catcher: Catcher) -> None:
     api.emulator.suppress("gone@example.com")
     tomorrow = f"{api.emulator.clock.now().date().replace(year=2100)}T00:00:00Z"
@@ -90,6 +91,7 @@ def test_mail_is_forwarded_once_it_is_delivered(api: Api, catcher: Catcher) -> N
     assert catcher.recipients()[1:] == ["later@example.com"]
 
 
+@pytest.mark.not_unit
 def test_every_recipient_of_a_campaign_gets_one(api: Api, catcher: Catcher) -> None:
     api.emulator.add_list("Reader", count=250)
     api.campaign("spring", sendListNames=["Reader"], subject="For {{email}}", content="<p>x</p>")
@@ -103,6 +105,7 @@ def test_every_recipient_of_a_campaign_gets_one(api: Api, catcher: Catcher) -> N
     assert all(message["Subject"] == f"For {to[0]}" for _, to, message in catcher.mails[:-1])
 
 
+@pytest.mark.not_unit
 def test_mail_waits_for_the_server(api: Api, request: pytest.FixtureRequest) -> None:
     send(api, "ada@example.com")
     catcher = request.getfixturevalue("catcher")
@@ -110,6 +113,7 @@ def test_mail_waits_for_the_server(api: Api, request: pytest.FixtureRequest) -> 
     assert catcher.recipients() == ["ada@example.com"]
 
 
+@pytest.mark.not_unit
 def test_a_new_start_forwards_nothing_again(tmp_path: Any, port: int, catcher: Catcher) -> None:
     file = tmp_path / "state.db"
     for number in range(2):

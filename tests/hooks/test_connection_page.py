@@ -74,7 +74,7 @@ def test_pictures_are_there_and_small() -> None:
 
 
 @pytest.fixture
-def said(make_hook: MakeHook, emulator: Emulator, tmp_path: Path) -> list[str]:
+def said(make_hook: MakeHook, emulator: Emulator, tmp_path: Path, no_such_host: str) -> list[str]:
     """What the test button says about everything that can be wrong, and about what is right."""
     words: list[str] = []
     secure = Emulator(EmulatorSettings(tls_certificate=str(Authority(tmp_path).issue())))
@@ -90,7 +90,7 @@ def said(make_hook: MakeHook, emulator: Emulator, tmp_path: Path) -> list[str]:
         say(host="", password=key)
         say()
         say(password=key, sandBox=True)
-        say("http://no-such-host.invalid", key)
+        say(f"http://{no_such_host}", key)
         say(f"http://127.0.0.1:{free_port()}", key)
         say(emulator.base_url.replace("http", "https"), key)
         say("https://api.example.com", key, proxy=f"http://127.0.0.1:{free_port()}")

@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from tests.support import dags, mariadb, sampling  # noqa: F401 - before the tests, which take over its profile
+from tests.support import dags, mariadb, sampling  # its profile, before the tests, which take it over
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 
@@ -22,8 +23,14 @@ OTHER_TIERS = ("browser", "e2e", "not_unit", "slow")
 """Markers of tests that do so without these fixtures in their signature, or that take long."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw few examples when only the unit tests are wanted."""
+    if config.getoption("markexpr") == "unit" and not sampling.EVERYTHING:
+        settings.load_profile("few")
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Look for no garbage among what is imported: it stays, and looking takes a sixth of the time."""
     gc.disable()
     try:
@@ -31,7 +38,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-        atexit.register(gc.unfreeze)  # else libraries take for a leak what is left at the end
+        if not hasattr(session.config, "workerinput"):
+            atexit.register(gc.unfreeze)  # else libraries take for a leak what is left at the end
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

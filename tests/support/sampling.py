@@ -1,7 +1,11 @@
-"""How many of very many cases are run: enough to meet every two values, or all of them with MAIL_ALL_CASES=1."""
+"""How many of very many cases are run: enough to meet every two values, or all of them with MAIL_ALL_CASES=1.
+
+`make test-unit` draws fewer examples of Hypothesis than `make test`.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection
 from itertools import product
@@ -16,14 +20,16 @@ from airflow_provider_mail.api._core.requests import MailRequest
 EVERYTHING = bool(os.environ.get("MAIL_ALL_CASES"))
 
 BUSY = [HealthCheck.too_slow]  # no finding on a busy machine
-settings.register_profile("some", max_examples=25, derandomize=True, deadline=None, suppress_health_check=BUSY)
-settings.register_profile("all", max_examples=100, deadline=None, suppress_health_check=BUSY)
+SOME = 25
+settings.register_profile("few", max_examples=10, derandomize=True, deadline=None, suppress_health_check=BUSY)
+settings.register_profile("some", max_examples=SOME, derandomize=True, deadline=None, suppress_health_check=BUSY)
+settings.register_profile("all", max_examples=5 * SOME, deadline=None, suppress_health_check=BUSY)
 settings.load_profile("all" if EVERYTHING else "some")
 
 
 def examples(count: int) -> int:
-    """Return how many examples Hypothesis draws: `count`, or five times as many of all."""
-    return 5 * count if EVERYTHING else count
+    """Return how many examples Hypothesis draws where "some" are `count`: as many times that as the profile draws."""
+    return math.ceil(count * settings().max_examples / SOME)
 
 
 def pairwise(*, indirect: Collection[str] = (), **values: Collection[Any]) -> pytest.MarkDecorator:

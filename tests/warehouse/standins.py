@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache, cached_property
 from typing import Any
 
 import sqlglot
@@ -22,6 +23,7 @@ _DIALECTS = {"gcpbigquery": "bigquery"}
 _DROPPED = (exp.Cluster, exp.PartitionedByProperty, exp.PrimaryKey)
 
 
+@cache
 def transpiled(sql: str, kind: str) -> list[str]:
     """The statements of a script in a warehouse's dialect, for DuckDB."""
     statements = []
@@ -77,8 +79,13 @@ def transpiling(kind: str) -> type[DbApiHook]:
         supports_autocommit = False
         dialect_name = kind
 
+        @cached_property
+        def _database(self) -> Any:
+            """Stays open, since to open a file takes longer than most loads."""
+            return super().get_conn()
+
         def get_conn(self) -> Any:
-            connection = super().get_conn()
+            connection = self._database.cursor()
             connection.execute("SET TimeZone = 'UTC'")
             return _Connection(connection, kind)
 

@@ -67,6 +67,7 @@ def hold(path: str, held: Any, seconds: float) -> None:
         time.sleep(seconds)
 
 
+@pytest.mark.not_unit
 def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     duck.load(THINGS, [])
     path = duck.hook.get_connection("warehouse").host
@@ -90,6 +91,7 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
         process.join(30)
 
 
+@pytest.mark.not_unit
 def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Path(duck.hook.get_connection("warehouse").host)
     file.write_bytes(b"half made")
