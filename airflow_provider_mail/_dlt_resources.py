@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -17,8 +17,11 @@ from dlt.extract import DltResource
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, literal
 
-Row: TypeAlias = dict[str, Any]
+Row: TypeAlias = tuple[Any, ...]
 Pages: TypeAlias = Iterator[list[Row]]
+Part: TypeAlias = dict[str, Any]
+Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
+"""How dlt gets the rows of a table: `objects` or, in columns, `arrow_table`."""
 
 # dlt's name for each portable type, of whose names only one differs.
 _TYPES = {"integer": "bigint", "boolean": "bool"}
@@ -28,7 +31,7 @@ _REMOVED = Column(
 )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Parts:
     """Parts of a table that are read completely, such as the contacts of each list.
 
@@ -39,35 +42,56 @@ class Parts:
     """
 
     columns: tuple[str, ...]
-    find: Callable[[], list[Row]]
-    read: Callable[[Row], Pages]
+    find: Callable[[], list[Part]]
+    read: Callable[[Part], Pages]
     now: Callable[[], datetime]
 
 
-def merged(name: str, table: Table, read: Callable[[], Pages]) -> DltResource:
+def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Return rows as objects.
+
+    :param table: the table.
+    :param rows: its rows.
+    """
+    return [dict(zip(table.names, row, strict=True)) for row in rows]
+
+
+def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> DltResource:
     """Declare a resource whose rows replace those of the same key.
 
     :param name: name of resource and table.
     :param table: the table.
+    :param form: how dlt gets the rows.
     :param read: yields the rows.
     """
 
-    def pages() -> Pages:
-        # dlt takes a generator function; a function that returns an iterator would run where it is declared.
-        yield from read()
+    def pages() -> Iterator[Any]:
+        for page in read():
+            yield form(table, page)
 
     return _resource(pages, name, declared(table.columns, table.key))
 
 
-def replaced(name: str, table: Table, parts: Parts, *, keep_gone: bool) -> DltResource:
+def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bool) -> DltResource:
     """Declare a resource whose rows replace the parts of the table that are read.
 
     :param name: name of resource and table.
     :param table: the table.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
+    :param form: how dlt gets the rows.
     :param parts: the parts.
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
-    columns = declared((*table.columns, _REMOVED), table.key)
+    table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
+    columns = declared(table.columns, table.key)
     if not keep_gone:
         columns[_REMOVED.name]["hard_delete"] = True
         for each in parts.columns:
@@ -87,9 +111,9 @@ def replaced(name: str, table: Table, parts: Parts, *, keep_gone: bool) -> DltRe
             empty = True
             for page in parts.read(part):
                 empty = False
-                yield page
+                yield form(table, [(*row, None) for row in page])
             if empty and marks:
-                yield [_mark(table, part, parts.now())]
+                yield form(table, [_mark(table, part, parts.now())])
             elif empty and _exists(known):
                 # A load of no rows deletes those of the part.
                 yield dlt.mark.materialize_table_schema()
@@ -152,7 +176,7 @@ def _supports_cdc(table: TTableSchema) -> bool:
         return False
 
 
-def _scope(parts: Sequence[Row]) -> str:
+def _scope(parts: Sequence[Part]) -> str:
     """Return the condition of the rows of the parts, which differ in one column at most."""
     conditions = []
     for name in parts[0]:
@@ -166,13 +190,14 @@ def _exists(table: TTableSchema) -> bool:
     return has_table_seen_data(dlt.current.source_schema().tables.get(str(table["name"])) or table)
 
 
-def _mark(table: Table, part: Row, now: datetime) -> Row:
+def _mark(table: Table, part: Part, now: datetime) -> Row:
     empty = {
         column.name: now if column.type.name == "timestamp" else _EMPTY[column.type.name]
         for column in table.columns
         if not column.nullable
     }
-    return {**empty, **part, _REMOVED.name: True}
+    known = {**empty, **part, _REMOVED.name: True}
+    return tuple(known.get(name) for name in table.names)
 
 
 def _column(column: Column) -> TColumnSchema:

@@ -7,16 +7,17 @@ own transfers load, and each row is built by the same function.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import dlt
 from dlt.common.configuration.specs import BaseConfiguration
 from dlt.extract import DltResource
 
-from airflow_provider_mail._dlt_resources import Pages, Parts, Row, declared, merged, replaced
+from airflow_provider_mail._dlt_resources import Form, Pages, Part, Parts, Row, declared, merged, objects, replaced
 from airflow_provider_mail.api._core.pagination import Changes
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
@@ -29,6 +30,7 @@ from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders
 from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
+from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.columns import resource_row
@@ -62,6 +64,7 @@ def mail_source(
     contact_lists: Sequence[str] | Literal["all"] = (),
     snapshots: bool = False,
     keep_gone: bool = False,
+    arrow: bool = False,
     mail_conn_id: str = "mail_default",
     team: str | None = None,
     max_in_flight: int = 8,
@@ -88,6 +91,8 @@ def mail_source(
     :param keep_gone: keep rows of contacts, lists, templates and senders that the service does not have any more.
         Required where dlt deletes no rows: Iceberg tables, and files that are neither Iceberg nor Delta tables.
         Default: false.
+    :param arrow: give dlt Arrow tables instead of one object per row, which takes about a third of the time. Needs the
+        extra ``parquet``; not for BigQuery. dlt adds no columns to these tables by itself. Default: false.
     :param mail_conn_id: the value of the column ``mail_conn_id``: what tells accounts apart in one table. Default:
         ``mail_default``.
     :param team: the value of the column ``team``, in Airflow ``MailHook(...).team_name``. Default: none.
@@ -104,6 +109,9 @@ def mail_source(
         raise MailValidationError(f"lookback_days: {lookback_days} is negative")
     if isinstance(contact_lists, str) and contact_lists != "all":
         raise MailValidationError('contact_lists: expected names of lists, or "all"')
+    if arrow and find_spec("pyarrow") is None:
+        raise MailValidationError("arrow: needs pyarrow: pip install 'airflow-provider-mail[parquet]'")
+    form: Form = arrow_table if arrow else objects
     source = _Source(client, mail_conn_id, team, max_in_flight)
 
     def windows() -> Iterator[tuple[date, date]]:
@@ -121,13 +129,13 @@ def mail_source(
 
     def whole(name: str, table: Table, read: Callable[[], Pages]) -> DltResource:
         parts = Parts(tuple(account), lambda: [account], lambda _: read(), source.clock)
-        return replaced(name, table, parts, keep_gone=keep_gone)
+        return replaced(name, table, form, parts, keep_gone=keep_gone)
 
-    stats = merged("mail_campaign_stats", CAMPAIGN_STATS, lambda: source.campaign_stats(windows()))
+    stats = merged("mail_campaign_stats", CAMPAIGN_STATS, form, lambda: source.campaign_stats(windows()))
     resources = [
-        merged("mail_campaigns", CAMPAIGNS, source.campaigns),
+        merged("mail_campaigns", CAMPAIGNS, form, source.campaigns),
         stats,
-        merged("mail_transactional_stats", TRANSACTIONAL_STATS, lambda: source.transactional_stats(windows())),
+        merged("mail_transactional_stats", TRANSACTIONAL_STATS, form, lambda: source.transactional_stats(windows())),
         whole("mail_lists", LISTS, source.lists),
         whole("mail_templates", TEMPLATES, source.templates),
         whole("mail_senders", SENDERS, source.senders),
@@ -140,11 +148,11 @@ def mail_source(
             source.contacts,
             source.clock,
         )
-        resources.append(replaced("mail_contacts", CONTACTS, parts, keep_gone=keep_gone))
+        resources.append(replaced("mail_contacts", CONTACTS, form, parts, keep_gone=keep_gone))
     if snapshots:
         resources.append(
             dlt.transformer(
-                _snapshot_rows,
+                _snapshots,
                 data_from=stats,
                 name="mail_campaign_stats_snapshots",
                 write_disposition="merge",
@@ -169,25 +177,25 @@ class _Source:
 
     def campaigns(self) -> Pages:
         # Each campaign is returned with its whole content.
-        return self._pages(CAMPAIGNS, GetCampaigns(page_size=100), campaign_row)
+        return self._pages(GetCampaigns(page_size=100), campaign_row)
 
     def lists(self) -> Pages:
-        return self._pages(LISTS, GetLists(page_size=100), partial(resource_row, LISTS))
+        return self._pages(GetLists(page_size=100), partial(resource_row, LISTS))
 
     def templates(self) -> Pages:
-        return self._pages(TEMPLATES, GetTemplates(page_size=100), partial(resource_row, TEMPLATES))
+        return self._pages(GetTemplates(page_size=100), partial(resource_row, TEMPLATES))
 
     def senders(self) -> Pages:
         began = time.time()
         records = self._client.send(GetSenders()).mail_from_domains or []
-        values: Row = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
+        values: Part = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
         if records:
-            yield _dicts(SENDERS, (sender_row(each, **values) for each in records))
+            yield [sender_row(each, **values) for each in records]
 
-    def contacts(self, part: Row) -> Pages:
+    def contacts(self, part: Part) -> Pages:
         place = {name: part[name] for name in ("team", "list_name")}
         request = GetCompactContacts(list_name=part["list_name"], page_size=1000)
-        return self._pages(CONTACTS, request, partial(contact_row, **place))
+        return self._pages(request, partial(contact_row, **place))
 
     def names(self, lists: Sequence[str]) -> list[str]:
         """Return the names of the lists whose contacts are read.
@@ -205,45 +213,46 @@ class _Source:
 
     def campaign_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
         known: set[str] = set()
+        name = CAMPAIGN_STATS.names.index("mail_name")
         for first, last in windows:
             request = GetCampaignStats(start_date=first, end_date=last)
-            rows = self._window(CAMPAIGN_STATS, campaign_stats(request, compact=True), campaign_stats_row)
+            rows = self._window(campaign_stats(request, compact=True), campaign_stats_row)
             # A campaign may be in two windows, and Delta tables take both rows.
-            yield [row for row in rows if row["mail_name"] not in known]
-            known.update(row["mail_name"] for row in rows)
+            yield [row for row in rows if row[name] not in known]
+            known.update(row[name] for row in rows)
 
     def transactional_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
         for first, last in windows:
             request = GetTransactionalStats(start_date=first, end_date=last)
-            yield self._window(TRANSACTIONAL_STATS, transactional_stats(request), transactional_stats_row)
+            yield self._window(transactional_stats(request), transactional_stats_row)
 
-    def _window(self, table: Table, flow: Any, row: Callable[..., tuple[Any, ...]]) -> list[Row]:
+    def _window(self, flow: Any, row: Callable[..., Row]) -> list[Row]:
         began = time.time()
         records = self._client.run(flow)
         values = {"mail_conn_id": self._mail_conn_id, "team": self._team}
         observed_at = self._at(began)
-        return _dicts(table, (row(record, **values, observed_at=observed_at) for record in records))
+        return [row(record, **values, observed_at=observed_at) for record in records]
 
-    def _pages(self, table: Table, request: PagedRequest[Any], row: Callable[..., tuple[Any, ...]]) -> Pages:
+    def _pages(self, request: PagedRequest[Any], row: Callable[..., Row]) -> Pages:
         began = time.time()
-        values: Row = {}
+        values: Part = {}
         # A list that grew meanwhile is read again; its records are yielded once.
         for records in concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH):
             # One time for all rows: it tells which of them are of the same reading.
             values = values or {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
-            yield _dicts(table, (row(record, **values) for record in records))
+            yield [row(record, **values) for record in records]
 
     def _at(self, began: float) -> datetime:
         """Return a local time by the service's clock, which is known after the first response."""
         return datetime.fromtimestamp(began + self._client.service_clock.offset, UTC)
 
 
-def _dicts(table: Table, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
-    return [dict(zip(table.names, row, strict=True)) for row in rows]
-
-
-def _snapshot_rows(page: list[Row]) -> list[Row]:
-    return _dicts(CAMPAIGN_SNAPSHOTS, snapshot_rows(tuple(row.values()) for row in page))
+def _snapshots(page: Any) -> Any:
+    """Turn a page of `CAMPAIGN_STATS`, as dlt has it, into one of `CAMPAIGN_SNAPSHOTS`."""
+    if isinstance(page, list):
+        return objects(CAMPAIGN_SNAPSHOTS, snapshot_rows(tuple(row.values()) for row in page))
+    days = page["observed_at"].cast("date32")
+    return page.append_column("observed_day", days).select(CAMPAIGN_SNAPSHOTS.names)
 
 
 def _split(first: date, last: date) -> Iterator[tuple[date, date]]:

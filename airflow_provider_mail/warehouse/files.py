@@ -69,15 +69,27 @@ def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
     :param first: number of the first row, for errors. Default: 1.
     :raises UnstorableError: naming row and column, never the value.
     """
-    import pyarrow
     import pyarrow.parquet
+
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(arrow_table(table, rows, first), file)
+    return file.getvalue()
+
+
+def arrow_table(table: Table, rows: Rows, first: int = 1) -> pyarrow.Table:
+    """Build an Arrow table with the table's columns; times are microseconds in UTC, JSON is text.
+
+    :param table: the declared table.
+    :param rows: its rows.
+    :param first: number of the first row, for errors. Default: 1.
+    :raises UnstorableError: naming row and column, never the value.
+    """
+    import pyarrow
 
     columns = Encoder(table, each({"timestamp": aware, "json": json_text})).columns(first, list(rows))
     schema = _schema(table)
     arrays = [pyarrow.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), file)
-    return file.getvalue()
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet, "jsonl": json_lines}

@@ -96,10 +96,11 @@ class Lake:
             destination=dlt.destinations.filesystem(f"file://{self.folder}"),
             dataset_name="lake",
         )
-        source = mail_source(
-            client,
-            **{"start_day": START, "contact_lists": "all", "snapshots": True, "lookback_days": LOOKBACK, **options},
-        )
+        given = {"start_day": START, "lookback_days": LOOKBACK, "contact_lists": "all", "snapshots": True}
+        # Objects or columns: of either, one kind that is merged and one that is not.
+        given["arrow"] = self.kind in ("delta", "parquet")
+        source = mail_source(client, **given | options)
+        source = source.with_resources(*resources) if resources else source
         form: Any = {"table_format": self.format} if self.format else {"loader_file_format": self.kind}
         pipeline.run(source, **form).raise_on_failed_jobs()
 
@@ -182,7 +183,10 @@ def test_changes_of_the_account(
     assert lakes[0].query("SELECT count(*) FROM mail_contacts WHERE is_removed") == [(0,)]
 
 
-def test_delta_keeps_the_lists_that_were_not_read(emulator: Emulator, client: MailClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arrow", [False, True])
+def test_delta_keeps_the_lists_that_were_not_read(
+    emulator: Emulator, client: MailClient, tmp_path: Path, arrow: bool
+) -> None:
     names = ["news", "a 'quoted' {list}", "never filled"]
     for name, count in zip(names, (3, 2, 0), strict=True):
         emulator.add_list(name, count=count)
@@ -194,15 +198,15 @@ def test_delta_keeps_the_lists_that_were_not_read(emulator: Emulator, client: Ma
             connection.register("read", _delta(lake))
             return connection.execute(lists).fetchall()
 
-    lake.load(client, "mail_contacts")
+    lake.load(client, "mail_contacts", arrow=arrow)
     assert counts() == [(names[1], 2), ("news", 3)]
-    lake.load(client, "mail_contacts", mail_conn_id="other", contact_lists=["news"])
+    lake.load(client, "mail_contacts", arrow=arrow, mail_conn_id="other", contact_lists=["news"])
     client.send(DeleteContact(email=emulator.contacts(names[1])[0]["email"]))
     for contact in emulator.contacts("news"):
         client.send(DeleteContact(email=contact["email"]))
-    lake.load(client, "mail_contacts", contact_lists=[names[1]])
+    lake.load(client, "mail_contacts", arrow=arrow, contact_lists=[names[1]])
     assert counts() == [(names[1], 1), ("news", 6)]
-    lake.load(client, "mail_contacts", contact_lists=["news", names[1]])
+    lake.load(client, "mail_contacts", arrow=arrow, contact_lists=["news", names[1]])
     assert counts() == [(names[1], 1), ("news", 3)]
 
 

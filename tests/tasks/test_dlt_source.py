@@ -17,6 +17,7 @@ from dlt.common.pipeline import LoadInfo
 from dlt.pipeline.exceptions import PipelineStepFailed
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
+from airflow_provider_mail import dlt_source
 from airflow_provider_mail.api import AddTemplate, ClientConfig, DeleteContact, DeleteTemplate, MailClient, MailError
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.emulator import Emulator
@@ -65,7 +66,7 @@ def duck(tmp_path: Path) -> Duck:
     return Duck(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
+@pytest.mark.parametrize(("kind", "arrow"), [("postgres", False), ("postgres", True), ("duckdb", True)])
 def test_the_tables_equal_those_of_the_operators(
     request: pytest.FixtureRequest,
     run: Run,
@@ -74,6 +75,7 @@ def test_the_tables_equal_those_of_the_operators(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     kind: str,
+    arrow: bool,
 ) -> None:
     fill(emulator)
     if kind == "postgres":
@@ -91,8 +93,7 @@ def test_the_tables_equal_those_of_the_operators(
     pipeline = dlt.pipeline("mail", pipelines_dir=str(tmp_path), destination=destination, dataset_name="by_dlt")
 
     pipeline.run(
-        mail_source(client, start_day=START, contact_lists="all", snapshots=True),
-        loader_file_format="parquet" if kind == "duckdb" else None,
+        mail_source(client, start_day=START, contact_lists="all", snapshots=True, arrow=arrow),
     )
 
     for name, table in TABLES.items():
@@ -183,6 +184,12 @@ def test_an_incomplete_response_loads_nothing(emulator: Emulator, client: MailCl
 def test_arguments_are_checked_first(client: MailClient, arguments: dict[str, Any], named: str) -> None:
     with pytest.raises(MailError, match=named):
         mail_source(client, **{"start_day": START, **arguments})
+
+
+def test_columns_need_pyarrow(client: MailClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlt_source, "find_spec", lambda name: None)
+    with pytest.raises(MailError, match=r"arrow: needs pyarrow: pip install .*\[parquet\]"):
+        mail_source(client, start_day=START, arrow=True)
 
 
 def test_a_list_that_does_not_exist(emulator: Emulator, client: MailClient, duck: Duck) -> None:
