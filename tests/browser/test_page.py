@@ -130,7 +130,7 @@ def test_it_is_in_the_menu_of_airflow(visit: Open) -> None:
         frame.get_by_role("link", name="its page on the platform").click()
     assert opened.value.url.endswith("/docs?of=week-6")
     frame.get_by_role("link", name="Imports").click()
-    frame.get_by_role("heading", name="Rows that imports rejected").wait_for()
+    frame.get_by_role("heading", name="Imports of contacts").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
