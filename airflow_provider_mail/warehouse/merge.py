@@ -39,7 +39,7 @@ def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
 
 
 def merge_stage(hook: DbApiHook, manifest: Manifest, name: str, *, fall_limit: FallLimit | None = None) -> LoadResult:
-    """Merge the staged rows, then remove the table of staged rows.
+    """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing.
 
     :param hook: the hook of the warehouse.
     :param manifest: the manifest of the load.
@@ -52,7 +52,8 @@ def merge_stage(hook: DbApiHook, manifest: Manifest, name: str, *, fall_limit: F
 
     def work(cursor: Any) -> LoadResult:
         dialect.prepare(cursor)
-        return dialect.merge_files(cursor, manifest.rows, manifest.observed_at)
+        account = {"mail_conn_id": manifest.mail_conn_id}
+        return dialect.merge_files(cursor, manifest.rows, manifest.observed_at, account)
 
     return _run(hook, dialect, work)
 

@@ -26,9 +26,10 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
 )
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
+from airflow_provider_mail.warehouse.manifest import Manifest
 from tests.support.sampling import EVERYTHING
 from tests.tasks.conftest import TASK, Run
-from tests.warehouse.standins import STANDINS
+from tests.warehouse.standins import STANDINS, copy, prepare
 
 RUN_DAY = datetime(2026, 3, 10, tzinfo=UTC)
 ON_DUCKDB = ["snowflake", "gcpbigquery", "databricks"]
@@ -43,13 +44,7 @@ class Lake:
 
     def copy(self, manifest: str, stage: str) -> None:
         """What COPY does: append every file of the manifest to the table of staged rows."""
-        content = json.loads(Path(manifest.removeprefix("file://")).read_bytes())
-        read = {"jsonl": "read_json", "parquet": "read_parquet"}[content["file_format"]]
-        connection = self.hook.get_conn()._connection
-        with closing(connection):
-            for entry in content["entries"]:
-                url = entry["url"].removeprefix("file://")
-                connection.execute(f"INSERT INTO {stage} BY NAME SELECT * FROM {read}('{url}')")
+        copy(self.hook, Manifest.from_json(Path(manifest.removeprefix("file://")).read_bytes()), stage)
 
     def load(self, written: dict[str, Any], table: str, **arguments: Any) -> dict[str, Any]:
         given = {"sql_conn_id": "warehouse", "table": table, "manifest": written["manifest"]}
@@ -73,6 +68,7 @@ def make_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
         lake = Lake(kind, tmp_path / "lake")
+        prepare(lake.hook)
         monkeypatch.setattr(
             object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: STANDINS[kind](self.sql_conn_id)
         )
@@ -89,14 +85,21 @@ def lake(request: pytest.FixtureRequest, make_lake: Callable[[str], Lake]) -> La
 
 @pytest.fixture
 def people(emulator: Emulator) -> Emulator:
-    """A list of 95."""
+    """A list of 95, and three campaigns."""
     emulator.add_list("newsletter", count=95)
+    emulator.add_campaigns(3, prefix="news-", first_day="2026-03-02", per_day=3)
     return emulator
 
 
 def contacts(lake: Lake, **arguments: Any) -> dict[str, Any]:
     given = {"list_name": "newsletter", "path": f"file://{lake.folder}", "file_format": "parquet", "page_size": 50}
     result: dict[str, Any] = MailContactsToObjectStorageOperator(task_id=TASK, **given | arguments).execute({})
+    return result
+
+
+def campaigns(lake: Lake) -> dict[str, Any]:
+    given = {"path": f"file://{lake.folder}", "file_format": "parquet"}
+    result: dict[str, Any] = MailCampaignsToObjectStorageOperator(task_id=TASK, **given).execute({})
     return result
 
 
@@ -156,6 +159,19 @@ def test_a_stage_that_is_not_the_load_is_not_merged(lake: Lake, people: Emulator
     with pytest.raises(WarehouseError, match="has 190 rows with 95 keys, and the load has 95"):
         merge.execute({})
     assert lake.query("SELECT * FROM mail_contacts ORDER BY id") == before
+
+
+def test_a_merge_that_is_repeated_when_its_stage_is_gone(lake: Lake, people: Emulator) -> None:
+    """As after a kill between the last statement and the report to Airflow."""
+    for write in (contacts, campaigns):
+        written = write(lake)
+        given = {"sql_conn_id": "warehouse", "table": "mail_things", "manifest": written["manifest"]}
+        merge = MailMergeStageTableOperator(task_id="merge", **given)
+        with pytest.raises(WarehouseError, match="stage"):
+            merge.execute({})  # it was never there
+        done = lake.load(written, "mail_things")
+        assert merge.execute({}) == done
+        lake.query("DROP TABLE mail_things")
 
 
 def test_an_empty_load_needs_a_permission(lake: Lake, people: Emulator) -> None:

@@ -6,9 +6,9 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import psycopg2
@@ -77,7 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out of the unit tier what runs on such a database."""
     for item in items:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if item.path.parent == Path(__file__).parent and not NOT_UNIT.isdisjoint(map(str, params)):
+        names = {word for param in params for word in str(param).split()}
+        if item.path.parent == Path(__file__).parent and not NOT_UNIT.isdisjoint(names):
             item.add_marker("not_unit")
 
 
@@ -107,6 +108,10 @@ class Warehouse:
     @property
     def is_portable(self) -> bool:
         return self.kind.startswith("portable")
+
+    def another(self) -> Self:
+        """The same database behind a hook, and so a connection, of its own."""
+        return replace(self, hook=type(self.hook)(self.hook.get_conn_id()))
 
     def load(self, table: Table, rows: Iterable[Sequence[Any]], name: str = "things", **options: Any) -> LoadResult:
         return load(self.hook, table, name, rows, **options)
@@ -186,14 +191,21 @@ EMPTY = """
 def make_warehouse(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Warehouse]:
-    """A function from the kind of warehouse, and extras of its connection, to an empty one."""
+    """A function from the kind of warehouse, and extras of its connection, to an empty one.
+
+    Also from one of `standins.WAYS` to a stand-in.
+    """
 
     def make(kind: str, **extra: Any) -> Warehouse:
-        if kind.endswith("sqlite"):
+        from tests.warehouse import standins
+
+        name, _, files = kind.partition(" ")
+        is_file = name in standins.STANDINS and name != "redshift"
+        if name.endswith("sqlite"):
             connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
-        elif kind.endswith("duckdb"):
+        elif is_file or name.endswith("duckdb"):
             connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
-        elif kind.startswith("mysql"):
+        elif name.startswith("mysql"):
             maria: MariaDatabase = request.getfixturevalue("warehouse_maria")
             maria.empty()
             connection = json.loads(maria.airflow_connection)
@@ -204,7 +216,12 @@ def make_warehouse(
                 empty.execute(EMPTY)
             connection = json.loads(database.airflow_connection)
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({**connection, "extra": extra}))
-        return Warehouse(kind, HOOKS[kind]("warehouse"))
+        if name in HOOKS:
+            return Warehouse(name, HOOKS[name]("warehouse"))
+        hook = standins.STANDINS[name]("warehouse")
+        standins.prepare(hook)
+        portable = "portable_duckdb" if is_file else "portable_postgres"
+        return standins.FilesWarehouse(portable, hook, tmp_path / "files") if files else Warehouse(portable, hook)
 
     return make
 

@@ -56,7 +56,7 @@ def latest() -> list[tuple[Any, ...]]:
 
 
 def work(warehouse: Warehouse, worker: int, start: Any) -> None:
-    mine = Warehouse(warehouse.kind, type(warehouse.hook)("warehouse"))
+    mine = warehouse.another()
     start.wait(30)
     for rows in loads_of(worker):
         mine.load(THINGS, rows)
@@ -107,7 +107,7 @@ def test_the_table_is_made_and_widened_by_many_at_once(native: Warehouse) -> Non
 
     def make(number: int) -> None:
         table = narrow if number % 2 else PLAIN
-        mine = Warehouse(native.kind, type(native.hook)("warehouse"))
+        mine = native.another()
         start.wait(30)
         mine.load(table, [thing(table, number, name="x")])
 
@@ -127,7 +127,7 @@ def test_rows_that_come_slowly_hold_up_nobody(native: Warehouse) -> None:
         assert go_on.wait(30)
 
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(Warehouse(native.kind, type(native.hook)("warehouse")).load, THINGS, slow())
+        pending = pool.submit(native.another().load, THINGS, slow())
         assert waiting.wait(30)
         assert [row[2] for row in native.rows(THINGS)] == ["old"]
         wider = Table((*THINGS.columns, Column("more", TEXT, "", nullable=True)), THINGS.key, "")

@@ -6,11 +6,7 @@ The tests that this module imports run here on the stand-ins: they are those of 
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone
+from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
 from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
 from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
@@ -28,10 +25,9 @@ from airflow_provider_mail.warehouse.manifest import TABLES
 from airflow_provider_mail.warehouse.request import LoadRequest
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
-from tests.support.postgres import Database
 from tests.support.sampling import EVERYTHING, examples
-from tests.warehouse.conftest import EMPTY, Warehouse
-from tests.warehouse.standins import JSON_PARSE, STANDINS
+from tests.warehouse.conftest import Warehouse
+from tests.warehouse.standins import SAMPLE, STANDINS, native
 from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, thing
 from tests.warehouse.test_gone import (  # noqa: F401
     test_a_window_of_rows_without_a_value,
@@ -74,30 +70,10 @@ LATEST = LATER + datetime.timedelta(hours=1)
 OF_A = {"account": "a"}
 
 
-@pytest.fixture
-def stand_in(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """A function from the kind of a warehouse to an empty stand-in for it."""
-
-    def make(kind: str) -> Warehouse:
-        if kind == "redshift":
-            database: Database = request.getfixturevalue("warehouse_database")
-            with database.connect() as empty:
-                empty.execute(EMPTY)
-                empty.execute(JSON_PARSE)
-            connection = database.airflow_connection
-        else:
-            connection = json.dumps({"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")})
-        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", connection)
-        name = "portable_postgres" if kind == "redshift" else "portable_duckdb"
-        return Warehouse(name, STANDINS[kind]("warehouse"))
-
-    return make
-
-
 @pytest.fixture(params=KINDS)
-def warehouse(request: pytest.FixtureRequest, stand_in: Callable[[str], Warehouse]) -> Warehouse:
+def warehouse(request: pytest.FixtureRequest, make_warehouse: Callable[[str], Warehouse]) -> Warehouse:
     """A stand-in."""
-    return stand_in(request.param)
+    return make_warehouse(request.param)
 
 
 @pytest.fixture(params=[THINGS, PLAIN], ids=["observed", "plain"])
@@ -111,8 +87,8 @@ def numbers(warehouse: Warehouse, table: Table = THINGS) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", STANDINS)
-def test_every_type_and_every_rule_once(stand_in: Callable[[str], Warehouse], kind: str) -> None:
-    warehouse = stand_in(kind)
+def test_every_type_and_every_rule_once(make_warehouse: Callable[[str], Warehouse], kind: str) -> None:
+    warehouse = make_warehouse(kind)
     full = {"name": "a\\' \" \n\r\t%s {} $1 å", "size": -5, "ratio": 1.5, "good": True, "day": NOON.date()}
     more = {"sold_at": LATER, "extra": {"a": ["x\\ ' \n"], "b": None}}
     first = [thing(MARKED, 1, **full, **more), thing(MARKED, 2), thing(MARKED, 3), thing(MARKED, 3, name="last")]
@@ -139,9 +115,7 @@ def test_every_type_and_every_rule_once(stand_in: Callable[[str], Warehouse], ki
 
 def tables(warehouse: Warehouse, kind: str) -> list[tuple[str]]:
     schema = "public" if kind == "redshift" else "main"
-    # Not in the dialect of the warehouse.
-    connection = warehouse.hook.get_conn()._connection
-    with closing(connection), closing(connection.cursor()) as cursor:
+    with native(warehouse.hook) as cursor:
         cursor.execute(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'")
         return list(cursor.fetchall())
 
@@ -190,8 +164,11 @@ def test_a_column_of_a_later_version(warehouse: Warehouse) -> None:
     assert [row[1] for row in warehouse.rows(MARKED)] == [1, 2]
 
 
-def test_any_sequence_of_loads(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("way", SAMPLE)
+def test_any_sequence_of_loads(make_warehouse: Callable[[str], Warehouse], way: str) -> None:
     from tests.warehouse.test_properties import LOADS as SEQUENCES
+
+    warehouse = make_warehouse(way)
 
     @given(loads=SEQUENCES)
     @settings(max_examples=examples(4))
@@ -201,28 +178,17 @@ def test_any_sequence_of_loads(warehouse: Warehouse) -> None:
     check()
 
 
-@pytest.mark.not_unit
-@pytest.mark.parametrize("at_once", [2, 4, 8] if EVERYTHING else [4])
-def test_loads_at_once_double_nothing_on_redshift_s_lock(stand_in: Callable[[str], Warehouse], at_once: int) -> None:
-    warehouse = stand_in("redshift")
-    rows = [thing(THINGS, number, at=NOON) for number in range(50)]
-    covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)
-
-    def work(_: int) -> None:
-        hook = STANDINS["redshift"]("warehouse")
-        Warehouse(warehouse.kind, hook).load(THINGS, rows, replace_where=OF_A, covers=covers)
-
-    with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(work, range(at_once)))
-    assert numbers(warehouse) == [*range(50)]
-    assert len(warehouse.rows(LOADS, "mail_loads")) == 1
-
-
 def test_a_load_that_fails_leaves_the_table_and_no_stage(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse.load(THINGS, [thing(THINGS, 1)])
     kind = type(Merging(warehouse.hook, LoadRequest(THINGS, TableName.parse("things"), Source(()))).sql)
     statements = kind.load_statements
-    monkeypatch.setattr(kind, "load_statements", lambda self: [*statements(self), "SELECT nothing FROM nowhere"])
+
+    def failing(self: MergeSql) -> list[str]:
+        fine = statements(self)
+        at = len(fine) if self.transaction else 1  # else what was before it is there
+        return [*fine[:at], "SELECT nothing FROM nowhere", *fine[at:]]
+
+    monkeypatch.setattr(kind, "load_statements", failing)
     covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=LATER)
     with pytest.raises(WarehouseError):
         warehouse.load(THINGS, [thing(THINGS, 2, at=LATER)], replace_where=OF_A, covers=covers)
@@ -235,9 +201,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("kind", ["snowflake", "redshift", "databricks"])
-def test_killed_at_every_statement(stand_in: Callable[[str], Warehouse], kind: str) -> None:
+def test_killed_at_every_statement(make_warehouse: Callable[[str], Warehouse], kind: str) -> None:
     """The table is that of before or that of after, and the load can be repeated."""
-    warehouse = stand_in(kind)
+    warehouse = make_warehouse(kind)
     before = [thing(MARKED, 1, name="old"), thing(MARKED, 2), thing(MARKED, 3)]
     after = [thing(MARKED, 1, name="new", at=LATER), thing(MARKED, 4, at=LATER)]
     covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=LATER)

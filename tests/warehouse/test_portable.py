@@ -181,7 +181,7 @@ def test_two_loads_at_once_double_nothing(unknown: Warehouse) -> None:
     rows = [thing(PLAIN, number) for number in range(500)]
 
     def work(_: int) -> None:
-        Warehouse(unknown.kind, type(unknown.hook)("warehouse")).load(PLAIN, rows)
+        unknown.another().load(PLAIN, rows)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))

@@ -24,6 +24,7 @@ from airflow_provider_mail.warehouse.table import BIGINT, TIMESTAMP, Column, Tab
 from tests.support.mariadb import OTHERS
 from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import ALL, Warehouse
+from tests.warehouse.standins import SAMPLE, FilesWarehouse, loads_of
 from tests.warehouse.test_concurrency import FORK
 
 pytestmark = pytest.mark.not_unit
@@ -130,10 +131,6 @@ def load(warehouse: Warehouse, reading: Reading, rows: Any = None) -> None:
     warehouse.load(CAMPAIGN_TABLE, reading.rows if rows is None else rows, covers=reading.covers)
 
 
-def another(warehouse: Warehouse) -> Warehouse:
-    return Warehouse(warehouse.kind, type(warehouse.hook)("warehouse"))
-
-
 def cut_off(warehouse: Warehouse, reading: Reading, after: int) -> None:
     """A load whose rows end in an error."""
 
@@ -147,8 +144,8 @@ def cut_off(warehouse: Warehouse, reading: Reading, after: int) -> None:
 
 def disconnected(warehouse: Warehouse, reading: Reading, after: int) -> None:
     """A load whose connection is ended by the server in the middle of the rows."""
-    if not (warehouse.is_postgres or warehouse.is_mysql):
-        cut_off(warehouse, reading, after)  # there is no server
+    if not (warehouse.is_postgres or warehouse.is_mysql) or isinstance(warehouse, FilesWarehouse):
+        cut_off(warehouse, reading, after)  # there is no server, or no connection yet
         return
 
     def rows() -> Iterator[tuple[Any, ...]]:
@@ -163,14 +160,14 @@ def disconnected(warehouse: Warehouse, reading: Reading, after: int) -> None:
         yield from reading.rows[after:]
 
     with pytest.raises(WarehouseError):
-        load(another(warehouse), reading, rows())
+        load(warehouse.another(), reading, rows())
 
 
 def at_once(warehouse: Warehouse, readings: list[Reading]) -> None:
     start = threading.Barrier(len(readings))
 
     def run(reading: Reading) -> None:
-        mine = another(warehouse)
+        mine = warehouse.another()
         start.wait(30)
         load(mine, reading)
 
@@ -196,7 +193,7 @@ SEQUENCES = {"sqlite": 30, "portable_sqlite": 8, "psycopg3": 10, "psycopg2": 3, 
 """How many are tried; of databases that are loaded in the same way, most with the quicker one."""
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", [*ALL, *SAMPLE])
 def test_any_sequence_of_loads(kind: str, make_warehouse: Callable[..., Warehouse]) -> None:
     warehouse = make_warehouse(kind)
     warehouse.load(CAMPAIGN_TABLE, [], covers=Service().read(0, 0).covers)
@@ -204,7 +201,7 @@ def test_any_sequence_of_loads(kind: str, make_warehouse: Callable[..., Warehous
     @given(steps=STEPS, late=st.randoms(use_true_random=False))
     @settings(max_examples=examples(SEQUENCES.get(kind, 4)))
     def check(steps: list[Any], late: random.Random) -> None:
-        warehouse.execute("DELETE FROM things", "DELETE FROM mail_loads")
+        warehouse.execute("DELETE FROM things", *(f"DELETE FROM {loads}" for loads in loads_of(warehouse)))
         run(warehouse, steps, late)
 
     check()
@@ -291,7 +288,7 @@ def kill_among(warehouse: Warehouse, readings: list[Reading], after: int, wait: 
                         reached.set()
                     yield row
 
-            load(another(warehouse), reading, rows())
+            load(warehouse.another(), reading, rows())
         threading.Event().wait(60)
 
     process = FORK.Process(target=work)

@@ -22,6 +22,9 @@ from airflow_provider_mail.warehouse.table import Column, NamePart, Table, Table
 LOCK_NAME = "mail_load_lock"
 """A table of one row, which every load of the schema updates, so that the second load waits for the first."""
 
+BEGUN_NAME = "mail_loads_begun"
+"""A table like ``mail_loads``, of warehouses without transactions: the times of loads that have begun to merge."""
+
 _PUT, _REMOVE = "'put'", "'remove'"
 
 
@@ -61,8 +64,9 @@ class MergeSql:
         self.table = request.table
         self.target = self.name(request.name)
         self.loads = self.name(loads_beside(request.name))
+        self.begun = self.loads if self.transaction else self._beside(BEGUN_NAME)
         self.stage = self.name(stage)
-        self.lock_table = self.name(TableName((*request.name.parts[:-1], NamePart(LOCK_NAME, False))))
+        self.lock_table = self._beside(LOCK_NAME)
         self._observed_at = observed_at
         self._loaded_at = datetime.datetime.now(datetime.UTC)
         self._has_json_text = has_json_text
@@ -78,6 +82,9 @@ class MergeSql:
         if any(self.quote in part.text and part.quoted for part in name.parts):
             raise WarehouseError(f"`table` must not contain {self.quote}: {str(name)!r}")
         return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
+
+    def _beside(self, name: str) -> str:
+        return self.name(TableName((*self.request.name.parts[:-1], NamePart(name, False))))
 
     def column(self, name: str) -> str:
         """Spell a column.
@@ -137,12 +144,16 @@ class MergeSql:
     # Tables
 
     def create_statements(self) -> Iterator[str]:
-        """Create the table, ``mail_loads`` and the table of locks, where they are missing."""
+        """Create the table, ``mail_loads`` and the tables of locks and of begun loads, where they are missing."""
         yield self._create(self.target, self.table)
-        if self.request.covers:
-            yield self._create(self.loads, LOADS)
+        for loads in self.tables_of_loads():
+            yield self._create(loads, LOADS)
         if self.has_lock:
             yield f"CREATE TABLE IF NOT EXISTS {self.lock_table} AS SELECT 0 AS loads"
+
+    def tables_of_loads(self) -> Iterable[str]:
+        """Return the names of the tables that record the parts of the load; none without parts."""
+        return dict.fromkeys((self.begun, self.loads)) if self.request.covers else ()
 
     def _create(self, name: str, table: Table) -> str:
         lines = [
@@ -270,7 +281,7 @@ class MergeSql:
         if not covers:
             return "1 = 1"
         return (
-            f"NOT EXISTS (SELECT 1 FROM {self.loads} AS l WHERE l.table_name = "
+            f"NOT EXISTS (SELECT 1 FROM {self.begun} AS l WHERE l.table_name = "
             f"{self.text(table_name(self.request.name))} AND l.mail_conn_id = {self.text(covers.mail_conn_id)} "
             f"AND l.observed_at > {self.timestamp(covers.observed_at)} AND l.part = {alias}merge_part)"
         )
@@ -325,11 +336,26 @@ class MergeSql:
             f"(SELECT 1 FROM {self.target} AS t WHERE {self.same_key('s.', 't.')}) GROUP BY s.{self.column(by)}"
         )
 
+    def count_merged(self, observed_at: datetime.datetime, account: Where) -> str:
+        """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account.
+
+        :param observed_at: the time.
+        :param account: the condition for the rows of the account.
+        """
+        source, condition = self.target, self.where(account)
+        if covers := self.request.covers:
+            parts = ", ".join(map(self.text, covers.parts))
+            name, conn_id = self.text(table_name(self.request.name)), self.text(covers.mail_conn_id)
+            source, condition = self.loads, f"table_name = {name} AND mail_conn_id = {conn_id} AND part IN ({parts})"
+        return f"SELECT COUNT(*) FROM {source} WHERE {condition} AND observed_at >= {self.timestamp(observed_at)}"
+
     def load_statements(self) -> list[str]:
         """Merge the staged rows: all statements of the transaction, without its beginning and end."""
-        # The time of the load comes before its rows: without a transaction, an earlier load that comes between the two
-        # must already find it.
-        return [*self._lock(), *self._expire(), *self._record(), *self.merge()]
+        if self.transaction:
+            return [*self._lock(), *self._expire(), *self._record(self.loads), *self.merge()]
+        # Each statement is a transaction of its own. An earlier load that comes between two of them must already find
+        # this one, and `mail_loads` must not have the time of a load whose rows are missing.
+        return [*self._expire(), *self._record(self.begun), *self.merge(), *self._record(self.loads)]
 
     def _lock(self) -> list[str]:
         return [f"UPDATE {self.lock_table} SET loads = loads + 1 WHERE 1 = 1"] if self.has_lock else []
@@ -351,16 +377,25 @@ class MergeSql:
             for table, conn_id, part, at in covers.rows(self.request.name)
         )
 
-    def _record(self) -> list[str]:
+    def _record(self, loads: str) -> list[str]:
+        """Record the times of the parts, unless a later load has begun to merge them."""
         if not (record := self.request.coverage_request()):
             return []
-        key = " AND ".join(f"t.{self.column(name)} = s.{self.column(name)}" for name in LOADS.key)
+        rows = self._loads_rows()
+        if loads != self.begun:
+            rows = (
+                f"SELECT * FROM ({rows}) AS r WHERE NOT EXISTS (SELECT 1 FROM {self.begun} AS l "
+                f"WHERE {self._same_part('l', 'r')} AND l.observed_at > r.observed_at)"
+            )
         return [
-            f"MERGE INTO {self.loads} AS t USING ({self._loads_rows()}) AS s ON {key} "
+            f"MERGE INTO {loads} AS t USING ({rows}) AS s ON {self._same_part('t', 's')} "
             "WHEN MATCHED AND s.observed_at > t.observed_at THEN UPDATE SET observed_at = s.observed_at"
             f"{self._load_assignments(record)} WHEN NOT MATCHED THEN INSERT ({self.columns(LOADS.stored_names)}) "
             f"VALUES ({', '.join([self.columns(LOADS.names, 's.'), *self._load_literals(record)])})"
         ]
+
+    def _same_part(self, one: str, other: str) -> str:
+        return " AND ".join(f"{one}.{self.column(name)} = {other}.{self.column(name)}" for name in LOADS.key)
 
     def merge(self) -> list[str]:
         """Merge the staged rows."""

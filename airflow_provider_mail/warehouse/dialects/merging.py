@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 import re
+import secrets
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
@@ -17,8 +18,8 @@ from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
 from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
-from airflow_provider_mail.warehouse.errors import FallError, redacted_message
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, redacted_message
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
 from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
 
@@ -46,7 +47,7 @@ class Merging(Dialect):
         super().__init__(hook, request)
         if hasattr(hook, "use_legacy_sql"):
             hook.use_legacy_sql = False  # BigQuery's own, older language
-        self._stage = stage or stage_name(request.name, f"{datetime.datetime.now(datetime.UTC):%Y%m%dt%H%M%S%f}")
+        self._stage = stage or stage_name(request.name, _load_id())
         self._has_json_text = has_json_text
         self._current_batch: Sequence[Row] = ()
         self.sql = self._sql(None)
@@ -99,11 +100,9 @@ class Merging(Dialect):
                 time.sleep(random.random())  # another load may be creating the same table
                 cursor.execute(statement)
         self._add_columns(cursor, self.sql.target, self._missing(self._columns(cursor, self.sql.target)))
-        if self.request.covers:
-            existing = self._columns(cursor, self.sql.loads)
-            self._add_columns(
-                cursor, self.sql.loads, [column for column in LOADS.load_columns if column.name not in existing]
-            )
+        for loads in self.sql.tables_of_loads():
+            existing = self._columns(cursor, loads)
+            self._add_columns(cursor, loads, [column for column in LOADS.load_columns if column.name not in existing])
 
     def _add_columns(self, cursor: Any, name: str, columns: Iterable[Column]) -> None:
         for column in columns:
@@ -137,17 +136,32 @@ class Merging(Dialect):
         """
         self._execute(cursor, *self.sql.create_stage())
 
-    def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime) -> LoadResult:
+    def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> LoadResult:
         """Merge rows that another program has staged, then remove the table of staged rows.
 
         :param cursor: an open cursor.
         :param count: number of rows that must be there.
         :param observed_at: when the service was asked.
+        :param account: the rows of the account.
         """
-        self._check_stage(cursor, count)
+        try:
+            self._check_stage(cursor, count)
+        except WarehouseError:
+            raise
+        except Exception:
+            # A task that was killed after its last statement is repeated: the table of staged rows is gone.
+            if not self._is_merged(cursor, count, observed_at, account):
+                raise
+            return LoadResult(count)
         result = self.merge(cursor, count, observed_at)
         self._execute(cursor, self.sql.drop_stage())
         return result
+
+    def _is_merged(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> bool:
+        """Whether the table already has this load, or later ones of the same parts."""
+        covers = self.request.covers
+        wanted = len(covers.parts) if covers else count
+        return self._one(cursor, self.sql.count_merged(observed_at, account)) >= wanted
 
     def merge(self, cursor: Any, count: int, observed_at: datetime.datetime | None) -> LoadResult:
         """Merge the staged rows.
@@ -254,6 +268,10 @@ class Merging(Dialect):
         """
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
+
+
+def _load_id() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%dt%H%M%S}{secrets.token_hex(3)}"
 
 
 def stage_name(name: TableName, load_id: str) -> TableName:

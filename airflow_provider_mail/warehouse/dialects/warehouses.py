@@ -158,17 +158,16 @@ class Redshift(MergeSql):
     def _lock(self) -> list[str]:
         return [f"LOCK TABLE {name}" for name in (self.target, *([self.loads] if self.request.covers else ()))]
 
-    def _record(self) -> list[str]:
+    def _record(self, loads: str) -> list[str]:
         if not (record := self.request.coverage_request()):
             return []
-        key = " AND ".join(f"{self.loads}.{self.column(name)} = s.{self.column(name)}" for name in LOADS.key)
         rows = self._loads_rows()
         return [
-            f"DELETE FROM {self.loads} USING ({rows}) AS s WHERE {key} AND {self.loads}.observed_at <= s.observed_at",
-            f"INSERT INTO {self.loads} ({self.columns(LOADS.stored_names)}) "
+            f"DELETE FROM {loads} USING ({rows}) AS s WHERE {self._same_part(loads, 's')} "
+            f"AND {loads}.observed_at <= s.observed_at",
+            f"INSERT INTO {loads} ({self.columns(LOADS.stored_names)}) "
             f"SELECT {', '.join([self.columns(LOADS.names, 's.'), *self._load_literals(record)])} "
-            f"FROM ({rows}) AS s WHERE NOT EXISTS (SELECT 1 FROM {self.loads} AS t WHERE "
-            f"{key.replace(f'{self.loads}.', 't.')})",
+            f"FROM ({rows}) AS s WHERE NOT EXISTS (SELECT 1 FROM {loads} AS t WHERE {self._same_part('t', 's')})",
         ]
 
     def merge(self) -> list[str]:
