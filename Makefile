@@ -14,7 +14,8 @@
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
 #   make test-dbt              the dbt package in dbt/, built by dbt on Postgres and DuckDB
-#   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an account
+#   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an
+#                              account, and dlt with Delta and Iceberg tables
 #   make mutants               small changes to the core, and which of them no test notices
 #   make lint                  ruff and mypy
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
@@ -98,7 +99,7 @@ test-dbt: $(INSTALLED) $(DBT_INSTALLED)
 	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)
 
 test-warehouses: $(WAREHOUSES_INSTALLED)
-	.venv-warehouses/bin/python -m pytest tests/tasks/test_warehouse_providers.py $(ARGS)
+	.venv-warehouses/bin/python -m pytest tests/tasks/test_warehouse_providers.py tests/tasks/test_dlt_lake.py $(ARGS)
 
 mutants: $(INSTALLED)
 	$(INSTALL) --group mutants
