@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
@@ -75,7 +76,8 @@ def _open(hook: DbApiHook) -> Any:
     start = time.monotonic()
     while True:
         try:
-            return hook.get_conn()
+            # By a copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
+            return copy(hook).get_conn()
         except Exception as error:
             longest = next((wait for text, wait in BUSY_FILE_WAITS_S.items() if text in str(error)), 0.0)
             if time.monotonic() - start >= longest:

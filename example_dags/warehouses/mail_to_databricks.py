@@ -35,7 +35,7 @@ with DAG(
     merged = {
         "sql_conn_id": "databricks_default",
         "table": "crm.mail_contacts",
-        "manifest": contacts.output["manifest"],
+        "manifest": "{{ ti.xcom_pull('contacts')['manifest'] }}",
         "object_storage_conn_id": "aws_default",
     }
     stage = MailCreateStageTableOperator(task_id="stage", **merged)
@@ -49,5 +49,5 @@ with DAG(
     )
     merge = MailMergeStageTableOperator(task_id="merge", **merged)
 
-    stage >> copy >> merge
+    contacts >> stage >> copy >> merge
 # [END howto_databricks]

@@ -35,7 +35,7 @@ with DAG(
     merged = {
         "sql_conn_id": "redshift_default",
         "table": "mail_contacts",
-        "manifest": contacts.output["manifest"],
+        "manifest": "{{ ti.xcom_pull('contacts')['manifest'] }}",
         "object_storage_conn_id": "aws_default",
     }
     stage = MailCreateStageTableOperator(task_id="stage", **merged)
@@ -51,5 +51,5 @@ with DAG(
     )
     merge = MailMergeStageTableOperator(task_id="merge", **merged)
 
-    stage >> copy >> merge
+    contacts >> stage >> copy >> merge
 # [END howto_redshift]

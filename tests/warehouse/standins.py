@@ -170,12 +170,17 @@ def transpiling(kind: str) -> type[DbApiHook]:
 _REDSHIFT = ((r"\bSUPER\b", "text"), (r" SORTKEY \([^)]*\)", ""), (r",\s+PRIMARY KEY \([^)]*\)", ""))
 
 
+def redshift_on_postgres(sql: str) -> str:
+    """A statement of Redshift, for Postgres."""
+    if sql.startswith(("CREATE", "ALTER")):
+        for pattern, instead in _REDSHIFT:
+            sql = re.sub(pattern, instead, sql)
+    return sql
+
+
 class _RedshiftCursor(_Cursor):
     def execute(self, sql: str, parameters: Any = None) -> None:
-        for pattern, instead in _REDSHIFT:
-            if sql.startswith(("CREATE", "ALTER")):
-                sql = re.sub(pattern, instead, sql)
-        self._cursor.execute(sql, parameters)
+        self._cursor.execute(redshift_on_postgres(sql), parameters)
 
 
 class _RedshiftConnection(_Connection):

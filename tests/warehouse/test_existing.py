@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,6 +231,24 @@ def test_the_hook_of_the_provider_as_it_is(make_warehouse: Callable[..., Warehou
     for _ in range(2):
         load(hook, THINGS, "things", [thing(THINGS, 1)])
     assert [dict(row) for row in hook.get_records("SELECT number FROM things")] == [{"number": 1}]
+
+
+def test_a_hook_that_keeps_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook of Databricks returns the one that it has, also when that is closed."""
+
+    class Keeping(SqliteHook):
+        kept: Any = None
+
+        def get_conn(self) -> Any:
+            self.kept = self.kept or super().get_conn()
+            return self.kept
+
+    connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+    hook = Keeping("warehouse")
+    for number in (1, 2):
+        load(hook, THINGS, "things", [thing(THINGS, number)])
+    assert hook.get_records("SELECT number FROM things ORDER BY number") == [(1,), (2,)]
 
 
 @pytest.mark.not_unit

@@ -1,0 +1,213 @@
+"""BigQuery: the part of its REST API that Airflow's hook and Google's client use, over DuckDB.
+
+Statements are executed by sqlglot's translation, a script as one job, and a load job reads the objects of `storage_api`.
+DuckDB rejects one of two transactions that write the same row, which is answered as BigQuery does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from flask import Flask, request
+
+from tests.support.warehouses.gcs import storage_api
+from tests.support.warehouses.serving import served
+from tests.warehouse.standins import transpiled
+
+Json = dict[str, Any]
+
+_TYPES = {
+    "BIGINT": "INTEGER",
+    "HUGEINT": "INTEGER",
+    "INTEGER": "INTEGER",
+    "DOUBLE": "FLOAT",
+    "BOOLEAN": "BOOLEAN",
+    "DATE": "DATE",
+    "JSON": "JSON",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
+    "VARCHAR": "STRING",
+}
+_READERS = {
+    "NEWLINE_DELIMITED_JSON": "read_json({files}, format = 'newline_delimited', columns = {columns})",
+    "PARQUET": "read_parquet({files})",
+}
+
+
+class Refused(Exception):
+    """The server rejects a job."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.result = {"reason": reason, "location": "query", "message": message}
+
+
+def concurrent_update(table: str) -> Refused:
+    """What BigQuery says to one of two transactions that change one table."""
+    number = "61e30eea-0000-2dab-8e60-94eb2c1b1a92"
+    text = f"Transaction is aborted due to concurrent update against table mail:{table}. Transaction ID: {number}"
+    return Refused("invalidQuery", f"Query error: {text} at [2:1]")
+
+
+@dataclass
+class BigQueryServer:
+    """One project, with the dataset `crm`.
+
+    :param folder: where the database and the objects of the storage are.
+    :param before: called with the text of every query before it is executed; may raise `Refused`.
+    """
+
+    folder: Path
+    before: Callable[[str], None] = lambda sql: None
+    url: str = ""
+    jobs: dict[str, Json] = field(default_factory=dict)
+    """Every job, by its id."""
+    _results: dict[str, Json] = field(default_factory=dict)
+
+    @contextmanager
+    def running(self) -> Iterator[BigQueryServer]:
+        """Serve as long as the `with` lasts."""
+        with closing(duckdb.connect(self.folder / "bigquery.duckdb")) as self._database:
+            self._database.execute("CREATE SCHEMA crm")
+            with served(self._app()) as self.url:
+                yield self
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement in DuckDB's dialect."""
+        with self._connection() as connection:
+            return list(connection.execute(sql).fetchall())
+
+    def queries(self) -> list[str]:
+        """The texts of all queries, in their order."""
+        configurations = [job["configuration"] for job in self.jobs.values()]
+        return [found["query"]["query"] for found in configurations if "query" in found]
+
+    @property
+    def objects(self) -> Path:
+        """The folder of the objects, by bucket."""
+        return self.folder / "objects"
+
+    @contextmanager
+    def _connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with closing(self._database.cursor()) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            yield connection
+
+    def _app(self) -> Flask:
+        app = Flask(__name__)
+        app.register_blueprint(storage_api(self.objects))
+        base = "/bigquery/v2/projects/<project>"
+
+        @app.post(f"{base}/jobs")
+        def insert(project: str) -> Any:
+            body = request.get_json()
+            number = body.setdefault("jobReference", {}).setdefault("jobId", uuid.uuid4().hex)
+            if number in self.jobs:
+                return _error(409, {"reason": "duplicate", "message": f"Already Exists: Job {project}:EU.{number}"})
+            self.jobs[number] = body | {"id": f"{project}:EU.{number}", "status": {"state": "RUNNING"}}
+            threading.Thread(target=self._work, args=(number,)).start()
+            return self.jobs[number]
+
+        @app.get(f"{base}/jobs/<number>")
+        def get(project: str, number: str) -> Any:
+            return self.jobs[number]
+
+        @app.get("/projects/<project>/queries/<number>")  # the older client's idea of the same endpoint
+        @app.get(f"{base}/queries/<number>")
+        def results(project: str, number: str) -> Any:
+            job = self.jobs[number]
+            if job["status"]["state"] != "DONE":
+                return {"jobComplete": False, "jobReference": job["jobReference"]}
+            if failure := job["status"].get("errorResult"):
+                return _error(400, failure)
+            return {"jobComplete": True, "jobReference": job["jobReference"], **self._results[number]}
+
+        return app
+
+    def _work(self, number: str) -> None:
+        job = self.jobs[number]
+        status: Json = {"state": "DONE"}
+        try:
+            if "query" in job["configuration"]:
+                self._results[number] = self._run(job["configuration"]["query"])
+            else:
+                self._load(job["configuration"]["load"])
+        except Refused as refusal:
+            status |= {"errorResult": refusal.result, "errors": [refusal.result]}
+        job["statistics"] = {"creationTime": "1", "startTime": "1", "endTime": "1"}
+        job["status"] = status
+
+    def _run(self, query: Json) -> Json:
+        if query.get("useLegacySql", True):
+            raise Refused("invalidQuery", "Legacy SQL")
+        self.before(query["query"])
+        statements = transpiled(query["query"], "gcpbigquery")
+        with self._connection() as connection:
+            for statement in statements:
+                _execute(connection, statement)
+            described = connection.description or []
+            fields = [{"name": name, "type": _TYPES.get(str(kind), "STRING")} for name, kind, *_ in described]
+            rows = connection.fetchall() if described else []
+        if not statements[-1].startswith(("SELECT", "WITH")):
+            return {"totalRows": "0"}
+        return {
+            "schema": {"fields": fields},
+            "rows": [{"f": [{"v": None if value is None else str(value)} for value in row]} for row in rows],
+            "totalRows": str(len(rows)),
+        }
+
+    def _load(self, load: Json) -> None:
+        files = [str(path) for uri in load["sourceUris"] for path in self._files(uri)]
+        table = ".".join(load["destinationTable"][part] for part in ("datasetId", "tableId"))
+        with self._connection() as connection:
+            described = connection.execute(f"DESCRIBE {table}").fetchall()
+            columns = {name: kind for name, kind, *_ in described}
+            if load["sourceFormat"] == "NEWLINE_DELIMITED_JSON":
+                _check_names(files, columns)
+            reader = _READERS[load["sourceFormat"]].format(files=files, columns=columns)
+            connection.execute("BEGIN")
+            if load["writeDisposition"] == "WRITE_TRUNCATE":
+                connection.execute(f"DELETE FROM {table}")
+            _execute(connection, f"INSERT INTO {table} BY NAME SELECT * FROM {reader}")
+            connection.execute("COMMIT")
+
+    def _files(self, uri: str) -> list[Path]:
+        found = sorted(self.objects.glob(uri.removeprefix("gs://")))
+        if not found:
+            raise Refused("notFound", f"Not found: URI {uri}")
+        return found
+
+
+def _execute(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    try:
+        connection.execute(statement)
+    except duckdb.TransactionException as error:
+        if "onflict" not in str(error):
+            raise
+        # What it names is the table, or the row with a key.
+        raise concurrent_update("crm.mail_load_lock") from None
+    except duckdb.Error as error:
+        reason = "notFound" if "does not exist" in str(error) else "invalidQuery"
+        raise Refused(reason, re.sub(r"\s+", " ", str(error))) from None
+
+
+def _check_names(files: list[str], columns: Json) -> None:
+    """BigQuery rejects a key that is no column."""
+    for file in files:
+        for number, line in enumerate(Path(file).read_text().splitlines(), 1):
+            if unknown := {*json.loads(line)} - {*columns}:
+                message = f"JSON parsing error in row starting at position {number}: No such field: {min(unknown)}."
+                raise Refused("invalid", f"Error while reading data, error message: {message}")
+
+
+def _error(code: int, failure: Json) -> tuple[Json, int]:
+    error = {"code": code, "message": failure["message"], "errors": [failure], "status": "INVALID_ARGUMENT"}
+    return {"error": error}, code
