@@ -9,4 +9,9 @@ env.install()
 # A run that is told to end tears its fixtures down, and with them the processes that it started.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.browser", "tests.support.one_airflow"]
+pytest_plugins = [
+    "tests.support.fixtures",
+    "tests.support.browser",
+    "tests.support.one_airflow",
+    "tests.support.warehouses.fixtures",
+]

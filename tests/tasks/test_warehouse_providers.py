@@ -1,161 +1,299 @@
-"""Warehouses through Airflow's own hooks and operators, on stand-ins: fakesnow for Snowflake, moto for S3.
+"""Warehouses through Airflow's own hooks and operators and the clients of the vendors, on stand-ins for their services.
 
-Needs the dependency group `warehouses`, which is not in the environment of the other tests: `make test-warehouses`.
+They are in tests/support/warehouses. Needs the dependency group `warehouses`, which is not in the environment of
+the other tests: `make test-warehouses`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailContactsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
-from airflow_provider_mail.transfers.object_storage_to_sql import (
-    MailCreateStageTableOperator,
-    MailMergeStageTableOperator,
-)
-from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.manifest import Manifest
+from tests.support.warehouses.fixtures import Connect, Standin, query
+from tests.tasks.conftest import Done, Run
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 
 pytestmark = pytest.mark.not_unit
 RECIPES = Path(__file__).parents[2] / "example_dags" / "warehouses"
+PROVIDERS = {"bigquery": "google", "databricks": "databricks", "redshift": "amazon", "snowflake": "snowflake"}
 
 
-# --- Snowflake ---
+@pytest.fixture(params=PROVIDERS)
+def warehouse(request: pytest.FixtureRequest) -> Standin:
+    """Each of the four."""
+    standin: Standin = request.getfixturevalue(request.param)
+    return standin
 
 
-@pytest.fixture
-def snowflake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Airflow's hook of Snowflake, behind which fakesnow answers."""
-    fakesnow = pytest.importorskip("fakesnow", reason="needs the dependency group warehouses: fakesnow")
-    pytest.importorskip("airflow.providers.snowflake", reason="needs the dependency group warehouses")
-    from airflow.providers.snowflake.hooks.snowflake import SnowflakeHook
-
-    connection = {
-        "conn_type": "snowflake",
-        "login": "u",
-        "password": "p",
-        "schema": "mail",
-        "extra": {"account": "a", "database": "dwh"},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_SNOWFLAKE_DEFAULT", json.dumps(connection))
-    # It notes comments and lengths in another database, which DuckDB allows in no transaction; no test reads them.
-    from fakesnow import info_schema
-
-    for name in ("insert_table_comment_sql", "insert_text_lengths_sql"):
-        monkeypatch.setattr(info_schema, name, lambda *_: "SELECT 1")
-    with fakesnow.patch():
-        yield SnowflakeHook("snowflake_default")
+# --- the examples ---
 
 
-def query(hook: Any, sql: str) -> list[tuple[Any, ...]]:
-    with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(sql)
-        return [tuple(row) for row in cursor.fetchall()]
+def example(kind: str) -> Any:
+    """The DAG of an example, as the file defines it; its tasks are not tried again, and write several files."""
+    path = RECIPES / f"mail_to_{kind}.py"
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for task in module.dag.tasks:
+        task.retries = 0
+    module.contacts.rows_per_file = 20
+    return module.dag
 
 
-def test_rows_through_the_hook_of_snowflake(snowflake: Any) -> None:
-    full = {"name": "a\\' \" \n %s {} å", "size": -5, "ratio": 1.5, "good": True, "day": NOON.date(), "sold_at": LATER}
-    covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)
-    first = [thing(MARKED, 1, **full, extra={"a": ["x\\ '"]}), thing(MARKED, 2), thing(MARKED, 3)]
-    load(snowflake, MARKED, "things", first, covers=covers)
+@pytest.mark.parametrize("kind", PROVIDERS)
+def test_what_another_task_returned_is_a_template(kind: str) -> None:
+    pytest.importorskip(f"airflow.providers.{PROVIDERS[kind]}", reason="needs the dependency group warehouses")
+    dag = example(kind)
+    assert [task.task_id for task in dag.topological_sort()] == ["contacts", "stage", "copy", "merge"]
+    for field, value in vars(dag.get_task("copy")).items():
+        if isinstance(value, str | list) and "{{" in str(value):
+            assert field in dag.get_task("copy").template_fields, field
+
+
+def people(warehouse: Standin) -> list[tuple[Any, ...]]:
+    table = f"{warehouse.schema}mail_contacts"
+    rows = warehouse.query(f"SELECT id, email, name, properties FROM {table}")
+    return sorted((int(id), email, name, json.loads(properties)) for id, email, name, properties in rows)
+
+
+def in_service(emulator: Emulator) -> list[tuple[Any, ...]]:
+    found = emulator.contacts("newsletter")
+    return sorted((int(one["id"]), one["email"], one.get("name"), one.get("properties") or {}) for one in found)
+
+
+def ended(done: Done) -> dict[str, str]:
+    return {task: result.state for (task, _), result in done.result.tasks.items()}
+
+
+def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emulator) -> None:
+    """From the service into the table, through the operator of Airflow's provider that loads files."""
+    emulator.add_list("newsletter", count=50)
+    odd = "Å \\ ' \" \n {} %s $1 ;"
+    emulator.add_contact("odd@example.com", lists=["newsletter"], name=odd, properties={"city": odd})
+    done = run(example(warehouse.kind))
+    assert {*ended(done).values()} == {"success"}, done.log
+    assert done.result.xcom("contacts")["files"] == 3
+    assert people(warehouse) == in_service(emulator)
+
+    emulator.clock.advance(hours=1)
+    gone = emulator.contacts("newsletter")[3]["email"]
+    url, key = f"{emulator.base_url}/v5/contacts/delete", emulator.api_key
+    assert httpx.post(url, headers={"ApiKey": key}, json={"email": gone}).json()["code"] == 200
+    emulator.add_contact("new@example.com", lists=["newsletter"])
+    done = run(example(warehouse.kind))
+    assert {*ended(done).values()} == {"success"}, done.log
+    assert people(warehouse) == in_service(emulator)
+    assert warehouse.query(f"SELECT part FROM {warehouse.schema}mail_loads") == [("newsletter",)]
+
+
+@pytest.mark.parametrize("kind", ["bigquery", "snowflake"])
+def test_the_example_with_parquet(kind: str, run: Run, emulator: Emulator, request: pytest.FixtureRequest) -> None:
+    warehouse: Standin = request.getfixturevalue(kind)
+    emulator.add_list("newsletter", count=50)
+    dag = example(kind)
+    dag.get_task("contacts").file_format = "parquet"
+    copy = dag.get_task("copy")
+    if kind == "bigquery":
+        copy.source_format = "PARQUET"
+    else:
+        copy.file_format, copy.session_parameters = "(TYPE = PARQUET)", {"TIMEZONE": "UTC"}
+    done = run(dag)
+    assert {*ended(done).values()} == {"success"}, done.log
+    assert people(warehouse) == in_service(emulator)
+
+
+def test_a_file_that_is_missing(
+    warehouse: Standin, run: Run, emulator: Emulator, request: pytest.FixtureRequest
+) -> None:
+    """Redshift itself notices; the others load what is there, and the merge notices."""
+    emulator.add_list("newsletter", count=50)
+    dag = example(warehouse.kind)
+
+    def lose_a_file(context: Any) -> None:
+        load_id = context["ti"].xcom_pull("contacts")["load_id"]
+        key = f"mail/contacts/{load_id}/part-00001.{dag.get_task('contacts').file_format}"
+        if warehouse.kind == "bigquery":
+            (warehouse.server.objects / "lake" / key).unlink()
+        else:
+            request.getfixturevalue("bucket").delete_object(Bucket="lake", Key=key)
+
+    dag.get_task("copy").pre_execute = lose_a_file
+    done = run(dag)
+    failed, message = "merge", "has 30 rows with 30 keys, and the load has 50"
+    if warehouse.kind == "redshift":
+        failed, message = "copy", "part-00001"
+    assert ended(done)[failed] == "failed"
+    assert message in done.log
+
+
+# --- rows ---
+
+
+def test_rows_through_the_hook(warehouse: Standin) -> None:
+    things, hook = f"{warehouse.schema}things", warehouse.hook
+    full = {"name": "a\\' \" \n %s %d 100% {} ? :x $1 å", "size": -5, "ratio": 1.5, "good": True, "day": NOON.date()}
+    covers = Coverage.one("a'\\%s", {"account": "a"}, mail_conn_id="m", observed_at=NOON)
+    extra = {"a": ["x\\ ' 5% %d"]}
+    first = [thing(MARKED, 1, **full, sold_at=LATER, extra=extra), thing(MARKED, 2), thing(MARKED, 3)]
+    load(hook, MARKED, things, first, covers=covers)
     columns = "number, name, size, ratio, good, day, sold_at, extra"
-    ((number, *values, extra),) = query(snowflake, f"SELECT {columns} FROM things WHERE number = 1")
-    assert (number, *values) == (1, full["name"], -5, 1.5, True, NOON.date(), LATER)
-    assert json.loads(extra) == {"a": ["x\\ '"]}
+    ((number, *values, stored),) = warehouse.query(f"SELECT {columns} FROM {things} WHERE number = 1")
+    assert (number, *values) == (1, *full.values(), LATER)
+    assert json.loads(stored) == extra
 
-    load(
-        snowflake,
-        MARKED,
-        "things",
-        [thing(MARKED, 1, at=LATER, name="new")],
-        mark_gone=MarkGone(LATER, lambda: [{"account": "a"}]),
-    )
-    load(snowflake, MARKED, "things", [thing(MARKED, 1, name="old")])
-    rows = query(snowflake, "SELECT number, name, gone_at IS NOT NULL FROM things ORDER BY number")
+    gone = MarkGone(LATER, lambda: [{"account": "a"}])
+    load(hook, MARKED, things, [thing(MARKED, 1, at=LATER, name="new")], mark_gone=gone)
+    load(hook, MARKED, things, [thing(MARKED, 1, name="old")])
+    rows = warehouse.query(f"SELECT number, name, gone_at IS NOT NULL FROM {things} ORDER BY number")
     assert rows == [(1, "new", False), (2, None, True), (3, None, True)]
-    assert query(snowflake, "SELECT table_name, part FROM mail_loads") == [("things", "a")]
-    load(snowflake, MARKED, "things", [thing(MARKED, 3, at=LATER)], replace_where={"account": "a"})
-    assert query(snowflake, "SELECT number FROM things") == [(3,)]
+    loads = warehouse.query(f"SELECT table_name, part FROM {warehouse.schema}mail_loads")
+    assert loads == [("things", "a'\\%s")]
+    load(hook, MARKED, things, [thing(MARKED, 3, at=LATER)], replace_where={"account": "a"})
+    assert warehouse.query(f"SELECT number FROM {things}") == [(3,)]
+
+
+def test_an_operator_loads_rows(warehouse: Standin, emulator: Emulator) -> None:
+    emulator.add_list("newsletter", count=30)
+    conn_id, table = f"{warehouse.kind}_default", f"{warehouse.schema}mail_contacts"
+    load_it = MailContactsToSqlOperator(
+        task_id="a", sql_conn_id=conn_id, table=table, list_name="newsletter", page_size=10
+    )
+    for _ in range(2):
+        assert load_it.execute({})["records"] == 30
+    assert people(warehouse) == in_service(emulator)
+
+
+# --- conflicts ---
+
+
+def of_a() -> dict[str, Any]:
+    return {"covers": Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)}
+
+
+def test_what_bigquery_rejects_is_repeated(bigquery: Standin) -> None:
+    """The update of another, thrice; the fourth time, there is none."""
+    from tests.support.warehouses.bigquery import concurrent_update
+
+    load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 1)], **of_a())
+    left = [3]
+
+    def conflicts(sql: str) -> None:
+        if sql.startswith("BEGIN") and left[0]:
+            left[0] -= 1
+            raise concurrent_update("crm.mail_load_lock")
+
+    bigquery.server.before = conflicts
+    before = len(bigquery.server.queries())
+    load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
+    assert sum(sql.startswith("BEGIN") for sql in bigquery.server.queries()[before:]) == 4
+    assert bigquery.query("SELECT number FROM crm.things ORDER BY number") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("resourcesExceeded", "Resources exceeded during query execution: Not enough resources for query planning"),
+        ("accessDenied", "Access Denied: Table mail:crm.things: Permission bigquery.tables.updateData denied"),
+    ],
+)
+def test_what_bigquery_refuses_fails_the_load(bigquery: Standin, reason: str, message: str) -> None:
+    from tests.support.warehouses.bigquery import Refused
+
+    load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 1)], **of_a())
+
+    def refuses(sql: str) -> None:
+        if sql.startswith("BEGIN"):
+            raise Refused(reason, message)
+
+    bigquery.server.before = refuses
+    before = len(bigquery.server.queries())
+    with pytest.raises(WarehouseError, match=message.partition(":")[0]):
+        load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
+    assert sum(sql.startswith("BEGIN") for sql in bigquery.server.queries()[before:]) == 1
+    assert bigquery.query("SELECT number FROM crm.things") == [(1,)]
+    assert bigquery.query("SELECT 1 FROM information_schema.tables WHERE table_name LIKE '%stage%'") == []
 
 
 @pytest.mark.parametrize("at_once", [2, 4, 8])
-def test_loads_at_once_on_fakesnow(snowflake: Any, at_once: int) -> None:
-    """It rejects one of two transactions that write the same row, where Snowflake lets it wait."""
-    load(snowflake, THINGS, "things", [])
+def test_loads_at_once(warehouse: Standin, at_once: int) -> None:
+    """BigQuery and Databricks reject one of two, which is repeated; Redshift lets it wait."""
+    if warehouse.kind == "snowflake":
+        pytest.skip("fakesnow's server does not tell its client of a conflict: test_loads_at_once_on_fakesnow")
+    things = f"{warehouse.schema}things"
+    load(warehouse.hook, THINGS, things, [], **of_a())
     rows = [thing(THINGS, number) for number in range(20)]
-    covers = Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)
+    merges, all_begin = [], threading.Barrier(at_once)
+
+    def before(sql: str) -> None:
+        if sql.startswith(("BEGIN", "MERGE INTO crm.mail_loads")):
+            merges.append(sql)
+            if len(merges) <= at_once:
+                all_begin.wait(30)
+
+    if warehouse.server:
+        warehouse.server.before = before
 
     def work(_: int) -> None:
         for _try in range(10):  # as the task is tried again
             try:
-                load(type(snowflake)("snowflake_default"), THINGS, "things", rows, covers=covers)
+                load(warehouse.hook, THINGS, things, rows, replace_where={"account": "a"}, **of_a())
+                return
+            except WarehouseError as error:
+                assert "concurrent" in str(error)  # noqa: PT017
+        raise AssertionError("never loaded")
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(work, range(at_once)))
+    assert warehouse.query(f"SELECT COUNT(*), COUNT(DISTINCT number) FROM {things}") == [(20, 20)]
+    assert warehouse.query(f"SELECT COUNT(*) FROM {warehouse.schema}mail_loads") == [(1,)]
+    assert not merges or len(merges) > at_once
+
+
+@pytest.mark.parametrize("at_once", [2, 4, 8])
+def test_loads_at_once_on_fakesnow(connected: Connect, at_once: int) -> None:
+    """It rejects one of two transactions that write the same row, where Snowflake lets it wait."""
+    fakesnow = pytest.importorskip("fakesnow", reason="needs the dependency group warehouses")
+    from tests.support.warehouses.snowflake import without_comments
+
+    extra = {"account": "a", "database": "dwh"}
+    connected("snowflake_default", "snowflake", login="u", password="p", schema="mail", extra=extra)
+    rows = [thing(THINGS, number) for number in range(20)]
+
+    def work(_: int) -> None:
+        for _try in range(10):  # as the task is tried again
+            try:
+                load(sql_hook("snowflake_default"), THINGS, "things", rows, **of_a())
                 return
             except WarehouseError as error:
                 assert "Conflict" in str(error)  # noqa: PT017
         raise AssertionError("never loaded")
 
-    with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(work, range(at_once)))
-    assert query(snowflake, "SELECT COUNT(*), COUNT(DISTINCT number) FROM things") == [(20, 20)]
-
-
-def test_an_operator_loads_snowflake(snowflake: Any, emulator: Emulator) -> None:
-    emulator.add_list("newsletter", count=30)
-    load_it = MailContactsToSqlOperator(
-        task_id="a", sql_conn_id="snowflake_default", list_name="newsletter", page_size=10
-    )
-    for _ in range(2):
-        assert load_it.execute({})["records"] == 30
-    ids = {contact["id"] for contact in emulator.contacts("newsletter")}
-    assert sorted(id for (id,) in query(snowflake, "SELECT id FROM mail_contacts")) == sorted(ids)
+    with without_comments(), fakesnow.patch():
+        load(sql_hook("snowflake_default"), THINGS, "things", [])
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(work, range(at_once)))
+        counts = query(sql_hook("snowflake_default"), "SELECT COUNT(*), COUNT(DISTINCT number) FROM things")
+        assert counts == [(20, 20)]
 
 
 # --- S3 ---
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A bucket `lake` of a moto server, behind Airflow's connection `aws_default`."""
-    for name in ("moto", "s3fs", "airflow.providers.amazon"):
-        pytest.importorskip(name, reason="needs the dependency group warehouses: moto, s3fs")
-    import boto3
-    from airflow.sdk.io import store
-    from moto.server import ThreadedMotoServer
-
-    monkeypatch.setattr(store, "_STORE_CACHE", {})
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
-        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
-        httpx.post(f"{url}/moto-api/reset").raise_for_status()  # its servers share their buckets
-        client = boto3.client("s3", endpoint_url=url, **keys)
-        client.create_bucket(Bucket="lake")
-        connection = {
-            "conn_type": "aws",
-            "login": "a",
-            "password": "b",
-            "extra": {"endpoint_url": url, "region_name": "us-east-1"},
-        }
-        monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
-        yield client
-    finally:
-        server.stop()
 
 
 def keys(bucket: Any) -> list[str]:
@@ -196,60 +334,3 @@ def test_a_failed_load_leaves_no_object(bucket: Any, emulator: Emulator) -> None
     with pytest.raises(Exception, match="records"):
         contacts(on_change="fail", max_in_flight=1)
     assert keys(bucket) == []
-
-
-def test_from_a_bucket_into_snowflake(snowflake: Any, bucket: Any, emulator: Emulator) -> None:
-    """Without the COPY of Snowflake, which reads its own stages: the files are inserted as COPY would."""
-    emulator.add_list("newsletter", count=30)
-    written = contacts(file_format="jsonl")
-    given = {
-        "sql_conn_id": "snowflake_default",
-        "table": "mail_contacts",
-        "manifest": written["manifest"],
-        "object_storage_conn_id": "aws_default",
-    }
-    stage = MailCreateStageTableOperator(task_id="stage", **given).execute({})["stage_table"]
-    copy(snowflake, bucket, written, stage)
-    assert MailMergeStageTableOperator(task_id="merge", **given).execute({}) == {
-        "table": "mail_contacts",
-        "records": 30,
-    }
-    ids = {contact["id"] for contact in emulator.contacts("newsletter")}
-    assert {id for (id,) in query(snowflake, "SELECT id FROM mail_contacts")} == ids
-    with pytest.raises(AirflowFailException, match="does not exist, so there is no complete load"):
-        MailMergeStageTableOperator(
-            task_id="none", **given | {"manifest": "s3://lake/mail/contacts/none/manifest.json"}
-        ).execute({})
-
-
-def copy(snowflake: Any, bucket: Any, written: dict[str, Any], stage: str) -> None:
-    for key in keys(bucket):
-        if written["load_id"] not in key or not key.endswith(".jsonl"):
-            continue
-        for line in bucket.get_object(Bucket="lake", Key=key)["Body"].read().splitlines():
-            row = json.loads(line)
-            values = [json.dumps(value) if isinstance(value, dict) else value for value in row.values()]
-            marks = ["PARSE_JSON(%s)" if isinstance(value, dict) else "%s" for value in row.values()]
-            with closing(snowflake.get_conn()) as connection, closing(connection.cursor()) as cursor:
-                cursor.execute(f"INSERT INTO {stage} ({', '.join(row)}) SELECT {', '.join(marks)}", values)
-
-
-# --- the examples ---
-
-
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_examples_are_dags_of_the_providers_operators(path: Path) -> None:
-    name = {"bigquery": "google", "redshift": "amazon"}
-    kind = path.stem.removeprefix("mail_to_")
-    pytest.importorskip(f"airflow.providers.{name.get(kind, kind)}", reason="needs the dependency group warehouses")
-    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert [task.task_id for task in module.dag.topological_sort()] == ["contacts", "stage", "copy", "merge"]
-    # What another task returned is a template.
-    templated = {*module.copy.template_fields}
-    for field, value in vars(module.copy).items():
-        if isinstance(value, str | list) and "{{" in str(value):
-            assert field in templated, field

@@ -167,6 +167,9 @@ def transpiling(kind: str) -> type[DbApiHook]:
     return Hook
 
 
+JSON_PARSE = "CREATE OR REPLACE FUNCTION json_parse(value text) RETURNS text LANGUAGE sql AS 'SELECT value'"
+"""What Redshift has and Postgres lacks; JSON is text here."""
+
 _REDSHIFT = ((r"\bSUPER\b", "text"), (r" SORTKEY \([^)]*\)", ""), (r",\s+PRIMARY KEY \([^)]*\)", ""))
 
 
@@ -224,7 +227,7 @@ def prepare(hook: DbApiHook) -> None:
     :param hook: its hook.
     """
     needed = {
-        "redshift": ["CREATE OR REPLACE FUNCTION json_parse(value text) RETURNS text LANGUAGE sql AS 'SELECT value'"],
+        "redshift": [JSON_PARSE],
         **dict.fromkeys(VERSIONED, _COMMITS),
     }
     with native(hook) as cursor:

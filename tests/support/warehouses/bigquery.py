@@ -1,11 +1,12 @@
 """BigQuery: the part of its REST API that Airflow's hook and Google's client use, over DuckDB.
 
-Statements are executed by sqlglot's translation, a script as one job, and a load job reads the objects of `storage_api`.
-DuckDB rejects one of two transactions that write the same row, which is answered as BigQuery does.
+Statements are executed by sqlglot's translation, a script as one job. A load job reads the objects of `storage_api`.
+A transaction is rejected if another one has ended meanwhile, as BigQuery does with two that change one table.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import threading
@@ -62,7 +63,7 @@ class BigQueryServer:
     """One project, with the dataset `crm`.
 
     :param folder: where the database and the objects of the storage are.
-    :param before: called with the text of every query before it is executed; may raise `Refused`.
+    :param before: called with the text of every query when it begins; may raise `Refused`.
     """
 
     folder: Path
@@ -71,6 +72,8 @@ class BigQueryServer:
     jobs: dict[str, Json] = field(default_factory=dict)
     """Every job, by its id."""
     _results: dict[str, Json] = field(default_factory=dict)
+    _transactions: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def running(self) -> Iterator[BigQueryServer]:
@@ -148,11 +151,14 @@ class BigQueryServer:
     def _run(self, query: Json) -> Json:
         if query.get("useLegacySql", True):
             raise Refused("invalidQuery", "Legacy SQL")
+        statements, transactions = transpiled(query["query"], "gcpbigquery"), self._transactions
         self.before(query["query"])
-        statements = transpiled(query["query"], "gcpbigquery")
-        with self._connection() as connection:
+        with self._connection() as connection, self._lock:
+            if len(statements) > 1 and self._transactions != transactions:
+                raise concurrent_update("crm.mail_load_lock")
             for statement in statements:
                 _execute(connection, statement)
+            self._transactions += len(statements) > 1
             described = connection.description or []
             fields = [{"name": name, "type": _TYPES.get(str(kind), "STRING")} for name, kind, *_ in described]
             rows = connection.fetchall() if described else []
@@ -160,7 +166,7 @@ class BigQueryServer:
             return {"totalRows": "0"}
         return {
             "schema": {"fields": fields},
-            "rows": [{"f": [{"v": None if value is None else str(value)} for value in row]} for row in rows],
+            "rows": [{"f": [{"v": _value(value)} for value in row]} for row in rows],
             "totalRows": str(len(rows)),
         }
 
@@ -189,14 +195,15 @@ class BigQueryServer:
 def _execute(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
     try:
         connection.execute(statement)
-    except duckdb.TransactionException as error:
-        if "onflict" not in str(error):
-            raise
-        # What it names is the table, or the row with a key.
-        raise concurrent_update("crm.mail_load_lock") from None
     except duckdb.Error as error:
         reason = "notFound" if "does not exist" in str(error) else "invalidQuery"
         raise Refused(reason, re.sub(r"\s+", " ", str(error))) from None
+
+
+def _value(value: Any) -> str | None:
+    if isinstance(value, datetime.datetime):
+        return repr(value.timestamp())
+    return value if value is None else str(value)
 
 
 def _check_names(files: list[str], columns: Json) -> None:

@@ -1,7 +1,7 @@
 """A SQL warehouse of Databricks: the Thrift service that `databricks-sql-connector` talks to, over DuckDB.
 
-Statements are executed by sqlglot's translation, and COPY INTO by reading Parquet files itself. A statement that changes
-a table is rejected if another one has changed it meanwhile, as Delta Lake does.
+Statements are executed by sqlglot's translation; COPY INTO reads Parquet files itself. A statement that changes a table
+is rejected if another one has changed it meanwhile, as Delta Lake does.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 from tests.support.warehouses.serving import served
 from tests.warehouse.standins import transpiled
+
+PATH = "/sql/1.0/warehouses/mail"
 
 _COPY = re.compile(r"COPY INTO (\S+)\s+FROM '(s3://[^']+)'\s+FILEFORMAT = PARQUET\s+PATTERN = '([^']+)'")
 _CHANGES = re.compile(r"(?:MERGE INTO|UPDATE|DELETE FROM) (\S+)")
@@ -66,7 +68,7 @@ class DatabricksServer:
             self._database.execute("CREATE SCHEMA crm")
             app, processor = Flask(__name__), TCLIService.Processor(self)
 
-            @app.post("/sql/1.0/warehouses/mail")
+            @app.post(PATH)
             def call() -> bytes:
                 answer = TMemoryBuffer()
                 processor.process(TBinaryProtocol(TMemoryBuffer(request.get_data())), TBinaryProtocol(answer))

@@ -1,7 +1,7 @@
 """Redshift over a Postgres: what stands between `redshift_connector` and the server, and speaks their protocol.
 
-It rewrites statements that Postgres has no equivalent of, and executes COPY from a manifest itself. Texts are literals in
-which the backslash escapes, as in Redshift.
+It rewrites what Postgres has no equivalent of, and executes COPY from a manifest itself. The backslash escapes in
+literals, as in Redshift.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _for_postgres(sql: str, read: Read) -> str:
         try:
             return _copy(table, url, options, read)
         except (KeyError, ValueError) as error:
-            reason = str(error).replace("'", "")
-            return f"DO $$ BEGIN RAISE EXCEPTION 'Load into table {table} failed: {reason}'; END $$"
+            text = f"Load into table {table} failed: {error}".replace("'", "")
+            return f"DO $$ BEGIN RAISE EXCEPTION '{text}'; END $$"
     return redshift_on_postgres(sql)
 
 
