@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone, loads_beside
+from airflow_provider_mail.warehouse.errors import FallError
 from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
@@ -59,17 +60,20 @@ class FallLimit:
     allow_empty: bool
     max_fraction: float
 
-    def exceeded(self, before: int, after: int) -> bool:
-        """Return whether the number of rows would fall too far.
+    def check(self, before: int, after: int, prefix: str) -> None:
+        """Compare the number of rows before and after a load.
 
         :param before: number of rows before the load.
         :param after: number of rows that the load would leave.
+        :param prefix: beginning of the error's message.
+        :raises FallError: when the number would fall too far.
         """
-        if not before:
-            return False
-        if not after:
-            return not self.allow_empty
-        return before >= MIN_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
+        if after:
+            is_exceeded = before >= MIN_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
+        else:
+            is_exceeded = before > 0 and not self.allow_empty
+        if is_exceeded:
+            raise FallError(f"{prefix}{before} rows would become {after}", before=before, after=after)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.coverage import Between
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, safe_message, sqlstate
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
@@ -294,11 +294,8 @@ class Dialect(ABC):
 
         :raises FallError: when it has fallen too far.
         """
-        if not before:
-            return
-        after = self._window_rows(cursor)
-        if self.request.fall_limit and self.request.fall_limit.exceeded(before, after):
-            raise FallError(f"{self.prefix}{before} rows would become {after}", before=before, after=after)
+        if before and self.request.fall_limit:
+            self.request.fall_limit.check(before, self._window_rows(cursor), self.prefix)
 
     def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
         """The result of a load that updates nothing.

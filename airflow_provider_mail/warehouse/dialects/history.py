@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import StagedSql
-from airflow_provider_mail.warehouse.errors import FallError
 from airflow_provider_mail.warehouse.history import READ_AT, VALID_FROM, VALID_TO, History
 
 
@@ -64,9 +63,7 @@ class HistoryMerge:
             return
         where, values = self._valid_now()
         cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {where}", values)
-        before = int(cursor.fetchone()[0])
-        if limit.exceeded(before, after):
-            raise FallError(f"{self._intervals.prefix}{before} rows would become {after}", before=before, after=after)
+        limit.check(int(cursor.fetchone()[0]), after, self._intervals.prefix)
 
     def _valid_now(self) -> tuple[str, list[Any]]:
         """The intervals that begin before this reading and end after it."""

@@ -18,7 +18,7 @@ from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
 from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError, redacted_message
+from airflow_provider_mail.warehouse.errors import WarehouseError, redacted_message
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
 from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
@@ -205,9 +205,7 @@ class Merging(Dialect):
     def _check_before(self, cursor: Any, sql: MergeSql, count: int) -> None:
         limit, window = self.request.fall_limit, sql.count_window()
         if limit and window and not self.request.source.rejected:
-            before = self._one(cursor, window)
-            if limit.exceeded(before, count):
-                raise FallError(f"{self.prefix}{before} rows would become {count}", before=before, after=count)
+            limit.check(self._one(cursor, window), count, self.prefix)
         if self.request.not_after is None:
             return
         latest = self.request.not_after()
