@@ -1,11 +1,14 @@
-"""The hook of a database, from a connection id."""
+"""The hook of a database, from a connection id, and the check of its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.warehouse.table import TableName
 
 
 PACKAGES = {
@@ -64,6 +67,37 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
     if not isinstance(hook, DbApiHook):
         raise AirflowFailException(f"{where} is not a database with a DbApiHook ({type(hook).__name__})")
     return hook
+
+
+def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
+    """Check, before anything is sent, a database and the tables of a task, which must be different ones.
+
+    :param hook: the hook of the database.
+    :param names: the names of the tables, by argument; ``None`` for a table that is not wanted.
+    :return: the parsed names, by argument.
+    :raises AirflowFailException: naming the argument that is wrong, or the connection.
+    """
+    from airflow_provider_mail.version_compat import AirflowFailException
+    from airflow_provider_mail.warehouse.errors import WarehouseError
+    from airflow_provider_mail.warehouse.load import check_database
+    from airflow_provider_mail.warehouse.table import TableName
+
+    parsed: dict[str, TableName] = {}
+    try:
+        check_database(hook)
+    except WarehouseError as error:
+        raise AirflowFailException(str(error)) from None
+    for argument, name in names.items():
+        if name is None:
+            continue
+        try:
+            table = TableName.parse(name)
+        except WarehouseError as error:
+            raise AirflowFailException(f"{argument}: {error}") from None
+        if same := next((other for other in parsed if parsed[other] == table), None):
+            raise AirflowFailException(f"{argument}: must be another table than `{same}`")
+        parsed[argument] = table
+    return parsed
 
 
 def _databricks(sql_conn_id: str) -> DbApiHook:

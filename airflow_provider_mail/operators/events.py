@@ -170,9 +170,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def _check(self) -> None:
         """Check the arguments and the database, before the first request."""
-        from airflow_provider_mail.warehouse.errors import WarehouseError
-        from airflow_provider_mail.warehouse.load import check_database
-        from airflow_provider_mail.warehouse.table import TableName
+        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.tables.event_differences import RULES
 
         if self.counted_on not in ("send", "event"):
@@ -186,12 +184,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
             ZoneInfo(self.time_zone)
         except (ZoneInfoNotFoundError, ValueError):
             raise AirflowFailException(f"time_zone: there is no time zone {self.time_zone!r}") from None
-        try:
-            check_database(self.sql_hook)
-            TableName.parse(self.table)
-            TableName.parse(self.events_table)
-        except WarehouseError as error:
-            raise AirflowFailException(str(error)) from None
+        check_tables(self.sql_hook, {"table": self.table, "events_table": self.events_table})
 
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
         """Compare each day, and store the rows."""

@@ -91,11 +91,6 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :raises WarehouseError: for an invalid name.
         """
-        from airflow_provider_mail.warehouse.table import TableName
-
-        TableName.parse(self.table)
-        if self.rejects_table:
-            TableName.parse(self.rejects_table)
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
@@ -115,13 +110,13 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def checked_table_names(self) -> dict[str, str]:
         """Check the database and the names of the tables, before the first request; return the names."""
+        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.errors import WarehouseError
-        from airflow_provider_mail.warehouse.load import check_database
 
         if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):
             raise AirflowFailException("rejects_table, rejects_path: they need on_unstorable='reject'")
+        check_tables(self.sql_hook, {"table": self.table, "rejects_table": self.rejects_table or None})
         try:
-            check_database(self.sql_hook)
             return self.table_names()
         except WarehouseError as error:
             raise AirflowFailException(str(error)) from None

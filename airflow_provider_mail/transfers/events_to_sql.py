@@ -167,20 +167,17 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def _check(self) -> None:
         """Check databases and names before anything is drained."""
+        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.api.errors import MailConfigError
-        from airflow_provider_mail.warehouse.errors import WarehouseError
-        from airflow_provider_mail.warehouse.load import check_database
-        from airflow_provider_mail.warehouse.table import TableName
 
+        given = {"table": self.table, "dead_letters_table": self.dead_letters_table}
+        names = check_tables(self.sql_hook, given).values()
         try:
-            check_database(self.sql_hook)
-            names = {TableName.parse(self.table), TableName.parse(self.dead_letters_table)}
-            if len(names) == 1:
-                raise WarehouseError("dead_letters_table: must be another table than `table`")
-            if self.inbox.hook.get_conn_id() == self.sql_conn_id and self.inbox.name in names:
-                raise WarehouseError("inbox_table: must be another table than `table` and `dead_letters_table`")
-        except (MailConfigError, WarehouseError) as error:
+            inbox = self.inbox
+        except MailConfigError as error:
             raise AirflowFailException(str(error)) from None
+        if inbox.hook.get_conn_id() == self.sql_conn_id and inbox.name in names:
+            raise AirflowFailException("inbox_table: must be another table than `table` and `dead_letters_table`")
 
     def _tell(self, context: Context, counts: dict[str, Any]) -> None:
         """Add the counts to the asset events of this run, or suppress these."""

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
+from airflow_provider_mail.transfers._lists_to_sql import MAX_REMOVED_FRACTION
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class MailMergeStageTableOperator(BaseStageTableOperator):
         manifest: Templated[ObjectStoragePath],
         object_storage_conn_id: Templated[str] | None = None,
         allow_empty: bool = False,
-        max_removed_fraction: float = 0.5,
+        max_removed_fraction: float = MAX_REMOVED_FRACTION,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

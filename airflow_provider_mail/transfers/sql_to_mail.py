@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.arguments import OnEmpty, RedactedField, Templated, check_keep_days, unwrap
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators.transactional import BaseSendBatchOperator, OnAmbiguous, OnDuplicateRecipient
-from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -130,15 +129,11 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail.warehouse.errors import WarehouseError
+        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.read import stream_rows
-        from airflow_provider_mail.warehouse.table import TableName
 
         if self.rejects_table:
-            try:
-                TableName.parse(self.rejects_table)
-            except WarehouseError as error:
-                raise AirflowFailException(f"rejects_table: {error}") from None
+            check_tables(self.sql_hook, {"rejects_table": self.rejects_table})
         parameters = unwrap(self, self.parameters, context)
         with stream_rows(self.sql_hook, self.sql, parameters, self.chunk_size) as (columns, batches):
             yield Source(columns, batches, self._total(parameters))
