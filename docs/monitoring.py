@@ -5,28 +5,23 @@ Below ``<!-- metrics -->`` stands the output of :func:`metrics`. A test compares
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from airflow_provider_mail._metrics import METRICS
+from docs import marked
 
 PAGE = Path(__file__).resolve().parent / "monitoring.md"
-
-_PLACE = re.compile(r"<!-- metrics -->\n(?:\|.*\n)*")
 
 
 def metrics() -> str:
     """Return the metrics, their units, tags and meanings as a Markdown table."""
-    lines = ["| metric | unit | tags | counts |", "|---|---|---|---|"]
-    for each in METRICS:
-        tags = ", ".join(f"`{tag}`" for tag in each.tags)
-        lines.append(f"| `{each.name}` | {each.unit} | {tags} | {each.meaning} |")
-    return "\n".join(lines) + "\n"
+    rows = ((f"`{each.name}`", each.unit, ", ".join(f"`{tag}`" for tag in each.tags), each.meaning) for each in METRICS)
+    return marked.table(("metric", "unit", "tags", "counts"), rows)
 
 
 def filled(page: str) -> str:
     """Return the page with the current metrics."""
-    return _PLACE.sub(lambda _: f"<!-- metrics -->\n{metrics()}", page)
+    return marked.filled(page, "metrics", lambda _: metrics())
 
 
 if __name__ == "__main__":

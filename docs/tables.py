@@ -5,7 +5,6 @@ The table below ``<!-- table: mail_contacts -->`` is the output of :func:`column
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from airflow_provider_mail.warehouse.tables.rejects import REJECTS
 from airflow_provider_mail.warehouse.tables.senders import SENDERS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
+from docs import marked
 
 PAGE = Path(__file__).resolve().parent / "warehouse.md"
 TABLES: Mapping[str, Table] = {
@@ -43,22 +43,23 @@ TABLES: Mapping[str, Table] = {
 }
 """The tables, by their name in the page."""
 
-_PLACE = re.compile(r"<!-- table: (\w+) -->\n(?:\|.*\n)*")
-
 
 def columns(table: Table) -> str:
     """Return the columns, their types and meanings as a Markdown table; key columns are bold."""
-    lines = ["| column | type | meaning |", "|---|---|---|"]
-    for column in table.stored_columns:
-        name = f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
-        kind = f"{column.type.name}{', may be null' if column.nullable else ''}"
-        lines.append(f"| {name} | {kind} | {column.comment} |")
-    return "\n".join(lines) + "\n"
+    rows = (
+        (
+            f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`",
+            f"{column.type.name}{', may be null' if column.nullable else ''}",
+            column.comment,
+        )
+        for column in table.stored_columns
+    )
+    return marked.table(("column", "type", "meaning"), rows)
 
 
 def filled(page: str) -> str:
     """Return the page with the current columns of every table."""
-    return _PLACE.sub(lambda place: f"<!-- table: {place[1]} -->\n{columns(TABLES[place[1]])}", page)
+    return marked.filled(page, "table", lambda name: columns(TABLES[name]))
 
 
 if __name__ == "__main__":
