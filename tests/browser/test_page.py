@@ -8,7 +8,7 @@ import math
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,13 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from tests.plugin.data import ACCOUNT, HOSTILE, fill, load_stats, stats
 from tests.support.airflow import RunningAirflow
+from tests.support.browser import Open, visits
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 
@@ -54,36 +55,18 @@ def warehouse(airflow: RunningAirflow, tmp_path_factory: pytest.TempPathFactory)
     return filled
 
 
-Open = Callable[..., "Page"]
-
-
 @pytest.fixture
 def visit(browser: Browser, airflow: RunningAirflow, warehouse: Warehouse) -> Iterator[Open]:
     """Opens an address as a user who is logged in; the test fails when a page's own policy stopped something of it."""
-    contexts = []
-    complaints: list[str] = []
 
-    def complain(message: ConsoleMessage) -> None:
-        if message.type == "error" and "/mail/" in message.location["url"]:
-            complaints.append(message.text)
-
-    def visit(path: str = "/mail/", **options: Any) -> Page:
-        options = {"viewport": {"width": 1100, "height": 760}, "color_scheme": "light", "locale": "en-US", **options}
-        context = browser.new_context(base_url=airflow.base_url, **options)
-        contexts.append(context)
-        page = context.new_page()
+    def log_in(page: Page) -> None:
         page.set_default_timeout(30_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", complain)
         # Everybody is an administrator here, but Airflow 3.1 wants to be asked.
-        context.request.get("/auth/token/login", max_redirects=0)
-        page.goto(path)
-        return page
+        page.context.request.get("/auth/token/login", max_redirects=0)
 
-    yield visit
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    shown = {"home": "/mail/", "ours": lambda url: "/mail/" in url, "locale": "en-US"}
+    with visits(browser, airflow.base_url, before=log_in, **shown) as visit:
+        yield visit
 
 
 def test_a_campaign_is_found(visit: Open) -> None:

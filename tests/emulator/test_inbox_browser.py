@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.demo_data import add_demo_data
 from tests.emulator.conftest import Api
+from tests.support.browser import Open, visits
 from tests.support.env import ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.not_unit]
 
@@ -57,34 +58,11 @@ def emulator() -> Iterator[Emulator]:
         assert emulator.crashes() == []
 
 
-Open = Callable[..., "Page"]
-
-
 @pytest.fixture
 def visit(browser: Browser, emulator: Emulator) -> Iterator[Open]:
     """Opens a page; the test fails when a script on one did, or when a page's own policy stopped something of it."""
-    contexts = []
-    complaints: list[str] = []
-
-    def complain(message: ConsoleMessage) -> None:
-        if message.type == "error" and not message.location["url"].endswith("/inbox/nothing"):
-            complaints.append(message.text)
-
-    def visit(path: str = "/", *, hostile: bool = False, **options: Any) -> Page:
-        options = {"viewport": {"width": 1100, "height": 760}, "color_scheme": "light", **options}
-        context = browser.new_context(base_url=emulator.base_url, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        if not hostile:
-            page.on("console", complain)
-        page.goto(path)
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    with visits(browser, emulator.base_url, ours=lambda url: not url.endswith("/inbox/nothing")) as visit:
+        yield visit
 
 
 def statuses(page: Page) -> list[str]:

@@ -1,16 +1,19 @@
-"""Fixtures: the system's Chromium, driven by Playwright."""
+"""The system's Chromium, driven by Playwright: fixtures, and what opens pages."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+Open = Callable[..., "Page"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -47,3 +50,46 @@ def browser(chromium: str) -> Iterator[Browser]:
         running = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         yield running
         running.close()
+
+
+@contextmanager
+def visits(
+    browser: Browser,
+    base_url: str,
+    *,
+    home: str = "/",
+    ours: Callable[[str], bool],
+    before: Callable[[Page], object] = lambda page: None,
+    **defaults: Any,
+) -> Iterator[Open]:
+    """Open pages, each in a context of its own; fail if a script on one did, or if a page's policy stopped something.
+
+    :param base_url: where the pages are.
+    :param home: the page that is opened when none is named.
+    :param ours: whether an error counts that the browser reports of an address; none does of a hostile page.
+    :param before: called with a page before it is opened.
+    :param defaults: options of the contexts.
+    """
+    contexts = []
+    complaints: list[str] = []
+
+    def complain(message: ConsoleMessage) -> None:
+        if message.type == "error" and ours(message.location["url"]):
+            complaints.append(message.text)
+
+    def visit(path: str = home, *, hostile: bool = False, **options: Any) -> Page:
+        options = {"viewport": {"width": 1100, "height": 760}, "color_scheme": "light", **defaults, **options}
+        context = browser.new_context(base_url=base_url, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        if not hostile:
+            page.on("console", complain)
+        before(page)
+        page.goto(path)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert complaints == []

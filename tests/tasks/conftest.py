@@ -24,6 +24,7 @@ from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.api.flows import ensure, polling
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.webhook.inbox import Inbox
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.support.postgres import PostgresServer
 from tests.support.task_runner import run_tasks
@@ -251,3 +252,12 @@ def warehouse(make_database: Callable[[str, str], SqlDatabase]) -> SqlDatabase:
 def any_warehouse(request: pytest.FixtureRequest, make_database: Callable[[str, str], SqlDatabase]) -> SqlDatabase:
     """A warehouse of each kind, empty."""
     return make_database(request.param, "warehouse")
+
+
+@pytest.fixture
+def inbox(make_database: Callable[[str, str], SqlDatabase], monkeypatch: pytest.MonkeyPatch) -> Inbox:
+    """The configured inbox, empty."""
+    inbox = Inbox(make_database("sqlite", "inbox").hook)
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
+    inbox.create()
+    return inbox

@@ -145,15 +145,6 @@ def daily(first: datetime.date = FIRST, last: datetime.date = LAST, **arguments:
     return tasks
 
 
-@pytest.fixture
-def inbox(make_database: Callable[[str, str], SqlDatabase], monkeypatch: pytest.MonkeyPatch) -> Inbox:
-    """The configured inbox."""
-    made = Inbox(make_database("sqlite", "inbox").hook)
-    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
-    made.create()
-    return made
-
-
 @needs_dbt
 @pytest.mark.slow
 @pytest.mark.not_unit

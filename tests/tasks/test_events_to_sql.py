@@ -24,15 +24,6 @@ from tests.webhook.pushes import NOON, event, push, receive
 TABLE_ASSET = Asset("postgres://db.example.com:5432/dwh/public/mail_events")
 
 
-@pytest.fixture
-def inbox(make_database: Callable[[str, str], SqlDatabase], monkeypatch: pytest.MonkeyPatch) -> Inbox:
-    """The configured inbox."""
-    made = Inbox(make_database("sqlite", "inbox").hook)
-    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
-    made.create()
-    return made
-
-
 def drain(**arguments: Any) -> Any:
     return lambda: MailEventsToSqlOperator(task_id=TASK, sql_conn_id="warehouse", **arguments)
 
