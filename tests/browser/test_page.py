@@ -31,6 +31,7 @@ PAGES = (
     "",
     "campaign?account=mail_default&name=week-6",
     "lists",
+    "overlaps",
     "transactional",
     "loads",
     "imports",

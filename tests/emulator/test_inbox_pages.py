@@ -51,6 +51,17 @@ def every_page(api: Api) -> dict[str, httpx.Response]:
     return pages
 
 
+def test_campaigns_in_every_state(api: Api) -> None:
+    """Without counts while they are not sent, without a request if a test arranged them."""
+    api.campaign("scheduled", sendDate="2030-01-01T00:00:00+00:00")
+    for state in ("draft", "sending", "done", "failed"):
+        api.emulator.add_campaign(f"arranged {state}", state=state)
+    pages = {path: page for path, page in every_page(api).items() if path.startswith("/campaigns")}
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200)
+    assert len(pages) >= 6
+    assert "arranged draft" in pages["/campaigns"].text
+
+
 def test_every_link_leads_to_a_page_where_hostile_text_is_text(hostile: Api) -> None:
     pages = every_page(hostile)
     assert len(pages) > 25
