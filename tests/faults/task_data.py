@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from airflow.sdk import BaseOperator
 
@@ -120,7 +121,7 @@ class ImportFromFile(Import):
 
 
 class Load(TaskWorkload):
-    """A table in SQLite: the rows from before, or exactly the service's."""
+    """A table, in SQLite unless told otherwise: the rows from before, or exactly the service's."""
 
     def __init__(
         self,
@@ -137,8 +138,19 @@ class Load(TaskWorkload):
         self._warehouse = Database(f"warehouse_{what.replace(' ', '_')}")
         self._before: Rows = []
 
+    def into(self, warehouse: Database, make: Callable[..., BaseOperator] | None = None) -> Self:
+        """The same workload on another database.
+
+        :param warehouse: the database.
+        :param make: makes what loads it. Default: the same operator.
+        """
+        other = copy(self)
+        other._warehouse, other._make, other._before = warehouse, make or self._make, []
+        return other
+
     def arrange(self, service: Emulator) -> None:
         if not self._before:
+            self._warehouse.restore()
             arrange_earlier(service)
             super().run(service, Case.none(), 0)
             assert self.task.state == "success", self.task

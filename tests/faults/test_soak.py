@@ -21,7 +21,7 @@ from tests.faults.conftest import SOAK_SEED as SEED
 from tests.faults.tasks import TaskWorkload
 from tests.faults.test_matrix import FLOWS, TASKS
 from tests.faults.variants import VARIANTS, Variant
-from tests.faults.workload import Trial
+from tests.faults.workload import Trial, Workload
 
 SECONDS = float(os.environ.get("MAIL_SOAK_SECONDS", "3"))
 START = int(os.environ.get("MAIL_SOAK_FIRST", "1"))
@@ -63,24 +63,28 @@ def _path(dice: random.Random, variant: Variant) -> str:
     return "*" if variant.kind.operations is None else dice.choice(variant.kind.operations)
 
 
+def try_one(trial: Trial, workload: Workload, dice: random.Random, number: int) -> None:
+    """Run a workload with settings of the service and faults that the dice choose."""
+    changed = dice.sample(sorted(SETTINGS), k=dice.randint(0, 5))
+    settings = {name: dice.choice(SETTINGS[name]) for name in changed}
+    moment = (dice.randint(0, 8), dice.choice(("before", "after")))
+    dies = isinstance(workload, TaskWorkload) and dice.random() < 0.3
+    case = Case(tuple(drawn(dice)), 0, Effect.READ, kill=moment if dies else None, wild=True)
+
+    trial.prepare(workload, **settings)
+    trial.try_case(workload, case, plain_requests=10, number=number)
+
+    assert not trial.problems, f"MAIL_SOAK_SEED={SEED} MAIL_SOAK_FIRST={number} with {settings}:\n" + "\n".join(
+        trial.problems
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_soak(soak_trial: Trial) -> None:
     end = time.monotonic() + SECONDS
     for number in count(START):
         dice = random.Random(f"{SEED} {number}")
-        workload = dice.choice(dice.choice((FLOWS, TASKS)))
-        changed = dice.sample(sorted(SETTINGS), k=dice.randint(0, 5))
-        settings = {name: dice.choice(SETTINGS[name]) for name in changed}
-        moment = (dice.randint(0, 8), dice.choice(("before", "after")))
-        dies = isinstance(workload, TaskWorkload) and dice.random() < 0.3
-        case = Case(tuple(drawn(dice)), 0, Effect.READ, kill=moment if dies else None, wild=True)
-
-        soak_trial.prepare(workload, **settings)
-        soak_trial.try_case(workload, case, plain_requests=10, number=number)
-
-        assert not soak_trial.problems, (
-            f"MAIL_SOAK_SEED={SEED} MAIL_SOAK_FIRST={number} with {settings}:\n" + "\n".join(soak_trial.problems)
-        )
+        try_one(soak_trial, dice.choice(dice.choice((FLOWS, TASKS))), dice, number)
         if time.monotonic() > end:
             break

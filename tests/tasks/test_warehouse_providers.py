@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.emulator import Emulator
@@ -24,9 +27,13 @@ from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.manifest import Manifest
+from tests.support.sampling import examples
 from tests.support.warehouses.fixtures import Connect, Standin, query
 from tests.tasks.conftest import Done, Run
+from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
+from tests.warehouse.test_service import CAMPAIGN_TABLE, STEPS, Service
+from tests.warehouse.test_service import run as run_steps
 
 pytestmark = pytest.mark.not_unit
 RECIPES = Path(__file__).parents[2] / "example_dags" / "warehouses"
@@ -291,6 +298,32 @@ def test_loads_at_once_on_fakesnow(connected: Connect, at_once: int) -> None:
             list(pool.map(work, range(at_once)))
         counts = query(sql_hook("snowflake_default"), "SELECT COUNT(*), COUNT(DISTINCT number) FROM things")
         assert counts == [(20, 20)]
+
+
+class Connected(Warehouse):
+    """A stand-in behind the connection of its provider."""
+
+    def another(self) -> Connected:
+        return Connected(self.kind, sql_hook(self.hook.get_conn_id()))
+
+
+@pytest.mark.parametrize("kind", ["redshift", "snowflake"])
+def test_any_sequence_of_loads(kind: str, request: pytest.FixtureRequest) -> None:
+    """Those of `tests/warehouse/test_service.py`, without two at once: fakesnow rejects those for too long."""
+    standin: Standin = request.getfixturevalue(kind)
+    warehouse = Connected("portable_duckdb", standin.hook)
+    warehouse.load(CAMPAIGN_TABLE, [], covers=Service().read(0, 0).covers)
+
+    @given(steps=STEPS, late=st.randoms(use_true_random=False))
+    @settings(max_examples=examples(5))
+    def check(steps: list[Any], late: random.Random) -> None:
+        for table in ("things", "mail_loads"):
+            standin.query(
+                f"DELETE FROM {table} WHERE 1 = 1 RETURNING 1" if kind == "redshift" else f"DELETE FROM {table}"
+            )
+        run_steps(warehouse, [step for step in steps if step[0] != "two at once"], late)
+
+    check()
 
 
 # --- S3 ---

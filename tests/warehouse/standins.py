@@ -248,12 +248,19 @@ def native(hook: DbApiHook) -> Iterator[Any]:
     """A cursor that takes the SQL of the stand-in instead of that of the warehouse."""
     with closing(hook.get_conn()._connection) as connection, closing(connection.cursor()) as cursor:
         yield cursor
-        connection.commit()
+        (connection if hook.conn_type == "redshift" else cursor).commit()
 
 
-def copy(hook: DbApiHook, manifest: Manifest, stage: str) -> None:
-    """Append the files of a load to the table of staged rows, as COPY does."""
+def copy(hook: DbApiHook, manifest: Manifest, stage: str, *, replace: bool = False) -> None:
+    """Append the files of a load to the table of staged rows, as COPY does, in one transaction.
+
+    :param replace: whether they replace what it holds, as in the examples.
+    """
     with native(hook) as cursor:
+        if hook.conn_type != "redshift":
+            cursor.execute("BEGIN TRANSACTION")
+        if replace:
+            cursor.execute(f"DELETE FROM {stage}")
         for file in manifest.files:
             path = Path(file.url.removeprefix("file://"))
             if hook.conn_type == "redshift":
