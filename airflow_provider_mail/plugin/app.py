@@ -144,8 +144,10 @@ def show_imports(request: Request) -> HTMLResponse:
     """
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
-    found = [(each, links.task_of(each.import_id, request.state.mail_user)) for each in imports.get(reader, rejects)]
-    return render.page("imports.html", reader=reader, rejects=rejects, found=found)
+    found = imports.get(reader, rejects)
+    tasks = links.tasks_of([each.import_id for each in found], request.state.mail_user)
+    found_with_tasks = [(each, tasks.get(each.import_id, "")) for each in found]
+    return render.page("imports.html", reader=reader, rejects=rejects, found=found_with_tasks)
 
 
 @app.get("/events")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
@@ -17,30 +18,39 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+Task: TypeAlias = tuple[str, str, str, int]
+"""DAG, task, run, and map index or -1."""
+
 # dag/task/run, with the map index of a mapped task: the name of a campaign without a `mail_name` of its own.
 _TASK_NAME = re.compile(r"([\w.-]+)/([\w.-]+)/([\w.~:+-]+)(?:/(\d+))?", re.ASCII)
 
 
-def task_of(mail_name: str, user: Any) -> str:
-    """Return the address of the task instance that made a campaign; empty when its name does not tell.
+def task_of(name: str, user: Any) -> str:
+    """Return the address of the task instance that made something; empty when its name does not tell.
 
-    A campaign whose task sets no ``mail_name`` has the name of the task instance. The address is returned when Airflow
-    has this task instance and the user may read its DAG.
-
-    :param mail_name: the name of the campaign.
+    :param name: the name of a campaign or an import.
     :param user: the user.
     """
-    match = _TASK_NAME.fullmatch(mail_name)
-    if not match:
-        return ""
-    dag_id, task_id, run_id, map_index = match.groups()
+    return tasks_of([name], user).get(name, "")
+
+
+def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
+    """Return the addresses of the task instances that made some things, by the names of these.
+
+    An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``. An address is
+    returned when Airflow has this task instance and the user may read its DAG.
+
+    :param names: the names of campaigns or imports.
+    :param user: the user.
+    """
     try:
-        if not may_read_dag(user, dag_id) or not _exists(dag_id, task_id, run_id, int(map_index or -1)):
-            return ""
-    except Exception as error:  # the page is worth more than this link
-        _log.debug("No link to the task: %s", type(error).__name__)
-        return ""
-    return task_address(dag_id, task_id, run_id, int(map_index or -1))
+        tasks = {name: _task(*match.groups()) for name in names if (match := _TASK_NAME.fullmatch(name))}
+        readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks.values()}}
+        existing = _existing({task for task in tasks.values() if readable[task[0]]})
+    except Exception as error:  # the page is worth more than these links
+        _log.debug("No links to tasks: %s", type(error).__name__)
+        return {}
+    return {name: task_address(*task) for name, task in tasks.items() if task in existing}
 
 
 def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
@@ -70,11 +80,19 @@ def platform_url(account: str, campaign: Campaign) -> str:
         return ""
 
 
-def _exists(dag_id: str, task_id: str, run_id: str, map_index: int) -> bool:
+def _task(dag_id: str, task_id: str, run_id: str, map_index: str | None) -> Task:
+    return dag_id, task_id, run_id, int(map_index or -1)
+
+
+def _existing(tasks: Collection[Task]) -> Collection[Task]:
+    """Those that Airflow has."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
-    from sqlalchemy import select
+    from sqlalchemy import select, tuple_
 
-    identity = {"dag_id": dag_id, "task_id": task_id, "run_id": run_id, "map_index": map_index}
+    if not tasks:
+        return ()
+    identity = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
     with create_session() as session:
-        return session.scalar(select(TaskInstance.dag_id).filter_by(**identity)) is not None
+        rows = session.execute(select(*identity).where(tuple_(*identity).in_(tasks)))
+        return {(row[0], row[1], row[2], row[3]) for row in rows}
