@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
+from airflow_provider_mail.warehouse.file_lock import one_process, pause
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+_LOCKED = "Could not set lock on file"
 BUSY_FILE_WAITS_S = {
-    "Could not set lock on file": 60.0,
+    _LOCKED: 60.0,
     # How a file looks to other processes while DuckDB creates it, and how a file of another kind looks for ever.
     "not a valid DuckDB database file": 5.0,
 }
@@ -29,8 +30,6 @@ _BY_TYPE = {
     "trino": "trino",
 }
 """Databases by the type of their connections: to SQLAlchemy, the hook of Redshift names Postgres."""
-
-_PAUSE_S = 0.05
 
 
 def database(hook: DbApiHook) -> str:
@@ -51,29 +50,39 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
-    failure = ""
-    try:
-        connection = _open(hook)
-    except Exception as error:
-        if type(error).__module__.startswith("airflow."):
-            raise  # names the missing connection id or package itself
-        failure = connect_error_message(error)
-    if failure:
-        raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
-    try:
-        yield connection
-    except BaseException:
-        with suppress(Exception):  # a lost connection cannot roll back, and need not
-            connection.rollback()
-        raise
-    finally:
-        with suppress(Exception):
-            connection.close()
+    failure, start = "", time.monotonic()
+    with ExitStack() as lock:
+        try:
+            if file := _duckdb_file(hook):
+                lock.enter_context(one_process(file, BUSY_FILE_WAITS_S[_LOCKED]))
+            connection = _open(hook, start)
+        except Exception as error:
+            if type(error).__module__.startswith("airflow."):
+                raise  # names the missing connection id or package itself
+            failure = connect_error_message(error)
+        if failure:
+            raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
+        try:
+            yield connection
+        except BaseException:
+            with suppress(Exception):  # a lost connection cannot roll back, and need not
+                connection.rollback()
+            raise
+        finally:
+            with suppress(Exception):
+                connection.close()
 
 
-def _open(hook: DbApiHook) -> Any:
+def _duckdb_file(hook: DbApiHook) -> str | None:
+    """The file of a DuckDB database; none for one in memory or at MotherDuck."""
+    if str(hook.conn_type).lower() != "duckdb":
+        return None
+    host = hook.get_connection(hook.get_conn_id()).host
+    return None if host in ("", ":memory:") else host
+
+
+def _open(hook: DbApiHook, start: float) -> Any:
     """Connect; wait for a database file that another process uses (DuckDB)."""
-    start = time.monotonic()
     while True:
         try:
             # By a copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
@@ -82,4 +91,4 @@ def _open(hook: DbApiHook) -> Any:
             longest = next((wait for text, wait in BUSY_FILE_WAITS_S.items() if text in str(error)), 0.0)
             if time.monotonic() - start >= longest:
                 raise
-        time.sleep(_PAUSE_S + _PAUSE_S * random.random())
+        pause()

@@ -1,0 +1,99 @@
+"""The lock beside a file of DuckDB: one process at a time, whose threads share it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.warehouse.file_lock import one_process
+
+FORK = multiprocessing.get_context("fork")
+
+
+def hold(database: str, held: Any, leave: Any) -> None:
+    with one_process(database, 60):
+        held.set()
+        leave.wait(60)
+
+
+def is_free(database: str) -> bool:
+    """Whether another process gets the lock at once."""
+    held, leave = FORK.Event(), FORK.Event()
+    leave.set()
+    started = time.monotonic()
+    process = FORK.Process(target=hold, args=(database, held, leave))
+    process.start()
+    got = held.wait(0.3)
+    process.kill()
+    process.join(60)
+    assert time.monotonic() - started < 60
+    return got
+
+
+@pytest.mark.not_unit
+def test_another_process_waits_for_its_turn(tmp_path: Path) -> None:
+    database = str(tmp_path / "warehouse.duckdb")
+    mine, theirs, leave = FORK.Event(), FORK.Event(), FORK.Event()
+    first = FORK.Process(target=hold, args=(database, mine, leave))
+    first.start()
+    assert mine.wait(60)
+    second = FORK.Process(target=hold, args=(database, theirs, leave))
+    second.start()
+    assert not theirs.wait(0.2)
+    leave.set()
+    assert theirs.wait(60)
+    for process in (first, second):
+        process.join(60)
+        assert process.exitcode == 0
+
+
+@pytest.mark.not_unit
+def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
+    database, held = str(tmp_path / "warehouse.duckdb"), FORK.Event()
+    process = FORK.Process(target=hold, args=(database, held, FORK.Event()))
+    process.start()
+    assert held.wait(60)
+    process.kill()
+    process.join(60)
+    with one_process(database, 60):
+        pass
+
+
+@pytest.mark.not_unit
+def test_threads_share_it_until_the_last_has_left(tmp_path: Path) -> None:
+    database = str(tmp_path / "warehouse.duckdb")
+    entered, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=hold, args=(database, entered, leave))
+    with one_process(database, 0):
+        thread.start()
+        assert entered.wait(60)
+        assert not is_free(database)
+    assert not is_free(database)
+    leave.set()
+    thread.join(60)
+    with one_process(database, 60):
+        pass
+
+
+@pytest.mark.not_unit
+def test_after_the_longest_wait_it_goes_on(tmp_path: Path) -> None:
+    database = str(tmp_path / "warehouse.duckdb")
+    held, leave = FORK.Event(), FORK.Event()
+    process = FORK.Process(target=hold, args=(database, held, leave))
+    process.start()
+    assert held.wait(60)
+    with one_process(database, 0.1):
+        assert process.is_alive()
+    leave.set()
+    process.join(60)
+
+
+def test_where_no_lock_is_possible_it_goes_on(tmp_path: Path) -> None:
+    with one_process(str(tmp_path / "no such folder" / "warehouse.duckdb"), 60):
+        pass
+    assert list(tmp_path.iterdir()) == []
