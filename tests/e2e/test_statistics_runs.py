@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.warehouse.table import LOAD_COLUMNS
 from tests.e2e.statistics import COUNTS, Row, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.one_airflow import PARALLELISM
@@ -92,8 +93,9 @@ def freeze_where_no_count_grows(emulator: Emulator, first: datetime.date, last: 
 
 
 def without_time(rows: Mapping[str, Row]) -> dict[str, Row]:
-    """The rows but for when the service was asked."""
-    return {key: {name: row[name] for name in row if name != "observed_at"} for key, row in rows.items()}
+    """The rows but for when the service was asked, and by which run they were written."""
+    of_a_run = {"observed_at", *(column.name for column in LOAD_COLUMNS)}
+    return {key: {name: row[name] for name in row if name not in of_a_run} for key, row in rows.items()}
 
 
 def only(names: Collection[str], rows: Mapping[str, Row]) -> dict[str, Row]:
