@@ -54,7 +54,9 @@ def draw(sizes: Sequence[int], measured: Measured) -> str:
     cpu = {job: [1e6 * one.cpu / size for one, size in zip(measured[job], sizes, strict=True)] for job in JOBS}
     memory = {job: [one.memory for one in measured[job]] for job in JOBS}
     panels = _panel(0, "CPU time per row, microseconds", sizes, cpu) + _panel(420, "memory, MiB", sizes, memory)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 840 300" font-family="sans-serif">{panels}</svg>\n'
+    background = '<rect width="840" height="300" fill="#fff"/>'
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 840 300" font-family="sans-serif">'
+    return f"{opening}{background}{panels}</svg>\n"
 
 
 def _panel(left: int, title: str, sizes: Sequence[int], lines: Mapping[str, Sequence[float]]) -> str:
@@ -72,7 +74,7 @@ def _panel(left: int, title: str, sizes: Sequence[int], lines: Mapping[str, Sequ
     for number, (job, values) in enumerate(lines.items()):
         points = " ".join(f"{x:.0f},{240 - 200 * value / top:.0f}" for x, value in zip(places, values, strict=True))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="2"/>')
-        place = left + 40 + 120 * number
+        place = left + 40 + 130 * number
         parts.append(f'<text x="{place}" y="285" font-size="11" fill="{COLOURS[number]}">{job}</text>')
     return "".join(parts)
 
