@@ -3,21 +3,19 @@
 One MERGE holds all rules, so a reader sees all of a load or nothing of it, also in a warehouse without transactions
 over several statements: a row never replaces one that was observed later; rows of a window that the load has read whole
 are removed or marked as gone if the load lacks them; a part that a later load has read whole stays as it is.
-
-Values are literals, since the statements also run where there are no parameters, such as in scripts of BigQuery.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.coverage import LOADS, Between, loads_beside, table_name
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.dialects.warehouse_sql import WarehouseSql
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
 from airflow_provider_mail.warehouse.rows import fits
-from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
+from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
 
 LOCK_NAME = "mail_load_lock"
 """A table of one row, which every load of the schema updates, so that the second load waits for the first."""
@@ -28,7 +26,7 @@ BEGUN_NAME = "mail_loads_begun"
 _PUT, _REMOVE = "'put'", "'remove'"
 
 
-class MergeSql:
+class MergeSql(WarehouseSql):
     """The statements of one load.
 
     :param request: the load; its source is not read.
@@ -37,20 +35,12 @@ class MergeSql:
     :param has_json_text: whether JSON is staged as text. Default: true.
     """
 
-    types: ClassVar[Mapping[str, str]]
-    """The type of a column, by the name of the portable type."""
-    parse_json: ClassVar[str] = "PARSE_JSON({})"
-    """Converts text to the type of JSON."""
-    primary_key: ClassVar[str | None] = "PRIMARY KEY ({})"
-    """Declares the key, which is not enforced."""
     transaction: ClassVar[tuple[str, str, str] | None] = None
     """Statements that begin, commit and roll back a transaction."""
     has_lock: ClassVar[bool] = False
     """Whether loads wait for each other at a table of locks. Otherwise the warehouse rejects one of two merges."""
     is_script: ClassVar[bool] = False
     """Whether a transaction is sent as one script."""
-    quote: ClassVar[str] = '"'
-    """Quotes a name."""
 
     def __init__(
         self,
@@ -71,114 +61,22 @@ class MergeSql:
         self._loaded_at = datetime.datetime.now(datetime.UTC)
         self._has_json_text = has_json_text
 
-    # Names, types and values
-
-    def name(self, name: TableName) -> str:
-        """Spell the name of a table.
-
-        :param name: the name.
-        :raises WarehouseError: when it cannot be quoted.
-        """
-        if any(self.quote in part.text and part.quoted for part in name.parts):
-            raise WarehouseError(f"`table` must not contain {self.quote}: {str(name)!r}")
-        return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
-
     def _beside(self, name: str) -> str:
         return self.name(TableName((*self.request.name.parts[:-1], NamePart(name, False))))
-
-    def column(self, name: str) -> str:
-        """Spell a column.
-
-        :param name: its name.
-        """
-        return name
-
-    def columns(self, names: Iterable[str], alias: str = "") -> str:
-        """Spell columns, separated by commas.
-
-        :param names: their names.
-        :param alias: prefix of each, such as ``t.``.
-        """
-        return ", ".join(f"{alias}{self.column(name)}" for name in names)
-
-    def column_type(self, column: Column) -> str:
-        """Return the type with which a column is declared.
-
-        :param column: the column.
-        """
-        return self.types[column.type.name]
-
-    def value(self, column: Column, value: Any) -> str:
-        """Return a value of a column as a literal.
-
-        :param column: the column.
-        :param value: the value, JSON as text.
-        """
-        if value is None:
-            return "NULL"
-        kind = column.type.name
-        if kind == "timestamp":
-            return self.timestamp(value)
-        if kind == "date":
-            return f"DATE '{value.isoformat()}'"
-        if kind == "boolean":
-            return "TRUE" if value else "FALSE"
-        return self.text(value) if kind in ("text", "json") else repr(value)
-
-    def text(self, text: str) -> str:
-        """Return a text as a literal: the backslash escapes in these warehouses.
-
-        :param text: the text.
-        """
-        for given, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
-            text = text.replace(given, escaped)
-        return f"'{text}'"
-
-    def timestamp(self, value: datetime.datetime) -> str:
-        """Return a point in time as a literal.
-
-        :param value: a datetime with a zone.
-        """
-        return f"TIMESTAMP '{utc_literal(value)}+00:00'"
 
     # Tables
 
     def create_statements(self) -> Iterator[str]:
         """Create the table, ``mail_loads`` and the tables of locks and of begun loads, where they are missing."""
-        yield self._create(self.target, self.table)
+        yield self.create(self.target, self.table)
         for loads in self.tables_of_loads():
-            yield self._create(loads, LOADS)
+            yield self.create(loads, LOADS)
         if self.has_lock:
             yield f"CREATE TABLE IF NOT EXISTS {self.lock_table} AS SELECT 0 AS loads"
 
     def tables_of_loads(self) -> Iterable[str]:
         """Return the names of the tables that record the parts of the load; none without parts."""
         return dict.fromkeys((self.begun, self.loads)) if self.request.covers else ()
-
-    def _create(self, name: str, table: Table) -> str:
-        lines = [
-            f"{self.column(column.name)} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
-            for column in table.stored_columns
-        ]
-        if self.primary_key:
-            lines.append(self.primary_key.format(self.columns(table.key)))
-        body = ",\n  ".join(lines)
-        return f"CREATE TABLE IF NOT EXISTS {name} (\n  {body}\n){self.clustering(table)}"
-
-    def clustering(self, table: Table) -> str:
-        """Return the clause that stores the rows of a day together; empty without one.
-
-        :param table: the declared table.
-        """
-        return ""
-
-    def addition(self, name: str, column: Column) -> str:
-        """Return ALTER TABLE for a column of a later version.
-
-        :param name: the name of the table, as spelled.
-        :param column: the column.
-        """
-        return f"ALTER TABLE {name} ADD COLUMN {self.column(column.name)} {self.column_type(column)}"
 
     def create_stage(self) -> list[str]:
         """Create the table of staged rows, empty, with the columns of the files."""
@@ -432,11 +330,3 @@ class MergeSql:
         gone = self.column(str(self.table.gone))
         at = self.timestamp(self.request.mark_gone.observed_at)
         return f"UPDATE SET {gone} = {at}{self._load_assignments(self.request)}"
-
-
-def utc_literal(value: datetime.datetime) -> str:
-    """Format a point in time as ``2026-03-01 12:30:00.000000``, in UTC.
-
-    :param value: a datetime with a zone.
-    """
-    return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from airflow_provider_mail.warehouse.coverage import LOADS
-from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql, utc_literal
+from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
+from airflow_provider_mail.warehouse.dialects.warehouse_sql import utc_literal
 from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 
