@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.object_storage import put, remove
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-from airflow_provider_mail.warehouse.files import encode
+from airflow_provider_mail.warehouse.files import encode_files
 from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
-from airflow_provider_mail.warehouse.rows import batched
+from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.task_run import TaskRun
 
@@ -32,6 +32,7 @@ def write_load(
     file_format: str,
     rows_per_file: int,
     describe: Callable[[], dict[str, Any]],
+    on_unstorable: OnUnstorable | None = None,
 ) -> tuple[ObjectStoragePath, Manifest]:
     """Write the files of a load, then its manifest; return the folder and the manifest.
 
@@ -43,6 +44,8 @@ def write_load(
     :param file_format: ``parquet`` or ``jsonl``.
     :param rows_per_file: maximum number of rows in a file.
     :param describe: returns the further fields of the manifest; called when all rows have been read.
+    :param on_unstorable: receives rows that cannot be stored. The others are written, and merging them deletes nothing
+        and marks nothing as gone. Default: the first such row is an error.
     """
     # A name of its own for each try: a worker that is believed dead may still write.
     load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
@@ -51,20 +54,22 @@ def write_load(
     files: list[DataFile] = []
     written: list[ObjectStoragePath] = []
     try:
-        first = 1
-        for batch in batched(rows, rows_per_file):
+        source = Source(rows, on_unstorable)
+        for count, content in encode_files(table, source, file_format, rows_per_file=rows_per_file, written=stamp):
             file = folder / f"part-{len(files):05}.{file_format}"
-            content = encode(table, batch, file_format, written=stamp, first=first)
             written.append(file)
             put(file, content)
-            files.append(DataFile(file_url(file), len(batch), len(content), hashlib.sha256(content).hexdigest()))
-            first += len(batch)
+            files.append(DataFile(file_url(file), count, len(content), hashlib.sha256(content).hexdigest()))
+        described = describe()
+        if source.rejected:  # a rejected row may be in the table
+            described |= {"replace_where": None, "mark_gone": ()}
         manifest = Manifest(
             load_id=load_id,
             table_name=table_key(table),
             file_format=file_format,
             files=tuple(files),
-            **describe(),
+            rejected=source.rejected,
+            **described,
         )
         put(folder / MANIFEST, manifest.to_json())
     except BaseException:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.warehouse.errors import UnstorableError
     from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table
 
 MAX_LOAD_ID = 250
@@ -25,18 +26,20 @@ MAX_LOAD_ID = 250
 class UnstorableRecords:
     """Handles records that cannot be stored.
 
-    :param hook: the hook of the database.
+    :param hook: the hook of the database; ``None`` for a load that writes files.
     :param reject: whether they are rejected instead of failing the load.
     :param table: the table that stores rejected records, if any.
     :param path: the file that stores rejected records, if any.
     :param keep_days: how many days the table keeps them; ``None``: without limit.
+    :param consequence: what follows for the rows that are stored, for the log.
     """
 
-    hook: DbApiHook
+    hook: DbApiHook | None
     reject: bool
     table: str | None
     path: str | None
     keep_days: float | None
+    consequence: str = ", so no row is deleted or marked as gone"
     _rejects: list[Reject] = field(default_factory=list)
 
     def load(self, table: Table, name: str, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
@@ -49,8 +52,13 @@ class UnstorableRecords:
         """
         from airflow_provider_mail.warehouse.load import load
 
+        assert self.hook
+        return load(self.hook, table, name, rows, on_unstorable=self.begin(), **options)
+
+    def begin(self) -> OnUnstorable | None:
+        """Forget what an earlier load rejected; return what receives the rejected rows of the next one, if wanted."""
         self._rejects = []
-        return load(self.hook, table, name, rows, on_unstorable=self._add if self.reject else None, **options)
+        return self._add if self.reject else None
 
     def keep(self, context: Context, log: Any) -> dict[str, int]:
         """Store what the last load rejected, replacing that of an earlier try; return the count for XCom.
@@ -67,13 +75,14 @@ class UnstorableRecords:
                 spool.add(reject)
             if self.path:
                 spool.write(self.path)
-            if self.table:
+            if self.table and self.hook:
                 load_id = task_instance_name(context, MAX_LOAD_ID)
                 store_rejects(self.hook, self.table, spool, import_id=load_id, keep_days=self.keep_days)
             if spool.count:
                 log.warning(
-                    "%s records cannot be stored and were rejected, so no row was deleted or marked as gone: %s",
+                    "%s records cannot be stored and were rejected%s: %s",
                     spool.count,
+                    self.consequence,
                     spool.summary(),
                 )
             return {"rejected": spool.count}

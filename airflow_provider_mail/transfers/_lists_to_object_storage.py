@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
 from airflow_provider_mail.lineage import Folder, MailLineage
+from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.transfers._reading import (
     READINGS,
     BaseCampaignReader,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
     from airflow_provider_mail.warehouse.manifest import Manifest
     from airflow_provider_mail.warehouse.table import Table
 
@@ -43,10 +46,31 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: FileFormat
+    on_unstorable: OnUnstorable
+    rejects_path: str | None
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
         check_choice("file_format", self.file_format, FileFormat)
+        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
+
+    @cached_property
+    def unstorable(self) -> UnstorableRecords:
+        """Handles records that cannot be stored."""
+        from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+
+        return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
+
+    def keep_rejects(self, context: Context) -> dict[str, int]:
+        """Store what was rejected, and report it to metrics; return the number of rejects for XCom.
+
+        :param context: the task's context.
+        """
+        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+
+        rejected = self.unstorable.keep(context, self.log)
+        emit({RECORDS_REJECTED: rejected.get("rejected", 0)}, task_tags(self))
+        return rejected
 
     def folder(self) -> ObjectStoragePath:
         """Check the path and the format, and return the folder.
@@ -59,6 +83,8 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         if not str(self.path):
             raise AirflowFailException("path: is empty")
+        if self.on_unstorable == "fail" and self.rejects_path:
+            raise AirflowFailException("rejects_path: needs on_unstorable='reject'")
         try:
             check_format(self.file_format)
         except WarehouseError as error:
@@ -126,7 +152,8 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
                     break
                 except MailIncompleteError as error:
                     self.read_again(error, reading)
-        return {**self.load_result(written, manifest, self.resource), "readings": reading}
+        result = self.load_result(written, manifest, self.resource)
+        return {**result, "readings": reading, **self.keep_rejects(context)}
 
     def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
         from airflow_provider_mail._task.load_files import conditions, write_load
@@ -139,6 +166,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
                 rows,
                 file_format=self.file_format,
                 rows_per_file=self.rows_per_file,
+                on_unstorable=self.unstorable.begin(),
                 describe=lambda: {
                     "mail_conn_id": self.mail_conn_id,
                     "observed_at": observation.at,
@@ -157,7 +185,8 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     Columns and completeness are those of ``MailContactsToSqlOperator``.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
-    ``readings`` (how often the list was read). Never rows or addresses.
+    ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``. Never rows or
+    addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -183,6 +212,13 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         fail. ``fail``: fail at once. ``accept``: write what was returned if it is at least as many different records as
         the lowest total that the service reported, otherwise read the list again; the load is then not complete, and
         deletes nothing when it is merged. Default: ``retry``.
+    :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
+        a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Merging a load that
+        rejected records deletes nothing and marks nothing as gone. Default:
+        ``fail``.
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     """
 
     __module__ = PUBLISHED_IN
@@ -201,6 +237,8 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         page_size: int = 1000,
         max_in_flight: int = 8,
         on_change: OnChange = "retry",
+        on_unstorable: OnUnstorable = "fail",
+        rejects_path: Templated[str] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -237,7 +275,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     ``gone_at`` when the load is merged.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
-    ``readings`` (how often the list was read).
+    ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -266,6 +304,13 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         fail. ``fail``: fail at once. ``accept``: write what was returned if it is at least as many different records as
         the lowest total that the service reported, otherwise read the list again; the load is then not complete, and
         marks nothing as gone when it is merged. Default: ``retry``.
+    :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
+        a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Merging a load that
+        rejected records deletes nothing and marks nothing as gone. Default:
+        ``fail``.
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     """
 
     __module__ = PUBLISHED_IN
@@ -288,6 +333,8 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         page_size: int = 100,
         max_in_flight: int = 2,
         on_change: OnChange = "retry",
+        on_unstorable: OnUnstorable = "fail",
+        rejects_path: Templated[str] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

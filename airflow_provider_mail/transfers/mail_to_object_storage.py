@@ -15,6 +15,7 @@ from airflow_provider_mail.transfers._lists_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
     MailContactsToObjectStorageOperator,
 )
+from airflow_provider_mail.transfers._loading import OnUnstorable
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -48,7 +49,7 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
     mail that the service's response leaves out keeps its file: missing is not zero.
 
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
-    ``missing_days`` (of transactional mail).
+    ``missing_days`` (of transactional mail); with ``on_unstorable="reject"`` also ``rejected``.
 
     With ``layout="load"``, each load has a folder of its own instead, ``<path>/<load_id>/part-00000.parquet`` and so
     on, which never changes. Its ``manifest.json`` is written last: without it, there is no load. The returned ``path``
@@ -74,6 +75,14 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
     :param end_day: the last day of the window, included. Default: its last day. (templated)
     :param lookback_days: days before the data interval that are written again; not applied to a given ``start_day``.
         Default: 7.
+    :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
+        a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. With
+        ``layout="days"`` the file of its day lacks it; merging a load that rejected records deletes nothing and marks
+        nothing as gone. Default:
+        ``fail``.
+    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
+        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     """
 
     kind: Kind
@@ -94,6 +103,8 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
+        on_unstorable: OnUnstorable = "fail",
+        rejects_path: Templated[str] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -115,7 +126,7 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
         folder = self.folder()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
         write = self._write_load if self.layout == "load" else self._write_days
-        return write(folder, start_day, end_day)
+        return {**write(folder, start_day, end_day), **self.keep_rejects(context)}
 
     @property
     def _resource(self) -> str:
@@ -139,6 +150,7 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
                 rows.values(),
                 file_format=self.file_format,
                 rows_per_file=ROWS_PER_FILE,
+                on_unstorable=self.unstorable.begin(),
                 describe=lambda: {
                     "mail_conn_id": self.mail_conn_id,
                     "observed_at": observation.at,
@@ -153,22 +165,27 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.object_storage import put, remove
-        from airflow_provider_mail.warehouse.files import encode
+        from airflow_provider_mail.warehouse.files import encode_files
+        from airflow_provider_mail.warehouse.rows import Source
         from airflow_provider_mail.warehouse.task_run import TaskRun
 
         read = self._campaigns if self.kind == "campaigns" else self._transactional
         table, days = read(start_day, end_day)
+        on_unstorable, self.unstorable.consequence = self.unstorable.begin(), ""
         stamp = TaskRun.current().values(table, datetime.now(UTC))
         counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
         with self.mail_errors():
             for day, rows in days:
                 file = self._file(folder, day)
                 if rows:
-                    content = encode(table, rows, self.file_format, written=stamp)
-                    put(file, content)
-                    counts["records"] += len(rows)
-                    counts["files"] += 1
-                    counts["bytes"] += len(content)
+                    source, size = Source(rows, on_unstorable), len(rows)
+                    for stored, content in encode_files(
+                        table, source, self.file_format, rows_per_file=size, written=stamp
+                    ):
+                        put(file, content)
+                        counts["records"] += stored
+                        counts["files"] += 1
+                        counts["bytes"] += len(content)
                 elif rows is None:
                     counts["missing_days"] += 1
                 else:

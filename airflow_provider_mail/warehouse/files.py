@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.rows import Encoder, aware, each, json_text
+from airflow_provider_mail.warehouse.rows import Encoder, Source, aware, each, json_text
 from airflow_provider_mail.warehouse.table import Table
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def arrow_table(table: Table, rows: Rows, first: int = 1) -> pyarrow.Table:
     """
     import pyarrow
 
-    columns = Encoder(table, each({"timestamp": aware, "json": json_text})).columns(first, list(rows))
+    columns = _encoder(table).columns(first, list(rows))
     schema = _schema(table)
     arrays = [pyarrow.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
     return pyarrow.Table.from_arrays(arrays, schema=schema)
@@ -107,6 +107,29 @@ def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any]
     :raises UnstorableError: naming row and column, never the value.
     """
     return FORMATS[file_format](table.as_stored, [(*row, *written) for row in rows], first)
+
+
+def encode_files(
+    table: Table, source: Source, file_format: str, *, rows_per_file: int, written: Sequence[Any]
+) -> Iterator[tuple[int, bytes]]:
+    """Encode the rows of a load as files; yield the number of rows of each, and its content.
+
+    :param table: the declared table.
+    :param source: its rows.
+    :param file_format: a key of `FORMATS`.
+    :param rows_per_file: maximum number of rows in a file.
+    :param written: the values of the table's ``load_columns``, in all rows.
+    :raises UnstorableError: naming row and column, never the value.
+    """
+    return source.batches(
+        rows_per_file,
+        _encoder(table),
+        lambda first, rows: encode(table, rows, file_format, written=written, first=first),
+    )
+
+
+def _encoder(table: Table) -> Encoder:
+    return Encoder(table, each({"timestamp": aware, "json": json_text}))
 
 
 def _schema(table: Table) -> pyarrow.Schema:

@@ -66,6 +66,7 @@ class Manifest:
     :param covers_whole: the condition for the rows of all parts.
     :param start_day: first day of the window, of statistics.
     :param end_day: its last day.
+    :param rejected: number of records that were left out since they cannot be stored; the load is then not complete.
     """
 
     load_id: str
@@ -80,6 +81,7 @@ class Manifest:
     covers_whole: Where | None = None
     start_day: datetime.date | None = None
     end_day: datetime.date | None = None
+    rejected: int = 0
 
     @property
     def table(self) -> Table:
@@ -109,7 +111,8 @@ class Manifest:
             "observed_at": _text(self.observed_at),
             "file_format": self.file_format,
             # Whether the rows are all that the service has for the window; otherwise no other row may be removed.
-            "complete": bool(self.covers or self.replace_where or self.mark_gone),
+            "complete": bool(self.covers or self.replace_where or self.mark_gone) and not self.rejected,
+            "rejected": self.rejected,
             "window": {
                 "start_day": _text(self.start_day),
                 "end_day": _text(self.end_day),
@@ -164,6 +167,7 @@ class Manifest:
                 covers_whole=_conditions(table, window["all_parts"]) if window["all_parts"] else None,
                 start_day=_day(window["start_day"]),
                 end_day=_day(window["end_day"]),
+                rejected=given.get("rejected", 0),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WarehouseError(f"it is no manifest of a load ({type(error).__name__})") from None

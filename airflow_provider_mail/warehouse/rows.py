@@ -277,23 +277,37 @@ class Source:
         :raises RowsFailed: when getting or encoding a row failed.
         """
         try:
-            for batch in batched(self._rows, _BATCH_ROWS):
-                first = self.read + 1
-                self.read += len(batch)
-                try:
-                    columns = encoder.columns(first, batch)
-                except UnstorableError:
-                    if self._on_unstorable is None:
-                        raise
-                    if not (kept := self._storable(encoder, first, batch, self._on_unstorable)):
-                        continue  # some drivers take an empty batch for the end
-                    columns = encoder.columns(first, kept)
+            for _, columns in self.batches(_BATCH_ROWS, encoder, encoder.columns):
                 yield columns
         except GeneratorExit:
             raise
         except BaseException as error:
             self.error = error
             raise RowsFailed from None
+
+    def batches(
+        self, size: int, encoder: Encoder, encode: Callable[[int, Sequence[Sequence[Any]]], T]
+    ) -> Iterator[tuple[int, T]]:
+        """Encode the rows, some at a time; yield how many are stored, and what they are encoded to.
+
+        :param size: the largest number of rows at a time.
+        :param encoder: decides which rows can be stored.
+        :param encode: encodes rows, of which it gets the number of the first one.
+        :raises UnstorableError: when a row cannot be stored and nothing receives it.
+        """
+        for given in batched(self._rows, size):
+            first = self.read + 1
+            self.read += len(given)
+            stored: Sequence[Sequence[Any]] = given
+            try:
+                encoded = encode(first, stored)
+            except UnstorableError:
+                if self._on_unstorable is None:
+                    raise
+                if not (stored := self._storable(encoder, first, given, self._on_unstorable)):
+                    continue  # some drivers take an empty batch for the end
+                encoded = encode(first, stored)
+            yield len(stored), encoded
 
     def _storable(
         self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable

@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_mail._task import load_files as _load_files
+from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import (
@@ -262,3 +263,57 @@ def test_files_of_another_version(people: Emulator, tmp_path: Path) -> None:
 def test_a_mistake_in_the_dag_file(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         contacts("x", **arguments)
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_records_that_cannot_be_stored_are_set_aside_or_fail(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file_format: str
+) -> None:
+    for name in ("right", "negative", "nameless"):
+        emulator.add_campaign(name)
+    original = GetCampaigns.read
+
+    def read(self: Any, response: Any) -> Any:
+        for record in response["mailList"]:
+            if record["mailName"] == "negative":
+                record["mailStats"]["openCount"] = -5
+            if record["mailName"] == "nameless":
+                record["guid"] = None
+        return original(self, response)
+
+    monkeypatch.setattr(GetCampaigns, "read", read)
+    rejects = tmp_path / "rejects.jsonl"
+
+    def export(**arguments: Any) -> dict[str, Any]:
+        operator = MailCampaignsToObjectStorageOperator(
+            task_id=TASK, path=f"file://{tmp_path}/lake", file_format=file_format, **arguments
+        )
+        result: dict[str, Any] = operator.execute({})
+        return result
+
+    result = export(on_unstorable="reject", rejects_path=f"file://{rejects}")
+
+    assert (result["records"], result["rejected"]) == (1, 2)
+    manifest = manifest_of(result)
+    assert [row["mail_name"] for row in rows_of(manifest)] == ["right"]
+    assert (manifest.rejected, manifest.replace_where, manifest.mark_gone) == (2, None, ())
+    assert not json.loads(manifest.to_json())["complete"]
+    found = {json.loads(line)["field"] for line in rejects.read_text().splitlines()}
+    assert found == {"guid", "open_count"}
+
+    with pytest.raises(WarehouseError, match=r"row \d, column (guid|open_count): "):
+        export()
+    with pytest.raises(AirflowFailException, match="rejects_path: needs on_unstorable='reject'"):
+        export(rejects_path=f"file://{rejects}")
+    assert len([*tmp_path.glob("lake/*/manifest.json")]) == 1
+
+
+def test_a_day_without_the_record_that_cannot_be_stored(run: Run, emulator: Emulator, tmp_path: Path) -> None:
+    for day, count in (("2026-03-02", -1), ("2026-03-03", 5)):
+        emulator.set_transactional_day(day, sentCount=40, openCount=count)
+    given = {"path": f"file://{tmp_path}", "file_format": "jsonl", "kind": "transactional", "on_unstorable": "reject"}
+    result = run(lambda: MailStatsToObjectStorageOperator(task_id=TASK, **given, **WEEK)).returned
+    assert (result["records"], result["files"], result["rejected"]) == (6, 6, 1)
+    days = {path.parent.name for path in tmp_path.glob("*/*.jsonl")}
+    assert "stats_day=2026-03-03" in days
+    assert "stats_day=2026-03-02" not in days

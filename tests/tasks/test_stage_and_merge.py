@@ -27,6 +27,7 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from tests.support.sampling import EVERYTHING
 from tests.tasks.conftest import TASK, Run
 from tests.warehouse.standins import STANDINS, copy, prepare
@@ -143,6 +144,28 @@ def test_who_left_is_deleted_and_a_late_load_brings_back_nobody(lake: Lake, peop
     assert ids(lake) == in_service(people)
     lake.load(second, "mail_contacts")
     assert ids(lake) == in_service(people)
+
+
+def test_a_load_that_rejected_a_record_deletes_nobody(
+    lake: Lake, people: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(contact: Any, **values: Any) -> tuple[Any, ...]:
+        made = list(contact_row(contact, **values))
+        made[CONTACTS.names.index("name")] = "half a pair: \ud83d" if contact.email == "new@example.com" else None
+        return tuple(made)
+
+    lake.load(contacts(lake), "mail_contacts")
+    before = ids(lake)
+    people.clock.advance(hours=1)
+    leaves(people, people.contacts("newsletter")[3]["email"])
+    people.add_contact("new@example.com", lists=["newsletter"])
+    people.add_contact("newer@example.com", lists=["newsletter"])
+    monkeypatch.setattr("airflow_provider_mail.warehouse.tables.contacts.contact_row", row)
+    result = contacts(lake, on_unstorable="reject")
+    assert (result["records"], result["rejected"]) == (95, 1)
+    lake.load(result, "mail_contacts")
+    (newer,) = (each["id"] for each in people.contacts("newsletter") if each["email"] == "newer@example.com")
+    assert ids(lake) == sorted([*before, newer], key=int)
 
 
 def test_a_stage_that_is_not_the_load_is_not_merged(lake: Lake, people: Emulator) -> None:
