@@ -66,6 +66,8 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
         raise AirflowFailException(f"{why}. {_advice(connection.conn_type or '')}") from None
     if not isinstance(hook, DbApiHook):
         raise AirflowFailException(f"{where} is not a database with a DbApiHook ({type(hook).__name__})")
+    if hasattr(hook, "use_legacy_sql") and not any(name.endswith("use_legacy_sql") for name in connection.extra_dejson):
+        hook.use_legacy_sql = False  # by default, Airflow's hook uses BigQuery's own, older language
     return hook
 
 

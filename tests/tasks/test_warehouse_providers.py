@@ -6,6 +6,7 @@ the other tests: `make test-warehouses`.
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import json
 import random
@@ -22,11 +23,17 @@ from hypothesis import strategies as st
 from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailContactsToObjectStorageOperator
-from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
+from airflow_provider_mail.transfers.mail_to_sql import (
+    MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
+    MailContactsToSqlOperator,
+    MailTransactionalStatsToSqlOperator,
+)
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.manifest import Manifest
+from airflow_provider_mail.warehouse.read import stream_rows
 from tests.support.sampling import examples
 from tests.support.warehouses.fixtures import Connect, Standin, query
 from tests.tasks.conftest import Done, Run
@@ -176,15 +183,41 @@ def test_rows_through_the_hook(warehouse: Standin) -> None:
     assert warehouse.query(f"SELECT number FROM {things}") == [(3,)]
 
 
-def test_an_operator_loads_rows(warehouse: Standin, emulator: Emulator) -> None:
+def test_the_operators_that_load_rows(warehouse: Standin, run: Run, emulator: Emulator) -> None:
     emulator.add_list("newsletter", count=30)
-    conn_id, table = f"{warehouse.kind}_default", f"{warehouse.schema}mail_contacts"
-    load_it = MailContactsToSqlOperator(
-        task_id="a", sql_conn_id=conn_id, table=table, list_name="newsletter", page_size=10
-    )
+    emulator.clock.set(datetime.datetime(2026, 3, 10, tzinfo=datetime.UTC))
+    emulator.add_campaigns(3, prefix="c-", first_day="2026-03-02", per_day=3)
+    days = {"start_day": "2026-03-01", "end_day": "2026-03-07"}
+
+    def tasks() -> None:
+        def to(table: str) -> dict[str, str]:
+            conn_id = f"{warehouse.kind}_default"
+            return {"task_id": table, "table": f"{warehouse.schema}{table}", "sql_conn_id": conn_id}
+
+        MailContactsToSqlOperator(**to("mail_contacts"), list_name="newsletter", page_size=10)
+        MailCampaignsToSqlOperator(**to("mail_campaigns"))
+        MailCampaignStatsToSqlOperator(**to("mail_campaign_stats"), **days, snapshots=True)
+        MailTransactionalStatsToSqlOperator(**to("mail_transactional_stats"), **days)
+
+    counts = {"mail_contacts": 30, "mail_campaigns": 3, "mail_campaign_stats": 3, "mail_transactional_stats": 7}
     for _ in range(2):
-        assert load_it.execute({})["records"] == 30
+        done = run(tasks, logical_date=datetime.datetime(2026, 3, 10, tzinfo=datetime.UTC))
+        assert {*ended(done).values()} == {"success"}, done.log
+        found = {name: warehouse.query(f"SELECT count(*) FROM {warehouse.schema}{name}")[0][0] for name in counts}
+        assert found == counts
+        emulator.clock.advance(hours=1)
     assert people(warehouse) == in_service(emulator)
+
+
+def test_rows_are_read(warehouse: Standin) -> None:
+    things = f"{warehouse.schema}things"
+    load(warehouse.hook, THINGS, things, [thing(THINGS, number, name=f"n{number}", ratio=0.5) for number in range(12)])
+    sql = f"SELECT number, name, ratio, size FROM {things} ORDER BY number"
+    with stream_rows(warehouse.hook, sql, size=5) as (names, batches):
+        assert [name.lower() for name in names] == ["number", "name", "ratio", "size"]
+        first, *others = batches
+    assert first[0] == (0, "n0", 0.5, None)
+    assert [len(batch) for batch in others] == [5, 2]
 
 
 # --- conflicts ---

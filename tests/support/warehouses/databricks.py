@@ -32,7 +32,8 @@ PATH = "/sql/1.0/warehouses/mail"
 _COPY = re.compile(r"COPY INTO (\S+)\s+FROM '(s3://[^']+)'\s+FILEFORMAT = PARQUET\s+PATTERN = '([^']+)'")
 _CHANGES = re.compile(r"(?:MERGE INTO|UPDATE|DELETE FROM) (\S+)")
 _OK = t.TStatus(t.TStatusCode.SUCCESS_STATUS)
-_INTEGERS = ("BIGINT", "INTEGER", "HUGEINT")
+_KINDS = {**dict.fromkeys(("BIGINT", "INTEGER", "HUGEINT"), t.TTypeId.BIGINT_TYPE), "DOUBLE": t.TTypeId.DOUBLE_TYPE}
+"""The types of results; others are text."""
 
 Objects = Callable[[str], dict[str, Path]]
 Row = tuple[Any, ...]
@@ -143,8 +144,9 @@ class DatabricksServer:
             self._versions[table] += 1
             if not sql.startswith("SELECT"):
                 return [], []
-            kinds = {True: t.TTypeId.BIGINT_TYPE, False: t.TTypeId.STRING_TYPE}
-            columns = [(name, kinds[str(kind) in _INTEGERS]) for name, kind, *_ in connection.description or []]
+            columns = [
+                (name, _KINDS.get(str(kind), t.TTypeId.STRING_TYPE)) for name, kind, *_ in connection.description
+            ]
             return columns, connection.fetchall()
 
     def _copy(self, connection: duckdb.DuckDBPyConnection, table: str, url: str, pattern: str) -> None:
@@ -167,4 +169,6 @@ def _column(kind: int, values: list[Any]) -> t.TColumn:
     )
     if kind == t.TTypeId.BIGINT_TYPE:
         return t.TColumn(i64Val=t.TI64Column([value or 0 for value in values], nulls))
+    if kind == t.TTypeId.DOUBLE_TYPE:
+        return t.TColumn(doubleVal=t.TDoubleColumn([value or 0.0 for value in values], nulls))
     return t.TColumn(stringVal=t.TStringColumn(["" if value is None else str(value) for value in values], nulls))
