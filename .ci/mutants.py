@@ -73,7 +73,13 @@ GROUPS = {
     "waiting": Group(
         ("api/flows/polling.py", "api/flows/wait_*.py", "_polling/*.py"),
         ("api/test_waiting.py", "api/test_settling.py"),
-        ("tasks/test_campaign_trigger.py", "tasks/test_settled_trigger.py", "tasks/test_event_trigger.py"),
+        (
+            "tasks/test_campaign_trigger.py",
+            "tasks/test_settled_trigger.py",
+            "tasks/test_event_trigger.py",
+            "tasks/test_sender_sensor.py",
+            "tasks/test_task_status.py",
+        ),
     ),
     "ledger": Group(
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, date, datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -132,6 +133,15 @@ def test_looks_in_between_count_for_nothing_and_a_change_begins_anew() -> None:
     assert outcomes(late) == ["waiting"] * 4 + ["complete"]
 
 
+def test_after_a_resume_the_interval_still_holds() -> None:
+    options: dict[str, Any] = {"stable_checks": 2, "min_interval": HOUR}
+    first = StatsStabilityTracker("news", **options)
+    assert first.decide(record(7), SENT_AT).status is WaitStatus.WAITING
+    resumed = StatsStabilityTracker("news", state=first.state, **options)
+    assert resumed.decide(record(7), SENT_AT + 600).status is WaitStatus.WAITING
+    assert resumed.decide(record(7), SENT_AT + HOUR).status is WaitStatus.COMPLETE
+
+
 def test_age_alone() -> None:
     options = {"stable_checks": None, "max_age": 24 * HOUR}
     looks = [(record(7), HOUR), (record(7), 23 * HOUR), (record(9), 24 * HOUR)]
@@ -180,6 +190,22 @@ def test_the_days_to_ask_for() -> None:
     assert settling.days(date(2026, 3, 1), None, at - 24 * HOUR) == (date(2026, 3, 9), date(2026, 3, 10))
     settling.decide(None, at)  # is it elsewhere?
     assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
+
+
+def test_the_zone_of_the_machine_changes_no_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 3, 11, 23, 59, tzinfo=UTC).timestamp()
+    settling = StatsStabilityTracker("news", stable_checks=2)
+    settling.decide(record(1), at)
+    days = set()
+    try:
+        for zone in ("Etc/GMT-14", "UTC", "Etc/GMT+12"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            days.add(settling.days(date(2026, 3, 1), None, at))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert days == {(date(2026, 3, 9), date(2026, 3, 11))}
 
 
 def test_disappeared_and_never_there() -> None:

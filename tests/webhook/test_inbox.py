@@ -28,7 +28,9 @@ def insert(inbox: Inbox, *pushes: Push) -> None:
 
 def take(inbox: Inbox, max_pushes: int = 100, max_bytes: int = 1000) -> list[StoredPush]:
     with closing(inbox.open()) as connection:
-        return inbox.take(connection, max_pushes=max_pushes, max_bytes=max_bytes)
+        taken = inbox.take(connection, max_pushes=max_pushes, max_bytes=max_bytes)
+        connection.rollback()  # Postgres notices later that a connection was closed, and keeps the locks until then
+        return taken
 
 
 def drain(inbox: Inbox, at: datetime.datetime = NOON, max_pushes: int = 100) -> Sequence[bytes]:
