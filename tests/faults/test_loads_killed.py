@@ -42,7 +42,7 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 from tests.warehouse.standins import WAYS, FilesWarehouse, copy
 
 KILLS = 30 if EVERYTHING else 2
-KINDS = (*NATIVE, *WAYS) if EVERYTHING else ("databricks", "redshift files")
+KINDS = (*NATIVE, *WAYS) if EVERYTHING else ("databricks",)
 FORK = multiprocessing.get_context("fork")
 
 STATEMENT = ("execute(", "executemany(", "commit(", "copy(")
@@ -248,9 +248,8 @@ def test_the_table_is_the_service_s_again(
     gc.collect()  # closes the file of DuckDB, which one process at a time may open
     killed.change()
     statements = Statements()
-    killed.load(statements)
-    killed.change()
-    points, seconds, kills = statements.passed, killed.load(), 0
+    seconds, kills = killed.load(statements), 0
+    points = statements.passed
     for point in spread(points, dice):
         kills += killed.kill(point, dice.random() * seconds)
         if kills == KILLS:

@@ -189,7 +189,15 @@ STEPS = st.lists(
     min_size=2,
     max_size=12,
 )
-SEQUENCES = {"sqlite": 30, "portable_sqlite": 8, "psycopg3": 10, "psycopg2": 3, "mysql": 6, "duckdb": 2}
+SEQUENCES = {
+    "sqlite": 30,
+    "portable_sqlite": 8,
+    "psycopg3": 10,
+    "psycopg2": 3,
+    "mysql": 6,
+    "duckdb": 2,
+    "databricks": 2,
+}
 """How many are tried; of databases that are loaded in the same way, most with the quicker one."""
 
 
