@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import dlt
@@ -25,6 +26,7 @@ Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
 
 # dlt's name for each portable type, of whose names only one differs.
 _TYPES = {"integer": "bigint", "boolean": "bool"}
+_BATCH = 20_000
 _EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}}
 _REMOVED = Column(
     "is_removed", BOOLEAN, "Null in all rows of records; true in a row that says that its list was empty", nullable=True
@@ -47,6 +49,21 @@ class Parts:
     now: Callable[[], datetime]
 
 
+def in_batches(pages: Iterable[list[Row]]) -> Pages:
+    """Yield longer pages: dlt compares each Arrow table with the declared columns, and logs that types differ.
+
+    :param pages: the pages.
+    """
+    batch: list[Row] = []
+    for page in pages:
+        batch += page
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
 def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return rows as objects.
 
@@ -66,7 +83,7 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
     """
 
     def pages() -> Iterator[Any]:
-        for page in read():
+        for page in distinct(table, read()):
             yield form(table, page)
 
     return _resource(pages, name, declared(table.columns, table.key))
@@ -91,7 +108,9 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
-    columns = declared(table.columns, table.key)
+    # With a key of its own, a row is deleted "where the key or the part is equal", which DuckDB answers by comparing
+    # each row with each. The key is not needed: a part has each row once.
+    columns = declared(table.columns, table.key if keep_gone else ())
     if not keep_gone:
         columns[_REMOVED.name]["hard_delete"] = True
         for each in parts.columns:
@@ -105,7 +124,10 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
         if scoped and found:
             resource.apply_hints(
                 write_disposition={"disposition": "merge", "strategy": "cdc", "destination_scope": _scope(found)},
-                columns={each: {**columns[each], "merge_key": False} for each in parts.columns},
+                columns={
+                    name: {**columns[name], "merge_key": False, "primary_key": name in table.key}
+                    for name in {*table.key, *parts.columns}
+                },
             )
         for part in found:
             empty = True
@@ -119,6 +141,20 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
                 yield dlt.mark.materialize_table_schema()
 
     return _resource(pages, name, columns)
+
+
+def distinct(table: Table, pages: Pages) -> Pages:
+    """Yield the first row of each key: dlt does not look for repeated keys in all destinations.
+
+    :param table: the table.
+    :param pages: its rows.
+    """
+    key = itemgetter(*(table.names.index(name) for name in table.key))
+    known: set[Any] = set()
+    for page in pages:
+        rows = {key(row): row for row in reversed(page)}
+        yield [row for found, row in reversed(rows.items()) if found not in known]
+        known |= rows.keys()
 
 
 def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumnSchema]:

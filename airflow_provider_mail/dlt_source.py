@@ -17,7 +17,19 @@ import dlt
 from dlt.common.configuration.specs import BaseConfiguration
 from dlt.extract import DltResource
 
-from airflow_provider_mail._dlt_resources import Form, Pages, Part, Parts, Row, declared, merged, objects, replaced
+from airflow_provider_mail._dlt_resources import (
+    Form,
+    Pages,
+    Part,
+    Parts,
+    Row,
+    declared,
+    distinct,
+    in_batches,
+    merged,
+    objects,
+    replaced,
+)
 from airflow_provider_mail.api._core.pagination import Changes
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
@@ -128,7 +140,7 @@ def mail_source(
     account = {"mail_conn_id": mail_conn_id}
 
     def whole(name: str, table: Table, read: Callable[[], Pages]) -> DltResource:
-        parts = Parts(tuple(account), lambda: [account], lambda _: read(), source.clock)
+        parts = Parts(tuple(account), lambda: [account], lambda _: distinct(table, read()), source.clock)
         return replaced(name, table, form, parts, keep_gone=keep_gone)
 
     stats = merged("mail_campaign_stats", CAMPAIGN_STATS, form, lambda: source.campaign_stats(windows()))
@@ -193,9 +205,10 @@ class _Source:
             yield [sender_row(each, **values) for each in records]
 
     def contacts(self, part: Part) -> Pages:
+        # The pager has proved that no contact is repeated.
         place = {name: part[name] for name in ("team", "list_name")}
         request = GetCompactContacts(list_name=part["list_name"], page_size=1000)
-        return self._pages(request, partial(contact_row, **place))
+        return in_batches(self._pages(request, partial(contact_row, **place)))
 
     def names(self, lists: Sequence[str]) -> list[str]:
         """Return the names of the lists whose contacts are read.
@@ -212,14 +225,9 @@ class _Source:
         return list(dict.fromkeys(lists))
 
     def campaign_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
-        known: set[str] = set()
-        name = CAMPAIGN_STATS.names.index("mail_name")
         for first, last in windows:
             request = GetCampaignStats(start_date=first, end_date=last)
-            rows = self._window(campaign_stats(request, compact=True), campaign_stats_row)
-            # A campaign may be in two windows, and Delta tables take both rows.
-            yield [row for row in rows if row[name] not in known]
-            known.update(row[name] for row in rows)
+            yield self._window(campaign_stats(request, compact=True), campaign_stats_row)
 
     def transactional_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
         for first, last in windows:

@@ -1,11 +1,11 @@
-"""Loading campaign statistics: ours, compared with the usual code, with dlt, and with the limit.
+"""Loading campaign statistics: ours, compared with the usual code and with the limit.
 
-    python benchmarks/load_stats.py [--records 100000] [--rounds 3] [--dlt-python VENV/bin/python]
+    python benchmarks/load_stats.py [--records 100000] [--rounds 3]
 
 A service in a process of its own answers with all records at once; SQLite and a real Postgres take them, first into no
 table, then again with nothing changed. Every measurement is a fresh process that has done its imports; the variants
-take turns, so that a busy moment of the machine hits all of them. Only the ratios carry over to another machine. dlt
-needs a Python of its own (its requirements are not Airflow's); without `--dlt-python` its lines are left out.
+take turns, so that a busy moment of the machine hits all of them. Only the ratios carry over to another machine. For
+dlt, see dlt_loads.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -21,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -39,7 +37,6 @@ from benchmarks.support import (  # noqa: E402
 
 LABELS = {
     "http_hook": "HttpHook + insert_rows(replace=True)",
-    "dlt": "dlt, merge",
     "ours": "MailCampaignStatsToSqlOperator",
     "limit": "  streamed parse + COPY or executemany",
 }
@@ -50,7 +47,7 @@ AIMS = {
     ("SQLite", "first", "http_hook"): ">= 10",
     ("SQLite", "again", "http_hook"): ">= 10",
 }
-"""Goals: speed relative to each variant; at least 4 for dlt and 0.7 for the limit."""
+"""Goals: speed relative to each variant; at least 0.7 for the limit."""
 MOST_MEMORY = "<= 60"
 
 
@@ -65,10 +62,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Place:
-    """An empty database: as an Airflow connection, as a URL for dlt, and how many rows its table has."""
+    """An empty database: as an Airflow connection, and where its rows are counted."""
 
     connection: str
-    url: str
     count: str
 
 
@@ -84,16 +80,13 @@ def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
         def in_postgres() -> Iterator[Place]:
             while True:
                 with server.database() as database:
-                    # dlt insists on a host and a password; the server asks for none.
-                    host = quote(database.socket_folder, safe="")
-                    url = f"postgresql://{database.user}:none@{host}/{database.name}"
-                    yield Place(database.airflow_connection, url, database.dsn)
+                    yield Place(database.airflow_connection, database.dsn)
 
         def in_sqlite() -> Iterator[Place]:
             while True:
                 with tempfile.TemporaryDirectory(dir=folder) as place:
                     path = f"{place}/warehouse.db"
-                    yield Place(json.dumps({"conn_type": "sqlite", "host": path}), f"sqlite:///{path}", path)
+                    yield Place(json.dumps({"conn_type": "sqlite", "host": path}), path)
 
         kinds = {"SQLite": in_sqlite(), "Postgres": in_postgres()}
         for kind in kinds.values():
@@ -118,7 +111,7 @@ def rows_in(place: Place) -> int:
     return int(found[0]) if found else 0
 
 
-def measure(case: Case, place: Place, port: int, records: int, folder: Path, dlt_python: str | None) -> Result:
+def measure(case: Case, place: Place, port: int, records: int, folder: Path) -> Result:
     """Run one measurement in a new process.
 
     :param case: what is measured.
@@ -126,21 +119,10 @@ def measure(case: Case, place: Place, port: int, records: int, folder: Path, dlt
     :param port: port of the service.
     :param records: number of records in the response.
     :param folder: Airflow's folder.
-    :param dlt_python: a Python that has dlt.
     :raises RuntimeError: it failed, or the table does not hold every record.
     """
-    more = {
-        "AIRFLOW_CONN_WAREHOUSE": place.connection,
-        "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}",
-        "BENCHMARK_DATABASE": place.url,
-        "BENCHMARK_FOLDER": f"{folder}/dlt-{abs(hash(place))}",
-        "DLT_DATA_DIR": f"{folder}/dlt",
-        "RUNTIME__DLTHUB_TELEMETRY": "false",
-    }
     command = [sys.executable, "-m", "benchmarks.stats_load.variants", case.variant]
-    if case.variant == "dlt":
-        more["PYTHONPATH"] = ""
-        command = [str(dlt_python), str(ROOT / "benchmarks/stats_load/with_dlt.py")]
+    more = {"AIRFLOW_CONN_WAREHOUSE": place.connection, "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}"}
     result, moved = measured(case, command, home=folder, port=port, **more)
     if moved != records or (stored := rows_in(place)) != records:
         raise RuntimeError(f"{case}: {records} records, {moved} came and {stored} are there")
@@ -188,26 +170,16 @@ class Report:
                 [one.seconds for one in self._results[Case(case.database, variant, case.load)]]
                 for variant in (case.variant, "ours")
             )
-            aim = {"dlt": ">= 4", "limit": ">= 0.7"}.get(case.variant) or AIMS[case.database, case.load, case.variant]
+            aim = ">= 0.7" if case.variant == "limit" else AIMS[case.database, case.load, case.variant]
             title = f"{case.database}, {case.load}: {LABELS[case.variant].strip()}"
             print_ratio(title, theirs, ours, aim)
-
-
-def has_dlt(python: str | None) -> bool:
-    """Return whether a Python can import dlt.
-
-    :param python: its executable.
-    """
-    return bool(python) and not subprocess.run([str(python), "-c", "import dlt"], capture_output=True).returncode
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000, help="campaigns in the response")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each line")
-    parser.add_argument("--dlt-python", help="a Python in which dlt[postgres,sqlalchemy] is installed")
     arguments = parser.parse_args()
-    dlt = has_dlt(arguments.dlt_python)
 
     report = Report(arguments.records)
     with tempfile.TemporaryDirectory() as name, served("benchmarks.stats_load.service", arguments.records) as service:
@@ -216,16 +188,12 @@ def main() -> None:
             for _ in range(arguments.rounds):
                 for database, empty in kinds.items():
                     for variant in LABELS:
-                        if variant == "dlt" and not dlt:
-                            continue
                         place = next(empty)
                         for load in LOADS:
                             case = Case(database, variant, load)
-                            result = measure(case, place, service.port, arguments.records, folder, arguments.dlt_python)
+                            result = measure(case, place, service.port, arguments.records, folder)
                             report.add(case, result)
     print_conditions(f"{arguments.records:,} records in one response", arguments.rounds)
-    if not dlt:
-        print("dlt was skipped: --dlt-python is not a Python with dlt")
     report.print_figures()
     report.print_ratios()
 

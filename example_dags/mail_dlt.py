@@ -1,7 +1,7 @@
 """Every day, load what the service returns into a destination of dlt: Snowflake, BigQuery, Databricks, DuckDB ...
 
-Needs the connection ``mail_default``, the extra ``dlt``, the destination's own (``pip install "dlt[snowflake]"``), and
-its credentials in dlt's own configuration, such as the environment variable
+Needs the connection ``mail_default``, the extras ``dlt`` and ``parquet``, the destination's own
+(``pip install "dlt[snowflake]"``), and its credentials in dlt's own configuration, such as the environment variable
 ``DESTINATION__DUCKDB__CREDENTIALS=/data/warehouse.duckdb``.
 """
 
@@ -39,6 +39,7 @@ def mail_dlt():
             start_day=pendulum.today("UTC").subtract(days=30).date(),
             team=hook.team_name,
             snapshots=True,
+            arrow=True,  # not for BigQuery
         )
         pipeline = dlt.pipeline("mail", destination="duckdb", dataset_name="mail_service")
         print(pipeline.run(source))

@@ -18,11 +18,10 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from benchmarks.contact_export.service import PAGE
+from benchmarks.contact_export.service import LIST, PAGE
 from benchmarks.support import Run, imported, measure
 
 PATH = "/v5/contacts/list/get"
-LIST = "everybody"
 TABLE = "mail_contacts"
 
 # Import before the measurement what the operator imports when it runs.

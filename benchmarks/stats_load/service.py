@@ -1,6 +1,6 @@
 """The service of the benchmark: one answer with the statistics of many campaigns, prepared before the request.
 
-    python -m benchmarks.stats_load.service RECORDS
+    python -m benchmarks.stats_load.service RECORDS [DAYS]
 
 Prints its port and serves on loopback until its standard input ends.
 """
@@ -18,13 +18,19 @@ from benchmarks.support import content_length
 FIRST_DAY, LAST_DAY = date(2026, 1, 1), date(2026, 3, 31)
 
 
-def records(count: int) -> Iterator[dict[str, object]]:
-    """Yield records as the service writes them, sent between the two days, in no order of their names.
+def month_end() -> date:
+    """Return the last day of a service of 31 days."""
+    return FIRST_DAY + timedelta(days=30)
+
+
+def records(count: int, days: int) -> Iterator[dict[str, object]]:
+    """Yield records as the service writes them, sent from the first day on, in no order of their names.
 
     :param count: number of records.
+    :param days: number of days.
     """
     first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
-    span = (LAST_DAY - FIRST_DAY + timedelta(days=1)) / count
+    span = timedelta(days=days) / count
     for number in range(count):
         sent = 1000 + number % 9000
         yield {
@@ -59,8 +65,8 @@ class _Connection(asyncio.Protocol):
             self._transport.write(self._answer)
 
 
-async def _serve(count: int) -> None:
-    answer = {"code": 200, "message": "", "mailStatsList": list(records(count)), "totalRecords": count}
+async def _serve(count: int, days: int = (LAST_DAY - FIRST_DAY).days + 1) -> None:
+    answer = {"code": 200, "message": "", "mailStatsList": list(records(count, days)), "totalRecords": count}
     body = json.dumps(answer, ensure_ascii=False).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     loop = asyncio.get_running_loop()
@@ -70,4 +76,4 @@ async def _serve(count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1])))
+    asyncio.run(_serve(*map(int, sys.argv[1:])))

@@ -1,0 +1,1 @@
+"""The parts of dlt_loads.py: the measured variants."""
