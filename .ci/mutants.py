@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,8 +171,12 @@ def sample(modules: list[str], size: int | None, seed: str) -> list[str]:
 
 def run(names: list[str], jobs: str) -> dict[str, str]:
     """What became of the mutants: "killed", "timeout", "survived" or "no tests"."""
-    with Path("mutmut.log").open("w") as log:
-        done = subprocess.run([MUTMUT, "run", "--max-children", jobs, *names], stdout=log, stderr=log, check=False)
+    command = [MUTMUT, "run", "--max-children", jobs, *names]
+    # The processes of mutmut end without their exit handlers, so what the tests put there stays.
+    with Path("mutmut.log").open("w") as log, tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        Path(folder).chmod(0o755)  # Postgres runs as another user
+        environment = {**os.environ, "TMPDIR": folder}
+        done = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False)
     if done.returncode:
         sys.exit(f"mutmut failed: see {Path(log.name).resolve()}")
     codes: dict[str, int | None] = {}
