@@ -118,10 +118,13 @@ class Merging(Dialect):
         :param connection: an open connection of the driver.
         """
         with closing(self.open(connection)) as cursor:
-            try:
-                return self._columns(cursor, self.sql.target)
-            except Exception:  # drivers have no common error for a missing table
-                return ()
+            return self._existing_columns(cursor, self.sql.target)
+
+    def _existing_columns(self, cursor: Any, name: str) -> Collection[str]:
+        try:
+            return self._columns(cursor, name)
+        except Exception:  # drivers have no common error for a missing table
+            return ()
 
     def _columns(self, cursor: Any, name: str) -> list[str]:
         cursor.execute(f"SELECT * FROM {name} WHERE 1 = 0")
@@ -150,7 +153,8 @@ class Merging(Dialect):
             raise
         except Exception:
             # A task that was killed after its last statement is repeated: the table of staged rows is gone.
-            if not self._is_merged(cursor, count, observed_at, account):
+            staged = self._existing_columns(cursor, self.sql.stage)
+            if staged or not self._is_merged(cursor, count, observed_at, account):
                 raise
             return LoadResult(count)
         result = self.merge(cursor, count, observed_at)
