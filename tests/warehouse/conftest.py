@@ -76,10 +76,10 @@ ALL = (*NATIVE, *PORTABLE)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out of the unit tier what runs on such a database."""
     for item in items:
-        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        names = {word for param in params for word in str(param).split()}
-        if item.path.parent == Path(__file__).parent and not NOT_UNIT.isdisjoint(names):
-            item.add_marker("not_unit")
+        if item.path.parent == Path(__file__).parent and hasattr(item, "callspec"):
+            names = {word for param in item.callspec.params.values() for word in str(param).split()}
+            if not NOT_UNIT.isdisjoint(names):
+                item.add_marker("not_unit")
 
 
 @dataclass(frozen=True)
