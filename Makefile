@@ -9,7 +9,8 @@
 #   make test-all              every test on every supported Airflow
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
-#   make test-faults           the whole matrix of faults, and a hundred kills of each part that takes events
+#   make test-faults           the whole matrix of faults, a hundred kills of each part that takes events, and thirty of a
+#                              load into each database
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
