@@ -169,12 +169,13 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         """Check databases and names before anything is drained."""
         from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.api.errors import MailConfigError
+        from airflow_provider_mail.warehouse.errors import WarehouseError
 
         given = {"table": self.table, "dead_letters_table": self.dead_letters_table}
         names = check_tables(self.sql_hook, given).values()
         try:
             inbox = self.inbox
-        except MailConfigError as error:
+        except (MailConfigError, WarehouseError) as error:
             raise AirflowFailException(str(error)) from None
         if inbox.hook.get_conn_id() == self.sql_conn_id and inbox.name in names:
             raise AirflowFailException("inbox_table: must be another table than `table` and `dead_letters_table`")
