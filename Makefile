@@ -65,6 +65,8 @@ demo-ui: $(INSTALLED)
 	$(RUN) -m example_dags.demo --keep $(ARGS)
 
 # By folder, since only looking through the others takes longer than these tests.
+# These tests hardly wait, and each worker takes three CPU seconds to start.
+test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 test-unit: $(INSTALLED)
 	$(PYTEST) -m unit $(ARGS)
 
