@@ -66,7 +66,7 @@ demo-ui: $(INSTALLED)
 
 # By folder, since only looking through the others takes longer than these tests.
 # These tests hardly wait, and each worker takes three CPU seconds to start.
-test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
+test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 2, 8))')
 test-unit: $(INSTALLED)
 	$(PYTEST) -m unit $(ARGS)
 
