@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk import DAG, task
 
 from airflow_provider_mail.notifications.mail import MailNotifier
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, AIRFLOW_V_3_2_PLUS
-from tests.e2e.failing_trigger import FailingTrigger
 
 
 @task
@@ -23,20 +21,6 @@ with DAG("callback", schedule=None, on_failure_callback=MailNotifier(to="run@exa
 
 with DAG("backend", schedule=None):
     fail.override(email=["backend@example.com"], email_on_failure=True)()
-
-
-class Defer(BaseOperator):
-    """Fails in the triggerer; the dag-processor calls its callbacks, with less to tell."""
-
-    def execute(self, context: Any) -> None:
-        self.defer(trigger=FailingTrigger(), method_name="execute")
-
-
-with DAG("triggerer", schedule=None):
-    Defer(
-        task_id="wait",
-        on_failure_callback=MailNotifier(to="triggerer@example.com", sender_name="{{ exception.at.all }}"),
-    )
 
 with DAG("broken", schedule=None):
     for name in ("refused", "silent", "dripping", "missing"):
