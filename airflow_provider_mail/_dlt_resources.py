@@ -95,15 +95,6 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
     :param name: name of resource and table.
     :param table: the table.
     :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
-    :param form: how dlt gets the rows.
     :param parts: the parts.
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
