@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_mail.webhook.drain import EventTables, drain
 from airflow_provider_mail.webhook.inbox import Inbox
+from tests.support.processes import fork
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     Warehouse,
     make_warehouse,
@@ -23,7 +25,6 @@ from tests.webhook.pushes import event, push, receive, sqlite_inbox
 
 KILLS = 100 if "MAIL_ALL_FAULTS" in os.environ else 8
 EVENTS = 20
-FORK = multiprocessing.get_context("fork")
 
 
 class Killed:
@@ -43,10 +44,8 @@ class Killed:
         receive(self.inbox, [push(*sent, {"no": "event"})])
         self.acknowledged.update(each["Email"] for each in sent)
 
-    def start(self) -> multiprocessing.process.BaseProcess:
-        process = FORK.Process(target=drain, args=(self.inbox, self.tables), kwargs={"batch_size": 2})
-        process.start()
-        return process
+    def start(self) -> BaseProcess:
+        return fork(partial(drain, batch_size=2), self.inbox, self.tables)
 
     def run(self, seconds: float) -> None:
         """Start a drain, and kill it within so many seconds unless it has ended."""

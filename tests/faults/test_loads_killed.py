@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import linecache
-import multiprocessing
 import os
 import random
 import signal
@@ -17,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
 )
 from airflow_provider_mail.warehouse.manifest import Manifest
 from tests.faults.cases import EVERYTHING
+from tests.support.processes import FORK, fork
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     NATIVE,
     Warehouse,
@@ -43,7 +44,6 @@ from tests.warehouse.standins import WAYS, FilesWarehouse, copy
 
 KILLS = 30 if EVERYTHING else 2
 KINDS = (*NATIVE, *WAYS) if EVERYTHING else ("databricks",)
-FORK = multiprocessing.get_context("fork")
 
 STATEMENT = ("execute(", "executemany(", "commit(", "copy(")
 SENDERS = ("airflow_provider_mail.warehouse.dialects", "tests.warehouse.standins")
@@ -172,14 +172,12 @@ class Killed:
         ((observed_at,),) = self._warehouse.another().query("SELECT observed_at FROM mail_loads")
         return observed_at
 
-    def start(self, statements: Statements | None = None) -> multiprocessing.process.BaseProcess:
+    def start(self, statements: Statements | None = None) -> BaseProcess:
         def work() -> None:
             sys.settrace(statements)
             self._tasks.run()
 
-        process = FORK.Process(target=work)
-        process.start()
-        return process
+        return fork(work)
 
     def load(self, statements: Statements | None = None) -> float:
         """Load to the end; return the seconds that took."""

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import gc
+import multiprocessing
 import os
 import random
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
 T = TypeVar("T")
 
 _chance = random.SystemRandom()  # some tests make the other one repeatable
+
+FORK = multiprocessing.get_context("fork")
+"""For what the parent and a fork share."""
 
 PATIENCE = 400.0
 """Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
@@ -47,6 +54,20 @@ def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATI
             raise TimeoutError(f"{what}: not within {timeout:g} s")
         time.sleep(interval)
     return seen
+
+
+def fork(target: Callable[..., object], *args: Any) -> BaseProcess:
+    """Start a copy of this process that calls the function; if it hangs, its stack is printed after 20 seconds."""
+
+    def run() -> None:
+        faulthandler.dump_traceback_later(20)
+        target(*args)
+
+    # A connection of SQLite that is open in both processes has its locks in neither.
+    gc.collect()
+    process = FORK.Process(target=run)
+    process.start()
+    return process
 
 
 class Component:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.sensors import _base, campaigns, senders, stats
+from airflow_provider_mail.sensors import campaigns, senders, stats
 from airflow_provider_mail.sensors._base import BaseWaitSensor
 from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
@@ -78,7 +79,7 @@ def test_nothing_to_wait_for_in_sandbox_mode(
     done = run(lambda: wait(kind, way))
 
     assert (done.state, done.returned) == ("success", {})
-    absent = "campaign 'spring'" if kind is not senders.MailSenderSensor else "sender 'mail.example.com'"
+    absent = "sender 'mail.example.com'" if kind.identity == "sender_email" else "campaign 'spring'"
     assert f"Sandbox: there is no {absent}" in done.log
     assert emulator.journal.count() == 1
 
@@ -92,17 +93,16 @@ def test_what_has_no_name_is_not_looked_for(run: Run, emulator: Emulator, kind: 
     assert emulator.journal.count() == 0
 
 
-def test_deferrable_is_airflow_s_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    def defaults() -> list[bool]:
-        reloaded = [importlib.reload(module) for module in (_base, campaigns, senders, stats)][1:]
-        names = ("MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor")
-        kinds: list[Callable[..., Any]] = [getattr(*found) for found in zip(reloaded, names, strict=True)]
-        named = [{"mail_name": "b"}, {"sender_email": "b"}, {"mail_name": "b"}]
-        return [kind(task_id="a", **name).deferrable for kind, name in zip(kinds, named, strict=True)]
-
-    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
-    try:
-        assert defaults() == [True] * 3
-    finally:
-        monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE")
-        assert defaults() == [False] * 3
+def test_deferrable_is_airflow_s_default() -> None:
+    code = """
+from airflow_provider_mail.sensors import campaigns, senders, stats
+print(campaigns.MailCampaignSensor(task_id="a", mail_name="b").deferrable)
+print(senders.MailSenderSensor(task_id="a", sender_email="b").deferrable)
+print(stats.MailStatsSettledSensor(task_id="a", mail_name="b").deferrable)
+"""
+    for default in ("True", "False"):
+        # In a new process: an argument's default is read when the class is made.
+        environment = {**os.environ, "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": default}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [default] * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import multiprocessing
 import os
 import random
 import signal
@@ -20,12 +19,12 @@ from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import TEXT, Column, Table
 from tests.support.postgres import Database
+from tests.support.processes import FORK, fork
 from tests.warehouse.conftest import PORTABLE, Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
 pytestmark = pytest.mark.not_unit
 
-FORK = multiprocessing.get_context("fork")
 WORKERS, ROUNDS, KEYS = 3, 6, 400
 
 
@@ -81,9 +80,7 @@ def test_so_do_those_of_a_database_that_nobody_has_heard_of(
 
 def test_processes_load_overlapping_keys_at_once(native: Warehouse) -> None:
     start = FORK.Barrier(WORKERS)
-    workers = [FORK.Process(target=work, args=(native, worker, start)) for worker in range(WORKERS)]
-    for process in workers:
-        process.start()
+    workers = [fork(work, native, worker, start) for worker in range(WORKERS)]
     for process in workers:
         process.join(60)
     assert [process.exitcode for process in workers] == [0] * WORKERS
@@ -188,8 +185,7 @@ def kill_in(death: Callable[[Warehouse, Any], None], warehouse: Warehouse) -> No
     """Load in another process, and kill that at the point where `death` waits for it."""
     warehouse.load(THINGS, [thing(THINGS, number, name="old") for number in range(10)])
     reached = FORK.Event()
-    process = FORK.Process(target=death, args=(warehouse, reached))
-    process.start()
+    process = fork(death, warehouse, reached)
     try:
         assert reached.wait(30)
     finally:

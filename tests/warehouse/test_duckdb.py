@@ -15,9 +15,9 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 from airflow_provider_mail.warehouse import connection
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
+from tests.support.processes import FORK, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, thing
-from tests.warehouse.test_concurrency import FORK
 
 
 @pytest.fixture
@@ -72,16 +72,14 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     duck.load(THINGS, [])
     path = duck.hook.get_connection("warehouse").host
     held = FORK.Event()
-    process = FORK.Process(target=hold, args=(path, held, 1.0))
-    process.start()
+    process = fork(hold, path, held, 1.0)
     assert held.wait(30)
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     process.join(30)
 
     monkeypatch.setitem(connection.BUSY_FILE_WAITS_S, "Could not set lock on file", 0.2)
     held = FORK.Event()
-    process = FORK.Process(target=hold, args=(path, held, 60))
-    process.start()
+    process = fork(hold, path, held, 60)
     try:
         assert held.wait(30)
         with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*Could not set lock on file"):

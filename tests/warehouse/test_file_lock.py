@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.warehouse.file_lock import one_process
-
-FORK = multiprocessing.get_context("fork")
+from tests.support.processes import FORK, fork
 
 
 def hold(database: str, held: Any, leave: Any) -> None:
@@ -26,8 +24,7 @@ def is_free(database: str) -> bool:
     held, leave = FORK.Event(), FORK.Event()
     leave.set()
     started = time.monotonic()
-    process = FORK.Process(target=hold, args=(database, held, leave))
-    process.start()
+    process = fork(hold, database, held, leave)
     got = held.wait(0.3)
     process.kill()
     process.join(60)
@@ -39,11 +36,9 @@ def is_free(database: str) -> bool:
 def test_another_process_waits_for_its_turn(tmp_path: Path) -> None:
     database = str(tmp_path / "warehouse.duckdb")
     mine, theirs, leave = FORK.Event(), FORK.Event(), FORK.Event()
-    first = FORK.Process(target=hold, args=(database, mine, leave))
-    first.start()
+    first = fork(hold, database, mine, leave)
     assert mine.wait(60)
-    second = FORK.Process(target=hold, args=(database, theirs, leave))
-    second.start()
+    second = fork(hold, database, theirs, leave)
     assert not theirs.wait(0.2)
     leave.set()
     assert theirs.wait(60)
@@ -55,8 +50,7 @@ def test_another_process_waits_for_its_turn(tmp_path: Path) -> None:
 @pytest.mark.not_unit
 def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
     database, held = str(tmp_path / "warehouse.duckdb"), FORK.Event()
-    process = FORK.Process(target=hold, args=(database, held, FORK.Event()))
-    process.start()
+    process = fork(hold, database, held, FORK.Event())
     assert held.wait(60)
     process.kill()
     process.join(60)
@@ -84,8 +78,7 @@ def test_threads_share_it_until_the_last_has_left(tmp_path: Path) -> None:
 def test_after_the_longest_wait_it_goes_on(tmp_path: Path) -> None:
     database = str(tmp_path / "warehouse.duckdb")
     held, leave = FORK.Event(), FORK.Event()
-    process = FORK.Process(target=hold, args=(database, held, leave))
-    process.start()
+    process = fork(hold, database, held, leave)
     assert held.wait(60)
     with one_process(database, 0.1):
         assert process.is_alive()

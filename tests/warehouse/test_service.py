@@ -22,10 +22,10 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Coverage
 from airflow_provider_mail.warehouse.table import BIGINT, TIMESTAMP, Column, Table, text
 from tests.support.mariadb import OTHERS
+from tests.support.processes import FORK, fork
 from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.standins import SAMPLE, FilesWarehouse, loads_of
-from tests.warehouse.test_concurrency import FORK
 
 pytestmark = pytest.mark.not_unit
 
@@ -299,8 +299,7 @@ def kill_among(warehouse: Warehouse, readings: list[Reading], after: int, wait: 
             load(warehouse.another(), reading, rows())
         threading.Event().wait(60)
 
-    process = FORK.Process(target=work)
-    process.start()
+    process = fork(work)
     try:
         assert reached.wait(30)
         threading.Event().wait(wait)
