@@ -7,6 +7,8 @@
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
 #   make test ARGS='-k lists'  some of them
 #   make test-all              every test on every supported Airflow
+#   make test-pythons          every test on Python 3.12 and 3.13, in an Ubuntu and a Debian that have them; needs what
+#                              .ci/bare-machine says
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
 #   make test-faults           the whole matrix of faults, a hundred kills of each part that takes events, and thirty of a
@@ -53,7 +55,7 @@ WAREHOUSES_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-warehouses/%)
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all soak soak-process test-faults test-demo-ui test-backfill test-celery test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -75,6 +77,10 @@ test: $(INSTALLED)
 
 test-all:
 	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test AIRFLOW=$$airflow; done
+
+test-pythons:
+	BARE_MIRROR="deb http://archive.ubuntu.com/ubuntu noble main universe" .ci/bare-machine make test
+	BARE_MIRROR="deb http://deb.debian.org/debian trixie main" .ci/bare-machine make test
 
 soak: $(INSTALLED)
 	MAIL_SOAK_SECONDS=$${MAIL_SOAK_SECONDS:-600} MAIL_SOAK_SEED=$${MAIL_SOAK_SEED:-$$(date +%s)} \

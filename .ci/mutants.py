@@ -78,6 +78,7 @@ GROUPS = {
             "tasks/test_campaign_trigger.py",
             "tasks/test_settled_trigger.py",
             "tasks/test_event_trigger.py",
+            "tasks/test_inbox_sensor.py",
             "tasks/test_sender_sensor.py",
             "tasks/test_task_status.py",
         ),
