@@ -14,7 +14,8 @@ from benchmarks.parse_time import PARSED, Import, measure, modules_below
 MAX_MODULES = 37
 """Of ours; one fewer on Airflow 3.3, which has imported the package already."""
 
-MAX_OF_OTHERS = 7
+MAX_OF_OTHERS = 9
+"""7 on Airflow 3.3, which has imported the others already."""
 
 # Each of these costs more than all of ours together, or is for another place than a DAG file.
 HEAVY = ("aiohttp", "airflow.providers.common.sql", "fastapi", "msgspec", "pandas", "requests", "sqlalchemy", "uvicorn")

@@ -28,7 +28,9 @@ TABLE = "mail_campaign_stats"
 KEY = ("mail_conn_id", "mail_name")
 COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
 RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
-COLUMNS = ("mail_conn_id", "team", "mail_name", "mail_send_date", *COUNTS, *RATES, "observed_at")
+LAST_COLUMNS = ("other_fields", "observed_at", "gone_at", "loaded_at", "run_id")
+COLUMNS = ("mail_conn_id", "team", "mail_name", "mail_send_date", *COUNTS, *RATES, *LAST_COLUMNS)
+"""Those of the operator's table."""
 WIRE_COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
 
 # Import before the measurement what the operator imports when it runs.
@@ -49,7 +51,8 @@ def _create(cursor: Any, timestamp: str) -> None:
     )
     cursor.execute(
         f"CREATE TABLE IF NOT EXISTS {TABLE} (mail_conn_id VARCHAR(250), team TEXT, mail_name VARCHAR(200), "
-        f"mail_send_date {timestamp}, {counts}, {rates}, observed_at {timestamp}, PRIMARY KEY ({', '.join(KEY)}))"
+        f"mail_send_date {timestamp}, {counts}, {rates}, other_fields TEXT, observed_at {timestamp}, "
+        f"gone_at {timestamp}, loaded_at {timestamp}, run_id VARCHAR(250), PRIMARY KEY ({', '.join(KEY)}))"
     )
 
 
@@ -72,7 +75,11 @@ def _row(record: dict[str, Any], now: str) -> tuple[Any, ...]:
         clicked * per_cent,
         (hard + soft) * per_cent,
         unsubscribed * per_cent,
+        None,
         now,
+        None,
+        now,
+        "benchmark",
     )
 
 

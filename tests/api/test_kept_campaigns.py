@@ -222,7 +222,7 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     state: Any, advice: str | None, scheduled_status: Any, service: Emulator, client: Driver
 ) -> None:
     service.settings.scheduled_status = scheduled_status
-    service.settings.sending_seconds = 1000
+    service.settings.sending_seconds = 10_000  # longer than the tests have been running
     service.faults.add("attachment_failed", SENDS)
     service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
     attempts = CreationState()
@@ -232,7 +232,7 @@ def test_nobody_is_advised_to_mail_everybody_twice(
     if state == "sending":
         service.clock.advance(3601)  # its send time has come
     elif state == "done":
-        service.clock.advance(3601 + 1000)
+        service.clock.advance(3601 + 10_000)
     elif state != "scheduled":
         service.set_campaign_state(NAME, state)
     with pytest.raises(MailIncompleteCampaignError) as raised:

@@ -77,5 +77,5 @@ def test_airflow_finds_the_documentation() -> None:
         if entry.startswith("Documentation, ")
     )
     provider = ProvidersManager().providers["airflow-provider-mail"]
-    assert provider.data.get("documentation-url", declared) == declared
+    assert provider.data.get("documentation-url", declared).strip() == declared  # 3.1 keeps a blank before it
     assert AIRFLOW_VERSION < (3, 1) or "documentation-url" in provider.data

@@ -155,13 +155,14 @@ def test_the_link_is_there_while_the_task_waits(
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 
-    emulator.settings.sending_seconds = 0.5
+    emulator.settings.sending_seconds = 3600
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     seen = []
 
     def sleep_interruptibly(operator: MailCreateCampaignOperator, seconds: float) -> None:
         with create_session() as session:
             seen.extend(session.query(XComModel.value).filter(XComModel.key == LINK_KEY, XComModel.value != "").all())
+        emulator.clock.advance(3600)
         original(operator, seconds)
 
     original = MailCreateCampaignOperator.sleep_interruptibly

@@ -15,7 +15,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sensing import WAYS, every_way, repeating, retrying
+from tests.tasks.sensing import WAYS, every_way, remembering, repeating, retrying
 from tests.tasks.waiting import answered, as_soon_as
 
 GETS = "campaign/mail/get"
@@ -223,7 +223,7 @@ def test_a_sensor_that_fails_silently_polls_again(
     assert "Sensor poke failed" in done.log
 
 
-@repeating
+@remembering
 def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator, way: str) -> None:
     for timeout in (0.5, 10):  # on a busy machine there may be no time for a poll
         done = run(lambda: wait(way, mail_name="sprang", timeout=timeout))  # noqa: B023

@@ -14,7 +14,7 @@ from airflow_provider_mail.sensors import campaigns, senders, stats
 from airflow_provider_mail.sensors._base import BaseWaitSensor
 from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sensing import WAYS, every_way, repeating
+from tests.tasks.sensing import WAYS, every_way, remembering
 from tests.tasks.waiting import answered, as_soon_as
 
 SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
@@ -52,7 +52,7 @@ def test_a_refused_key_fails_at_once(
 
 
 @every_sensor
-@repeating
+@remembering
 def test_a_key_may_be_exchanged_meanwhile(
     run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
 ) -> None:
