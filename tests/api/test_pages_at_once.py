@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core.pagination import Changes, Pager
+from airflow_provider_mail.api._core.pagination import Changes, Pager, next_pages
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import Contact, GetListContacts
@@ -136,6 +137,20 @@ ONE_BY_ONE = st.lists(st.lists(st.tuples(st.integers(0, 100), st.sampled_from([N
 def test_a_list_that_grows_is_read_whole(count: int, at_once: int, moves: list[list[tuple[int, str | None]]]) -> None:
     listing = Listing(names(count), moves=unique(moves))
     result = read(listing, Changes.ALLOW_GROWTH, at_once)
+    assert len(result) == len(set(result))
+    assert set(names(count)) <= set(result) <= set(listing.names)
+
+
+@SOME
+@given(st.integers(1, 60), AT_ONCE, GROWTH, st.integers(0, 1_000_000).map(random.Random))
+def test_so_it_is_in_whatever_order_its_pages_are_answered(
+    count: int, at_once: int, moves: list[list[tuple[int, str | None]]], chance: random.Random
+) -> None:
+    listing = Listing(names(count), moves=unique(moves))
+    rehearsal, pager = Rehearsal(listing, shuffle=chance.shuffle), Pager[Any](GetLists(), Changes.ALLOW_GROWTH)
+    result: list[str] = []
+    while pager.next_request is not None:
+        result += [record.list_name for record in rehearsal.run(next_pages(pager, at_once))]
     assert len(result) == len(set(result))
     assert set(names(count)) <= set(result) <= set(listing.names)
 

@@ -10,7 +10,8 @@ another is added behind it (or the reverse, if the pages are requested concurren
 whole page is added before that position twice in a row. All other changes end in a complete list or an error. A caller
 that must detect every change uses :attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that
 changed is read again, and every record of the first reading must be in the second, which proves that no record was
-removed, moved towards the beginning or missed.
+removed, moved towards the beginning or missed. The second time one page is requested after the other: an addition moves
+records only to later pages, but past the reader if an earlier page is answered after a later one.
 """
 
 from __future__ import annotations
@@ -129,11 +130,11 @@ class Pager(Generic[Item]):
     def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
         """Return the requests after the next one, for concurrent pages; feed their responses in order.
 
-        They end with the empty page that ends the list.
+        They end with the empty page that ends the list. None when the list is read again.
 
         :param max_pages: maximum number of pages, the next one included.
         """
-        if self.next_request is None or self.page_count is None:
+        if self.next_request is None or self.page_count is None or self._first_reading is not None:
             return []
         indices = range(self._index + 1, min(self._index + max_pages, self.page_count + 1) + 1)
         return [self.next_request.model_copy(update={"page_index": index}) for index in indices]
@@ -229,13 +230,12 @@ class Pager(Generic[Item]):
 
     def _end(self) -> None:
         """End the list: check that it is complete, or read it again if its growth must be proved."""
-        self._check_complete()
-        if self._changes is not Changes.ALLOW_GROWTH or not self._changed():
-            self.next_request = None
-        elif self._first_reading is None:
+        if self._changes is Changes.ALLOW_GROWTH and self._changed() and self._first_reading is None:
             self._first_reading, self._seen, self._stale = self._seen, _SeenRecords(), False
             self._go_to(1)
-        elif gone := len(self._first_reading) - self._seen_twice:
+            return
+        self._check_complete()
+        if self._first_reading is not None and (gone := len(self._first_reading) - self._seen_twice):
             raise MailIncompleteError(
                 f"{self._operation}: the list changed while it was read: {gone} of {len(self._first_reading)} "
                 "records were missing when it was read again",
@@ -243,8 +243,7 @@ class Pager(Generic[Item]):
                 expected=len(self._first_reading),
                 operation=self._operation,
             )
-        else:
-            self.next_request = None
+        self.next_request = None
 
     def _changed(self) -> bool:
         return bool(self._repeats) or self._lowest_total != self._highest_total
