@@ -134,6 +134,7 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
     page.keyboard.type("order")
     page.keyboard.press("Enter")
     page.get_by_text("7 mails").wait_for()
+    page.wait_for_load_state()  # the script listens
     for key in "jjjk":
         page.keyboard.press(key)
     assert "barbara" not in page.locator(":focus").inner_text()

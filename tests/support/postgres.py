@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import json
 import os
@@ -56,7 +57,10 @@ class PostgresServer:
         self._data = data
 
     def __enter__(self) -> Self:
-        self._server = _pgserver(self._data.parent).get_server(self._data, cleanup_mode="delete")
+        module = _pgserver(self._data.parent)
+        if os.geteuid() == 0:
+            _add_user(module)
+        self._server = module.get_server(self._data, cleanup_mode="delete")
         with self.maintenance.connect() as connection:
             # Nothing here outlives the tests, so nothing has to survive a power cut.
             for setting in ("fsync", "synchronous_commit", "full_page_writes"):
@@ -95,6 +99,13 @@ class PostgresServer:
             yield database
         finally:
             self.drop(database)
+
+
+def _add_user(module: ModuleType) -> None:
+    """Add the user that Postgres runs as where it must not be root; one process at a time, unlike the wheel."""
+    with Path(str(module.__file__)).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        importlib.import_module(f"{module.__name__}.utils").ensure_user_exists("pgserver")
 
 
 def _pgserver(folder: Path) -> ModuleType:
