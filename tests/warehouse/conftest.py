@@ -64,12 +64,10 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
     "portable_sqlite": UnknownSqliteHook,
     "portable_postgres": UnknownPostgresHook,
 }
-# Python's own adapter, for what the portable path rightly hands to a driver that it does not know.
-_ADAPTER = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
 NOT_UNIT = {"duckdb", "mysql", "portable_postgres", "psycopg2", "psycopg3", "redshift"}
 """Databases with a server, and one that takes its time."""
 NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
-PORTABLE = (pytest.param("portable_sqlite", marks=_ADAPTER), "portable_postgres")
+PORTABLE = ("portable_sqlite", "portable_postgres")
 ALL = (*NATIVE, *PORTABLE)
 
 
