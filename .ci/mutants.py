@@ -107,7 +107,13 @@ GROUPS = {
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
         ("warehouse/test_rows.py", "warehouse/test_stats.py"),
-        ("warehouse/test_load.py", "warehouse/test_unstorable.py"),
+        (
+            "warehouse/test_load.py",
+            "warehouse/test_unstorable.py",
+            "warehouse/test_history.py",
+            "tasks/test_contacts_to_sql.py",
+            "tasks/test_contacts_history.py",
+        ),
     ),
 }
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.warehouse.rows import Encoder, RowsFailed, Source, each, json_text, utc_text
+from airflow_provider_mail.warehouse.rows import Encoder, RowsFailed, Source, each, json_text, text_problem, utc_text
 from tests.warehouse.tables import NOON, THINGS, thing
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -27,6 +27,19 @@ def test_json_has_one_spelling(value: dict[str, Any]) -> None:
 def test_what_json_cannot_say(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         json_text(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"a": [1.0, -2.5], "b": 0.0}, None),
+        ({"a": 1.5, "b": "x\0"}, "field 'b' holds the character NUL, which the database cannot keep"),
+        ({"a": 1.5, "b": float("nan")}, "field 'b' holds NaN or infinity, which JSON cannot say"),
+        ([0.0, 2.5, {"a": "\ud800"}], "item 2 field 'a' holds half a surrogate pair, which is no character"),
+    ],
+)
+def test_the_value_that_cannot_be_stored_is_named(value: Any, reason: str | None) -> None:
+    assert text_problem(value, nul=False) == reason
 
 
 CONVERTS: dict[str, Callable[[Any], Any]] = {"boolean": int, "timestamp": utc_text, "json": json_text}
