@@ -31,14 +31,16 @@ pytestmark = [pytest.mark.not_unit, pytest.mark.timeout(3600 if ALL else 300)]
 def exchange(receiver: RunningReceiver, request: bytes, *, ends: bool = False) -> bytes:
     """Send bytes, and return all bytes of the answer, without its date.
 
-    :param ends: tell the receiver that no more bytes follow; it may then close the connection without an answer.
+    :param ends: tell the receiver that no more bytes follow before it answers; it may then close without an answer.
     """
     with socket.create_connection(("127.0.0.1", receiver.port), timeout=60) as connection:
+        answer = b""
         with contextlib.suppress(ConnectionError):  # it may answer before it has read everything
             connection.sendall(request)
-            if ends:
-                connection.shutdown(socket.SHUT_WR)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            if not ends:
+                answer = connection.recv(65536)
+            connection.shutdown(socket.SHUT_WR)
+        answer += b"".join(iter(lambda: connection.recv(65536), b""))
     return re.sub(rb"date: [^\r]*\r\n", b"", answer)
 
 
