@@ -77,5 +77,6 @@ def test_airflow_finds_the_documentation() -> None:
         if entry.startswith("Documentation, ")
     )
     provider = ProvidersManager().providers["airflow-provider-mail"]
-    assert provider.data.get("documentation-url", declared).strip() == declared  # 3.1 keeps a blank before it
+    shown = f" {declared}" if (3, 1) <= AIRFLOW_VERSION < (3, 3) else declared  # those two keep the blank before it
+    assert provider.data.get("documentation-url", shown) == shown
     assert AIRFLOW_VERSION < (3, 1) or "documentation-url" in provider.data

@@ -102,7 +102,7 @@ class PostgresServer:
 
 
 def _add_user(module: ModuleType) -> None:
-    """Add the user that Postgres runs as where it must not be root; one process at a time, unlike the wheel."""
+    """Create the system user that Postgres runs as, one process at a time: the wheel does not expect others."""
     with Path(str(module.__file__)).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         importlib.import_module(f"{module.__name__}.utils").ensure_user_exists("pgserver")

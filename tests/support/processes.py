@@ -23,7 +23,7 @@ T = TypeVar("T")
 _chance = random.SystemRandom()  # some tests make the other one repeatable
 
 FORK = multiprocessing.get_context("fork")
-"""For what the parent and a fork share."""
+"""The context for events and values that parent and child share."""
 
 PATIENCE = 400.0
 """Seconds until what must happen is missed; many, since a machine may be busy with other tests."""
@@ -63,7 +63,7 @@ def fork(target: Callable[..., object], *args: Any) -> BaseProcess:
         faulthandler.dump_traceback_later(20)
         target(*args)
 
-    # A connection of SQLite that is open in both processes has its locks in neither.
+    # SQLite connections must not be carried across a fork: close those that only reference cycles keep open.
     gc.collect()
     process = FORK.Process(target=run)
     process.start()

@@ -17,6 +17,4 @@ every_way = pytest.mark.parametrize("way", WAYS)
 # The supervisor that Airflow 3.0 has for one process, also in `dag.test()`, cannot go on after a reschedule; what a
 # real one does is in the end-to-end test.
 repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
-# Only from 3.3 on a rescheduled sensor remembers what it saw.
-remembering = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 3) else ["poke", "deferrable"])
 retrying = pytest.mark.parametrize("way", ["poke", "deferrable"])

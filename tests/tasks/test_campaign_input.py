@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -227,7 +228,8 @@ def test_names_of_lists(given: Any, names: list[str] | None) -> None:
 
 def test_a_list_too_deep_to_be_parsed_is_a_name() -> None:
     text = "[" * 5000 + "]" * 5000
-    with suppress(MailValidationError):  # Python 3.13 parses it: a list of lists
+    # From Python 3.12 on, `json` may be able to parse it: then it is a list of lists.
+    with suppress(*([MailValidationError] if sys.version_info >= (3, 12) else [])):
         assert list_names("send_list_names", text) == [text]
 
 

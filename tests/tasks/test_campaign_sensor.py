@@ -14,8 +14,9 @@ from airflow_provider_mail.api.flows import polling, wait_campaign
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors import campaigns as sensors
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sensing import WAYS, every_way, remembering, repeating, retrying
+from tests.tasks.sensing import WAYS, every_way, repeating, retrying
 from tests.tasks.waiting import answered, as_soon_as
 
 GETS = "campaign/mail/get"
@@ -223,7 +224,7 @@ def test_a_sensor_that_fails_silently_polls_again(
     assert "Sensor poke failed" in done.log
 
 
-@remembering
+@repeating
 def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator, way: str) -> None:
     for timeout in (0.5, 10):  # on a busy machine there may be no time for a poll
         done = run(lambda: wait(way, mail_name="sprang", timeout=timeout))  # noqa: B023
@@ -231,7 +232,10 @@ def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator
             break
 
     assert done.state == "failed"
-    assert re.search(r"the wait timed out.*: campaign 'sprang' was never seen: the service has none of", done.log)
+    seen = "was never seen: the service has none of"
+    if way == "reschedule" and AIRFLOW_VERSION < (3, 3):  # each poll but the first knows nothing of the one before
+        seen = rf"was not found \(yet\)|{seen}"
+    assert re.search(rf"the wait timed out.*: campaign 'sprang' ({seen})", done.log)
 
 
 @every_way

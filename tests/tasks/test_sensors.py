@@ -12,9 +12,10 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors import campaigns, senders, stats
 from airflow_provider_mail.sensors._base import BaseWaitSensor
+from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sensing import WAYS, every_way, remembering
+from tests.tasks.sensing import WAYS, every_way, repeating
 from tests.tasks.waiting import answered, as_soon_as
 
 SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
@@ -52,10 +53,13 @@ def test_a_refused_key_fails_at_once(
 
 
 @every_sensor
-@remembering
+@repeating
 def test_a_key_may_be_exchanged_meanwhile(
     run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
 ) -> None:
+    if way == "reschedule" and kind is stats.MailStatsSettledSensor and AIRFLOW_VERSION < (3, 3):
+        pytest.skip("stores no observations between polls")
+
     def exchange() -> None:
         emulator.settings.api_key = "the new key"
         wait_until(lambda: emulator.journal.entries()[-1]["auth"] == "invalid", what="refused", timeout=30)

@@ -14,7 +14,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.table import Table
-from tests.warehouse.conftest import Warehouse
+from tests.warehouse.conftest import Warehouse, default_adapter
 from tests.warehouse.tables import NOON, PLAIN, THINGS, TOKYO, thing
 
 
@@ -288,6 +288,7 @@ def test_a_read_only_database(make_warehouse: Callable[..., Warehouse], monkeypa
         load(SqliteHook("warehouse"), THINGS, "things", [thing(THINGS, 1)])
 
 
+@default_adapter
 def test_an_unknown_database_is_told_which_way_it_is_loaded(
     make_warehouse: Callable[..., Warehouse], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, LoadResult
 from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table
-from tests.warehouse.conftest import Warehouse
+from tests.warehouse.conftest import Warehouse, default_adapter
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, TOKYO, thing
 
 AWKWARD = "tab\there, line\nthere, return\rthere, back\\slash, \\N, quote'\", {}, %s, ?, ; -- Ünïcödé 漢字 🎉"
@@ -177,6 +177,7 @@ def test_the_garbage_collector_is_left_as_it_was(make_warehouse: Callable[..., W
     assert during == [(10_000, *before[1:])] * 2
 
 
+@default_adapter
 def test_two_loads_at_once_give_the_threshold_back_once(make_warehouse: Callable[..., Warehouse]) -> None:
     sqlite, before = make_warehouse("sqlite"), gc.get_threshold()
 

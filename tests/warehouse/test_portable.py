@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING, Portable
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import LoadResult, check_database, load
-from tests.warehouse.conftest import PORTABLE, UnknownSqliteHook, Warehouse
+from tests.warehouse.conftest import PORTABLE, UnknownSqliteHook, Warehouse, default_adapter
 from tests.warehouse.tables import PLAIN, THINGS, thing
 
 HEAP = "CREATE TABLE things (account VARCHAR(50) NOT NULL, number BIGINT NOT NULL)"
@@ -54,6 +54,7 @@ class CommittingHook(UnknownSqliteHook):
         return connection
 
 
+@default_adapter
 def test_a_database_without_transactions_is_refused(make_warehouse: Callable[..., Warehouse]) -> None:
     sqlite = make_warehouse("portable_sqlite")
     sqlite.load(THINGS, [thing(THINGS, 1, name="old")])
@@ -133,6 +134,7 @@ def speaking(error: Callable[[list[Any]], Exception]) -> Any:
     return Hook("warehouse")
 
 
+@default_adapter
 def test_the_driver_s_message_is_kept_without_values(make_warehouse: Callable[..., Warehouse]) -> None:
     make_warehouse("portable_sqlite")
 
