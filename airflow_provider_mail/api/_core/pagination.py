@@ -10,8 +10,8 @@ another is added behind it (or the reverse, if the pages are requested concurren
 whole page is added before that position twice in a row. All other changes end in a complete list or an error. A caller
 that must detect every change uses :attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that
 changed is read again, and every record of the first reading must be in the second, which proves that no record was
-removed, moved towards the beginning or missed. The second time one page is requested after the other: an addition moves
-records only to later pages, but past the reader if an earlier page is answered after a later one.
+removed, moved towards the beginning or missed. The second reading requests one page at a time. An addition moves
+records to later pages only, but with concurrent requests it can move one to a page that was already read.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Pager(Generic[Item]):
     def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
         """Return the requests after the next one, for concurrent pages; feed their responses in order.
 
-        They end with the empty page that ends the list. None when the list is read again.
+        They end with the empty page that ends the list. While a list is read again, there are none.
 
         :param max_pages: maximum number of pages, the next one included.
         """
