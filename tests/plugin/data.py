@@ -32,7 +32,7 @@ HOSTILE = (
     "<script>alert(1)</script>",
     '"><svg onload=alert(1)>',
     "javascript:alert(1)//%0a'",
-    "{{ 7 * 7 }}&amp;<b>",
+    "{{ 7 * 13579 }}&amp;<b>",
     "../../auth/logout?x=1#y",
 )
 TASK_NAME = "mail_campaign/send_newsletter/scheduled__2026-03-05T00:00:00+00:00"

@@ -183,8 +183,8 @@ def test_the_webhook_configuration(run: Run, emulator: Emulator) -> None:
         ]
     }
     assert emulator.webhook()["transCallbackUrl"] == SECRET
-    assert "4711" not in done.log
-    assert "4711" not in done.rendered()
+    assert "path-token" not in done.log
+    assert "path-token" not in done.rendered()
     assert run(save).returned == {"changed": []}
     assert emulator.journal.count("webhook/save") == 1
 

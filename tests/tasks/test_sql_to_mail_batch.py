@@ -41,7 +41,7 @@ from tests.tasks.waiting import timed_out_when
 
 def people(database: SqlDatabase, count: int) -> None:
     database.execute("CREATE TABLE people (id INTEGER, email TEXT, name TEXT)")
-    database.execute("INSERT INTO people", [(number, address(number), f"N{number}") for number in range(count)])
+    database.execute("INSERT INTO people", [(number, address(number), f"Name {number}") for number in range(count)])
 
 
 def mailing(**arguments: Any) -> SqlToMailBatchOperator:
@@ -295,7 +295,7 @@ def test_parameters_and_people_stay_out_of_sight(
     assert mailed(emulator) == {address(1): 1}
     for text in (done.log, done.rendered(), str(done.result.xcoms())):
         assert address(1) not in text
-        assert "N1" not in text
+        assert "Name 1" not in text
 
 
 def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, crm: SqlDatabase, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, cr
     done = run(dag)
 
     assert done.state == "success", done.log
-    assert [message["content"] for message in emulator.messages()] == [f"Dear N{number} of who" for number in range(3)]
+    assert [message["content"] for message in emulator.messages()] == [f"Dear Name {number} of who" for number in range(3)]
 
 
 def test_sandbox_sends_nothing(run: Run, emulator: Emulator, crm: SqlDatabase, connect: Connect) -> None:
