@@ -313,7 +313,9 @@ def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, cr
     done = run(dag)
 
     assert done.state == "success", done.log
-    assert [message["content"] for message in emulator.messages()] == [f"Dear Name {number} of who" for number in range(3)]
+    assert [message["content"] for message in emulator.messages()] == [
+        f"Dear Name {number} of who" for number in range(3)
+    ]
 
 
 def test_sandbox_sends_nothing(run: Run, emulator: Emulator, crm: SqlDatabase, connect: Connect) -> None:
