@@ -109,6 +109,11 @@ def run_all(airflow: RunningAirflow, service: Service, crashes: Iterable[Crash],
     """Start all runs at once, kill those that are to be killed from outside, and wait for the end of all."""
     crashes = list(crashes)
     held: dict[int, Crash] = {}
+    dag_ids = {crash.dag_id for crash in crashes}
+    for dag_id in dag_ids:
+        airflow.wait_for_dag(dag_id)
+        # No run begins before all are watched: to trigger them may take longer than a request is held.
+        airflow.api.pause(dag_id)
     for crash in crashes:
         for fault, waits in ((crash.lost, False), (crash.held, True)):
             if fault is not None:
@@ -117,21 +122,23 @@ def run_all(airflow: RunningAirflow, service: Service, crashes: Iterable[Crash],
                 number = service.faults.add(kind, operation, skip=skip, where=where, **params)
                 if waits:
                     held[number] = crash
-        crash.run_id = airflow.start_run(crash.dag_id, conf=crash.conf)
+        crash.run_id = airflow.api.trigger(crash.dag_id, conf=crash.conf, logical_date=None)
+    for dag_id in dag_ids:
+        airflow.api.unpause(dag_id)
 
     unfinished = {crash.run_id: crash for crash in crashes}
     deadline = time.monotonic() + timeout
     while unfinished:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{[str(crash) for crash in unfinished.values()]}: not within {timeout:g} s")
-        for fault in service.faults.list() if held else []:
-            if fault["struck"] and fault["id"] in held:
-                # What is answered late or in drips is carried out at once: let that happen first.
-                time.sleep(0.5)
-                crash = held.pop(fault["id"])
+        faults = service.faults.list() if held else []
+        if struck := [held.pop(fault["id"]) for fault in faults if fault["struck"] and fault["id"] in held]:
+            # What is answered late or in drips is carried out at once: let that happen first.
+            time.sleep(0.5)
+            for crash in struck:
                 airflow.kill_task(crash.dag_id, crash.run_id, TASK)
         states: dict[str, str] = {}
-        for dag_id in {crash.dag_id for crash in unfinished.values()}:
+        for dag_id in dag_ids:
             states |= airflow.run_states(dag_id)
         for run_id in [run_id for run_id in unfinished if states.get(run_id) in ("success", "failed")]:
             unfinished.pop(run_id).state = states[run_id]

@@ -211,7 +211,10 @@ class RunningAirflow:
 
     def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> None:
         """SIGKILL the process in which a task runs at the moment."""
-        os.kill(self.task(dag_id, run_id, task_id, map_index)["pid"], signal.SIGKILL)
+        # From the database: on a busy machine the REST API may take longer than the moment lasts.
+        query = "SELECT pid FROM task_instance WHERE dag_id = %s AND run_id = %s AND task_id = %s AND map_index = %s"
+        [(pid,)] = self._query(query, dag_id, run_id, task_id, map_index)
+        os.kill(pid, signal.SIGKILL)
 
     def tails(self) -> str:
         """The end of every component's output."""
@@ -219,12 +222,16 @@ class RunningAirflow:
 
     # --- what users do ---
 
+    def wait_for_dag(self, dag_id: str, *, timeout: float = PATIENCE) -> None:
+        """Wait for the DAG to appear."""
+        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=timeout)
+
     def unpause(self, dag_id: str, *, watches_assets: bool = False, timeout: float = PATIENCE) -> None:
         """Wait for the DAG to appear, and unpause it.
 
         :param watches_assets: its triggers start when the dag-processor next reads the file: have it do so now.
         """
-        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=timeout)
+        self.wait_for_dag(dag_id, timeout=timeout)
         self.api.unpause(dag_id)
         if watches_assets:
             self._watching.add(dag_id)
@@ -316,7 +323,7 @@ class RunningAirflow:
         """The class path of every trigger that waits, and the id of the triggerer that runs it."""
         return self._query("SELECT classpath, triggerer_id FROM trigger ORDER BY id")
 
-    def _query(self, query: LiteralString, *parameters: str) -> list[Any]:
+    def _query(self, query: LiteralString, *parameters: str | int) -> list[Any]:
         if self._connection is None:
             self._connection = self.metadata.connect()
         return self._connection.execute(query, parameters).fetchall()
