@@ -188,8 +188,10 @@ def surroundings(airflow: RunningAirflow, crm: Database, parrot: Parrot, emulato
     """The connections and variables of the DAG."""
     extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 1}
     mail = {"conn_type": "mail", "password": SECRETS["key"], "extra": extra}
-    hosts = {shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")}
-    hosts["emulator"] = {"host": emulator.base_url}
+    hosts: dict[str, dict[str, Any]] = {
+        shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")
+    }
+    hosts["emulator"] = {"host": emulator.base_url, "extra": extra | {"timeout": 60}}
     hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
     for name, fields in (hosts | ELSEWHERE).items():
         airflow.set_connection(f"mail_{name}", mail | fields)

@@ -44,6 +44,8 @@ IMPATIENT = {
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
     # A task is not given up because the API server is away for a moment.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "300",
+    # Nor because the API server needs long for the first request. Airflow 3.0 waits for five seconds, five times.
+    "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
     # So often the scheduler decides which assets are in use; a task with another one fails.
     "AIRFLOW__SCHEDULER__PARSING_CLEANUP_INTERVAL": "2",
     "AIRFLOW__SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "2",
