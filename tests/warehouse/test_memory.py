@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -69,6 +74,42 @@ def test_loading(warehouse: Warehouse) -> None:
     with Peak() as peak:
         warehouse.load(THINGS, many())
     assert peak.grown_mb < MOST_MB
+    assert warehouse.query("SELECT count(*) FROM things") == [(rows,)]
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2"])
+def test_a_slow_server_is_waited_for(make_warehouse: Callable[[str], Warehouse], kind: str) -> None:
+    """Rows are read no faster than the server takes them: here it takes none for a while."""
+    warehouse = make_warehouse(kind)
+    rows, read, stopped = 60_000, 0, Queue[int]()
+
+    def many() -> Iterator[tuple[Any, ...]]:
+        nonlocal read
+        for read in range(rows):
+            if read == 1000:
+                ((server,),) = warehouse.query(
+                    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'"
+                )
+                os.kill(server, signal.SIGSTOP)
+                stopped.put(server)
+            yield thing(THINGS, read, name=f"{WORDS * 3}{read}")
+
+    def let_go_on() -> int:
+        """When no more is read, or all; return how much was."""
+        server, seen = stopped.get(timeout=60), -1
+        try:
+            while seen < read < rows - 1:
+                seen = read
+                time.sleep(1)
+            return read
+        finally:
+            os.kill(server, signal.SIGCONT)
+
+    warehouse.load(THINGS, [])
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(let_go_on)
+        warehouse.load(THINGS, many())
+    assert 1000 <= ahead.result() < rows / 4
     assert warehouse.query("SELECT count(*) FROM things") == [(rows,)]
 
 

@@ -28,6 +28,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
 _SPOOL_BYTES = 8 * 2**20
 _BLOCK_LINES = 100
+_MOST_UNSENT = 2**20
 _SAVEPOINT = "airflow_provider_mail_staged"
 _READER = "airflow_provider_mail"
 
@@ -357,6 +358,18 @@ def _copy(cursor: Any, statement: str, blocks: Iterator[str]) -> None:
     if hasattr(cursor, "copy_expert"):
         cursor.copy_expert(statement, _Reader(blocks))
         return
+    from psycopg.waiting import Wait
+
+    def sent() -> Iterator[Wait]:
+        while cursor.connection.pgconn.flush():
+            yield Wait.W
+
+    unsent = 0
     with cursor.copy(statement) as copy:
         for block in blocks:
             copy.write(block)
+            unsent += len(block)
+            if unsent >= _MOST_UNSENT:
+                # psycopg 3.3.4 and older never wait: what a slow server has not yet received fills the memory.
+                cursor.connection.wait(sent())
+                unsent = 0
