@@ -47,9 +47,9 @@ class InboxReader:
         :raises MailError: as `query` does.
         """
         with self._errors():
-            # In a trigger, Airflow 3.0 and 3.1 can read connections only in asgiref's threads, which cannot be left
-            # before they end, unlike those of an executor.
-            self._inbox = self._inbox or await sync_to_async(self._connect, thread_sensitive=False)()
+            if self._inbox is None:
+                # In this way for the reasons given in `MailHook.get_async_conn`. The queries need nothing of Airflow.
+                self._inbox = await asyncio.shield(sync_to_async(self._connect, thread_sensitive=False)())
             return await asyncio.get_running_loop().run_in_executor(self._executor, ask, self._inbox)
 
     def close(self) -> None:

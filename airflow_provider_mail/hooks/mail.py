@@ -6,6 +6,7 @@ performs, typed. What needs more than one request has a method of its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -135,12 +136,14 @@ class MailHook(BaseHook):
     async def get_async_conn(self) -> AsyncMailClient:
         """Return a new client for the running event loop; the caller closes it."""
         # Airflow reads the connection and masks its secrets through a channel that cannot be used synchronously inside
-        # the loop. It can be used from asgiref's threads; on Airflow 3.0 and 3.1 only from those.
+        # the loop. It can be used from asgiref's threads; on Airflow 3.0 and 3.1 only from those. There the
+        # response to a cancelled call is read by the next call, which ends the triggerer. So it is never cancelled.
         from asgiref.sync import sync_to_async
 
         from airflow_provider_mail.api.client import AsyncMailClient
 
-        config, on_request = await sync_to_async(lambda: (self.config, self._on_request()))()
+        settings = sync_to_async(lambda: (self.config, self._on_request()))()
+        config, on_request = await asyncio.shield(settings)
         return AsyncMailClient(config, on_request=on_request)
 
     def _on_request(self) -> OnRequest | None:

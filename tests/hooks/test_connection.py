@@ -12,12 +12,16 @@ from typing import Any
 import certifi
 import pytest
 from airflow.models import Connection
+from asgiref.sync import async_to_sync
 
+from airflow_provider_mail._polling.inbox_reader import InboxReader
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.version_compat import BaseHook
+from airflow_provider_mail.webhook.inbox import Inbox
 from tests.hooks.conftest import API_KEY
 
 MakeHook = Callable[..., MailHook]
@@ -274,3 +278,35 @@ def test_one_hook_keeps_one_client_until_it_is_closed(make_hook: MakeHook) -> No
 
 def test_the_default_connection() -> None:
     assert MailHook().mail_conn_id == "mail_default"
+
+
+@pytest.mark.parametrize("reader", ["service", "inbox"])
+def test_a_cancelled_trigger_does_not_cancel_its_call_to_airflow(monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    """On Airflow 3.0 and 3.1 the next call of any trigger would read the response to the cancelled one."""
+
+    async def cancelled_meanwhile() -> str:
+        called, respond, ended = asyncio.Event(), asyncio.Event(), asyncio.Queue[str]()
+
+        async def call() -> Connection:
+            called.set()
+            try:
+                await respond.wait()
+            except asyncio.CancelledError:
+                ended.put_nowait("cancelled")
+                raise
+            ended.put_nowait("completed")
+            raise LookupError("nobody")
+
+        # How a thread reads a connection in the triggerer of these versions.
+        monkeypatch.setattr(BaseHook, "get_connection", staticmethod(lambda conn_id: async_to_sync(call)()))
+        inbox = InboxReader(("nobody", "pushes"))
+        work = MailHook("nobody").get_async_conn() if reader == "service" else inbox.aquery(Inbox.waiting)
+        trigger = asyncio.create_task(work)  # type: ignore[arg-type]
+        await called.wait()
+        trigger.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await trigger
+        respond.set()
+        return await ended.get()
+
+    assert asyncio.run(cancelled_meanwhile()) == "completed"

@@ -22,7 +22,7 @@ def hold(database: str, held: Any, leave: Any, begun: Any = None) -> None:
 
 
 def is_free(database: str) -> bool:
-    """Whether another process would get the lock at once: the lock belongs to a descriptor, so this one asks for it."""
+    """Whether another process would get the lock now; it belongs to a file descriptor, so this process can try."""
     with Path(f"{database}.lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
