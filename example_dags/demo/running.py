@@ -237,7 +237,7 @@ def settings(home: Path, port: int) -> dict[str, str]:
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
         "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
-        # On a busy machine the first answer takes longer than the five seconds that are the default.
+        # On a busy machine the first response takes longer than the default of five seconds.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),

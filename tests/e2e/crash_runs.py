@@ -112,7 +112,7 @@ def run_all(airflow: RunningAirflow, service: Service, crashes: Iterable[Crash],
     dag_ids = {crash.dag_id for crash in crashes}
     for dag_id in dag_ids:
         airflow.wait_for_dag(dag_id)
-        # No run begins before all are watched: to trigger them may take longer than a request is held.
+        # No run starts before all are triggered: that may take longer than a request is held.
         airflow.api.pause(dag_id)
     for crash in crashes:
         for fault, waits in ((crash.lost, False), (crash.held, True)):
