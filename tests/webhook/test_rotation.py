@@ -88,13 +88,13 @@ def test_no_push_is_lost(
         monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", receiver.conn_id)
         before = configure(client, f"{receiver.url}/{receiver.token}")
         with sending(client) as sent:
-            printed = rotate("--grace-hours", "0")
+            printed = rotate("--grace-hours", "1")
             # Two senders have pushed before and after.
             wait_until(lambda: len({push["url"] for push in emulator.pushes()}) == 4, what="pushes to the new URLs")
         emulator.flush_events()
 
         pushes = emulator.pushes()
-        assert {push["status"] for push in pushes} == {200}
+        assert [push for push in pushes if push["status"] != 200] == []
         received = [event["UniqueMsgID"] for body in receiver.bodies() for event in json.loads(body)]
         assert sorted(received) == sorted(sent)
         after = client.send(GetWebhook())
@@ -105,7 +105,7 @@ def test_no_push_is_lost(
             SENDERS[1]: f"{receiver.url}/shop/{new}",
             SENDERS[2]: FOREIGN,
         }
-        assert receiver.tokens.valid() == {token_digest(new): "mail_default"}
+        assert receiver.tokens.valid() == dict.fromkeys(map(token_digest, (receiver.token, new)), "mail_default")
         log = receiver.log.read_text()
     assert "Saved: trans_callback_url, trans_callback_url_extra." in printed
     assert receiver.token not in printed + log
