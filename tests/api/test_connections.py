@@ -33,6 +33,7 @@ from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.test_hostile_answers import certificate
 from tests.api.wire import Wire, read_request
 from tests.document.examples import EXAMPLES
+from tests.support.processes import PATIENCE
 from tests.support.sampling import EVERYTHING, pairwise
 
 pytestmark = pytest.mark.both_clients
@@ -344,7 +345,7 @@ def test_a_fork_shares_no_connection(kind: str, emulator: Emulator) -> None:
     process.start()
     for number in range(50):
         client.send(GetLists(search=f"parent-{number}"))
-    process.join(20)
+    process.join(PATIENCE)
     assert process.exitcode == 0
     used: dict[Any, set[str]] = {}
     for entry in emulator.journal.entries():
@@ -375,7 +376,7 @@ def test_a_fork_while_another_thread_waits_for_its_turn(emulator: Emulator) -> N
     with client.client._exchange.throttle._lock:  # type: ignore[attr-defined]
         process = multiprocessing.get_context("fork").Process(target=client.send, args=(READ,), daemon=True)
         process.start()
-        process.join(20)
+        process.join(PATIENCE)
     assert process.exitcode == 0
     client.close()
 

@@ -29,7 +29,7 @@ from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, R
 from airflow_provider_mail.emulator import Emulator
 from benchmarks.contact_import import sink
 from tests.api.driving import QUICK
-from tests.support.processes import wait_until
+from tests.support.processes import PATIENCE, wait_until
 
 IMPORTS = "contacts/imports"
 PROPERTIES = ("email", "name", "phoneNumber")
@@ -480,7 +480,7 @@ class Gate:
             self.requests += 1
             self.waiting += 1
             self.most = max(self.most, self.waiting)
-        self._open.wait(30)
+        self._open.wait(PATIENCE)
         with self._lock:
             self.waiting -= 1
 

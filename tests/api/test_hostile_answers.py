@@ -48,7 +48,7 @@ def wire() -> Iterator[Wire]:
 
 @pytest.fixture
 def client(connect: Callable[..., Driver], wire: Wire) -> Driver:
-    return connect(wire.base_url, retry=ONCE, timeout=2)
+    return connect(wire.base_url, retry=ONCE, timeout=10)
 
 
 @pytest.mark.both_clients

@@ -66,7 +66,7 @@ def login(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
         monkeypatch.setattr(oauth, "authorize_url", noted)
 
         def browse() -> None:
-            end = time.monotonic() + 20
+            end = time.monotonic() + 60
             while not opened and time.monotonic() < end:
                 time.sleep(0.02)
             if visit is None or not opened:
@@ -193,7 +193,7 @@ def test_a_name_that_leads_here_is_not_answered(
     def rebound(url: str) -> str:
         address = approving(url)
         target = httpx.URL(address)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not answers and time.monotonic() < end:
             try:
                 headers = {"Host": f"evil.example.com:{target.port}"}
@@ -294,7 +294,7 @@ def test_a_connection_that_the_browser_does_not_use_holds_nothing_up(
     def with_one_to_spare(url: str) -> str:
         address = approving(url)
         target = urlsplit(address)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not idle and time.monotonic() < end:
             try:
                 idle.append(socket.create_connection((target.hostname or "", target.port or 0), timeout=5))

@@ -25,7 +25,7 @@ import pytest
 from airflow_provider_mail.emulator import EmulatorClient
 from tests.support import env
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.processes import wait_until
+from tests.support.processes import PATIENCE, wait_until
 from tests.support.rest import AirflowApi, Json
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ class Demo:
         def left() -> list[psutil.Process]:
             return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
-        self.process.wait(30)
-        wait_until(lambda: not left(), what=f"end of {processes}", timeout=30)
-        wait_until(lambda: not list(self.temporary.glob("mail-demo-*")), what="end of the folder", timeout=10)
+        self.process.wait(PATIENCE)
+        wait_until(lambda: not left(), what=f"end of {processes}")
+        wait_until(lambda: not list(self.temporary.glob("mail-demo-*")), what="end of the folder")
 
 
 @pytest.fixture(scope="module")

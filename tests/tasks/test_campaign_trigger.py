@@ -24,6 +24,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers._base import decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
+from tests.support.processes import PATIENCE
 from tests.tasks.triggering import Event, cancelled, event, impatient, note_closed, run, timed_out, until
 from tests.tasks.waiting import answered
 
@@ -291,7 +292,7 @@ def test_a_slow_log_holds_up_no_event(emulator: Emulator, monkeypatch: pytest.Mo
 
     class Log:
         def info(self, *line: str) -> None:
-            assert read.wait(30)
+            assert read.wait(PATIENCE)
             logged.append(line)
 
     monkeypatch.setattr(MailCampaignTrigger, "log", Log())

@@ -34,6 +34,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.read import stream_rows
+from tests.support.processes import PATIENCE
 from tests.support.sampling import examples
 from tests.support.warehouses.fixtures import Connect, Standin, query
 from tests.tasks.conftest import Done, Run
@@ -285,7 +286,7 @@ def test_loads_at_once(warehouse: Standin, at_once: int) -> None:
         if sql.startswith(("BEGIN", "MERGE INTO crm.mail_loads")):
             merges.append(sql)
             if len(merges) <= at_once:
-                all_begin.wait(30)
+                all_begin.wait(PATIENCE)
 
     if warehouse.server:
         warehouse.server.before = before

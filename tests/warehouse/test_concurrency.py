@@ -19,7 +19,7 @@ from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import TEXT, Column, Table
 from tests.support.postgres import Database
-from tests.support.processes import FORK, fork
+from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import PORTABLE, Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
@@ -56,7 +56,7 @@ def latest() -> list[tuple[Any, ...]]:
 
 def work(warehouse: Warehouse, worker: int, start: Any) -> None:
     mine = warehouse.another()
-    start.wait(30)
+    start.wait(PATIENCE)
     for rows in loads_of(worker):
         mine.load(THINGS, rows)
 
@@ -105,7 +105,7 @@ def test_the_table_is_made_and_widened_by_many_at_once(native: Warehouse) -> Non
     def make(number: int) -> None:
         table = narrow if number % 2 else PLAIN
         mine = native.another()
-        start.wait(30)
+        start.wait(PATIENCE)
         mine.load(table, [thing(table, number, name="x")])
 
     with ThreadPoolExecutor(6) as pool:
@@ -121,11 +121,11 @@ def test_rows_that_come_slowly_hold_up_nobody(native: Warehouse) -> None:
         yield thing(THINGS, 1, name="slow", at=NOON + datetime.timedelta(minutes=1))
         yield thing(THINGS, 2, name="slow", at=NOON + datetime.timedelta(minutes=1))
         waiting.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(native.another().load, THINGS, slow())
-        assert waiting.wait(30)
+        assert waiting.wait(PATIENCE)
         assert [row[2] for row in native.rows(THINGS)] == ["old"]
         wider = Table((*THINGS.columns, Column("more", TEXT, "", nullable=True)), THINGS.key, "")
         assert native.load(wider, [(*thing(THINGS, 1, name="quick", at=LATER), "x")]).changed == 1
@@ -187,11 +187,11 @@ def kill_in(death: Callable[[Warehouse, Any], None], warehouse: Warehouse) -> No
     reached = FORK.Event()
     process = fork(death, warehouse, reached)
     try:
-        assert reached.wait(30)
+        assert reached.wait(PATIENCE)
     finally:
         assert process.pid
         os.kill(process.pid, signal.SIGKILL)
-        process.join(30)
+        process.join(PATIENCE)
     assert process.exitcode == -signal.SIGKILL
     assert [row[2] for row in warehouse.rows(THINGS)] == ["old"] * 10
     # Nothing is left locked either.

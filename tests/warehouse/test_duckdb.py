@@ -15,7 +15,7 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 from airflow_provider_mail.warehouse import connection
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
-from tests.support.processes import FORK, fork
+from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, thing
 
@@ -73,20 +73,20 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     path = duck.hook.get_connection("warehouse").host
     held = FORK.Event()
     process = fork(hold, path, held, 1.0)
-    assert held.wait(30)
+    assert held.wait(PATIENCE)
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
-    process.join(30)
+    process.join(PATIENCE)
 
     monkeypatch.setitem(connection.BUSY_FILE_WAITS_S, "Could not set lock on file", 0.2)
     held = FORK.Event()
     process = fork(hold, path, held, 60)
     try:
-        assert held.wait(30)
+        assert held.wait(PATIENCE)
         with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*Could not set lock on file"):
             duck.load(THINGS, [thing(THINGS, 2)])
     finally:
         process.kill()
-        process.join(30)
+        process.join(PATIENCE)
 
 
 @pytest.mark.not_unit

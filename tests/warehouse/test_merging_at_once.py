@@ -17,6 +17,7 @@ import pytest
 
 from airflow_provider_mail.warehouse.coverage import LOADS, Coverage
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from tests.support.processes import PATIENCE
 from tests.support.sampling import EVERYTHING
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.standins import SAMPLE, loads_of
@@ -63,7 +64,7 @@ def run(warehouse: Warehouse, numbers: Sequence[int]) -> list[int]:
     start = threading.Barrier(len(numbers))
 
     def work(number: int) -> int:
-        start.wait(30)
+        start.wait(PATIENCE)
         return load(warehouse, number)
 
     with ThreadPoolExecutor(len(numbers)) as pool:

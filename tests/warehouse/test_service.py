@@ -22,7 +22,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Coverage
 from airflow_provider_mail.warehouse.table import BIGINT, TIMESTAMP, Column, Table, text
 from tests.support.mariadb import OTHERS
-from tests.support.processes import FORK, fork
+from tests.support.processes import FORK, PATIENCE, fork
 from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.standins import SAMPLE, FilesWarehouse, loads_of
@@ -168,7 +168,7 @@ def at_once(warehouse: Warehouse, readings: list[Reading]) -> None:
 
     def run(reading: Reading) -> None:
         mine = warehouse.another()
-        start.wait(30)
+        start.wait(PATIENCE)
         load(mine, reading)
 
     with ThreadPoolExecutor(len(readings)) as pool:
@@ -301,11 +301,11 @@ def kill_among(warehouse: Warehouse, readings: list[Reading], after: int, wait: 
 
     process = fork(work)
     try:
-        assert reached.wait(30)
+        assert reached.wait(PATIENCE)
         threading.Event().wait(wait)
     finally:
         assert process.pid
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-        process.join(30)
+        process.join(PATIENCE)
     assert process.exitcode == -signal.SIGKILL

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_mail.webhook import commits
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
 from airflow_provider_mail.webhook.inbox import Push
+from tests.support.processes import PATIENCE
 
 
 class Connection:
@@ -35,7 +36,7 @@ class HeldInbox:
 
     def insert(self, connection: Connection, pushes: Sequence[Push]) -> None:
         self.started.set()
-        assert self.go.wait(30)
+        assert self.go.wait(PATIENCE)
         if self.failures:
             raise self.failures.pop()
         self.stored.append([push.body for push in pushes])
