@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core.interrupt import Interrupt
+from airflow_provider_mail.api._core.interrupt import Interrupt, Workers
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import GetListContacts
@@ -140,3 +140,18 @@ def test_an_interrupt_ends_only_its_own(emulator: Emulator, client: MailClient) 
         interrupt.run(client.send, GetLists())
     assert emulator.journal.count() == 0
     assert client.send(GetLists()).code == 200
+
+
+def test_a_thread_that_ends_at_that_moment_is_waited_for() -> None:
+    """Its future is done before the callbacks of that future have been called."""
+
+    class Slow(set[Any]):
+        def discard(self, element: Any) -> None:
+            time.sleep(0.3)
+            super().discard(element)
+
+    workers = Workers[bool](1, "mail-ending")
+    workers._running = Slow()
+    with workers:
+        workers.submit(workers.interrupt._stopped.wait)
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("mail-ending")] == []

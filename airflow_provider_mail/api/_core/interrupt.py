@@ -168,9 +168,10 @@ class Workers(Generic[T]):
         self._pool.shutdown(wait=False, cancel_futures=True)
         wait(list(self._running), grace)
         self.interrupt.abort()
-        wait(list(self._running), GRACE_SECONDS)
+        # A future is done a moment before its thread has removed it from those that run.
+        left = wait(list(self._running), GRACE_SECONDS).not_done
         # What cannot be shut down, such as a DNS lookup, ends by its own timeout without being waited for.
-        self._pool.shutdown(wait=not self._running)
+        self._pool.shutdown(wait=not left)
 
     def __enter__(self) -> Self:
         return self
