@@ -49,7 +49,7 @@ def push(body: bytes) -> Push:
 async def begun(inbox: HeldInbox, group: GroupCommit) -> asyncio.Task[None]:
     """A push whose transaction has begun."""
     first = asyncio.create_task(group.store(push(b"first")))
-    assert await asyncio.to_thread(inbox.started.wait, 30)
+    assert await asyncio.to_thread(inbox.started.wait, PATIENCE)
     return first
 
 
