@@ -18,6 +18,7 @@ from airflow_provider_mail.api.transactional import MessageVersion, Recipient, S
 from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.support.airflow import RunningAirflow
+from tests.support.one_airflow import YESTERDAY
 from tests.support.postgres import Database
 from tests.support.processes import wait_until
 from tests.webhook.running import RunningReceiver
@@ -32,7 +33,8 @@ def emulator() -> Iterator[Emulator]:
     settings = EmulatorSettings(sending_seconds=1000, hard_bounce_rate=0.1, soft_bounce_rate=0.1, unsubscribe_rate=0.1)
     with Emulator(settings) as emulator:
         emulator.add_sender("news@example.com")
-        emulator.clock.freeze()
+        # Noon: at midnight, mails sent on one day are delivered on the next. Of yesterday: today's may be to come.
+        emulator.clock.freeze(YESTERDAY.replace(hour=12))
         yield emulator
         assert emulator.crashes() == []
 
@@ -81,9 +83,6 @@ def test_a_wait_ends_when_the_campaign_does(airflow: RunningAirflow, emulator: E
 def test_events_start_a_dag_and_agree_with_the_statistics(
     airflow: RunningAirflow, emulator: Emulator, client: MailClient, warehouse: Database
 ) -> None:
-    now = emulator.clock.now().astimezone(UTC)
-    # At midnight, mails sent on one day are delivered on the next.
-    emulator.clock.advance(seconds=((12 - now.hour) % 24) * 3600)
     day = emulator.clock.now().astimezone(UTC).date().isoformat()
     people = [MessageVersion(to=[Recipient(email=f"reader{number}@example.com")]) for number in range(100)]
     letter = {"sender_mail": "news@example.com", "subject": "Order", "content": '<a href="https://example.com">a</a>'}
