@@ -317,12 +317,12 @@ def test_the_time_of_one_request_does_not_count_for_the_next(
 
     def slowly(connection: socket.socket) -> None:
         for _ in range(6):
-            time.sleep(0.25)
+            time.sleep(0.5)
             connection.sendall(GOOD)
             read_request(connection)
 
     wire.answer = slowly
-    client = connect(wire.base_url, retry=ONCE, timeout=1.25)
+    client = connect(wire.base_url, retry=ONCE, timeout=2.5)
     for _ in range(6):
         client.send(READ)
     assert len(wire.requests) == 1, "it is the same connection"

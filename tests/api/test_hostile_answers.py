@@ -298,11 +298,11 @@ def test_waiting_for_a_free_connection_is_not_the_answers_time(wire: Wire) -> No
     """Eight requests over one connection: the last waits longer for its turn than for anything that may time out."""
 
     def slowly(connection: socket.socket) -> None:
-        time.sleep(0.25)
+        time.sleep(0.5)
         connection.sendall(http())
 
     wire.answer = slowly
-    config = ClientConfig(base_url=wire.base_url, api_key="k", retry=ONCE, timeout=1.5, max_in_flight=1)
+    config = ClientConfig(base_url=wire.base_url, api_key="k", retry=ONCE, timeout=3, max_in_flight=1)
     client = driver("sync", config)
     with ThreadPoolExecutor(8) as pool:
         assert len(list(pool.map(client.send, [READ] * 8))) == 8

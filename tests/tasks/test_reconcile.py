@@ -248,7 +248,7 @@ def test_lineage(emulator: Emulator, warehouse: SqlDatabase) -> None:
         ({"counted_on": "noon"}, "counted_on: 'noon' is neither send nor event"),
         ({"table": "a b"}, "must be a name such as orders"),
         ({"start_day": "yesterday"}, "start_day: 'yesterday' is not a date"),
-        ({"start_day": str(datetime.now(UTC).date()), "end_day": None}, "only whole days can be compared"),
+        ({"start_day": "{{ dag_run.run_after | ds }}", "end_day": None}, "only whole days can be compared"),
     ],
 )
 def test_wrong_arguments_fail_before_anything_is_sent(
