@@ -105,13 +105,13 @@ def test_who_ends_the_task_cancels_its_campaign(run_in_airflow: Run, emulator: E
     began = time.monotonic()
 
     with as_soon_as(waits(emulator), lambda: kill(state)):
-        done = run_in_airflow(lambda: create(poke_interval=60, timeout=600))
+        done = run_in_airflow(lambda: create(poke_interval=600, timeout=6000))
 
     (campaign,) = emulator.campaigns()
     assert campaign["cancelled"]
     assert "the task was ended while it ran: campaign 'spring' was cancelled: it is not sent" in done.log
     assert emulator.journal.count(CANCELS) == 1
-    assert time.monotonic() - began < 30  # and not the minute to the next look
+    assert time.monotonic() - began < 200  # and not the ten minutes to the next look
 
 
 @pytest.mark.parametrize("state", ["running", "restarting", "up_for_retry", None])
