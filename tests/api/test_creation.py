@@ -594,8 +594,8 @@ def test_a_creation_that_is_carried_out_after_we_have_given_it_up(
     service: Emulator, connect: Callable[..., Driver]
 ) -> None:
     """The first request hangs in front of the service, the second is carried out, then the first arrives."""
-    service.faults.add("delay", SENDS, seconds=3)
-    creation = create(connect(service.base_url, timeout=1))
+    service.faults.add("delay", SENDS, seconds=6)
+    creation = create(connect(service.base_url, timeout=2))
     wait_until(
         lambda: all(entry["seconds"] is not None for entry in service.journal.entries(SENDS)),
         what="the end of the first",

@@ -43,10 +43,10 @@ def approving(url: str) -> str:
 
 
 def deciding(url: str, decision: str) -> str:
-    page = httpx.get(url)
+    page = httpx.get(url, timeout=60)
     assert page.status_code == 200, page.text
     form = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text)) | {"decision": decision}
-    answer = httpx.post(str(httpx.URL(url).join("/v5/auth/oauth/authorize")), data=form)
+    answer = httpx.post(str(httpx.URL(url).join("/v5/auth/oauth/authorize")), data=form, timeout=60)
     return answer.headers["location"]
 
 
@@ -74,7 +74,7 @@ def login(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
             address = visit(opened[0])
             while time.monotonic() < end:
                 try:
-                    httpx.get(address, trust_env=False)
+                    httpx.get(address, trust_env=False, timeout=60)
                     return
                 except httpx.ConnectError:
                     time.sleep(0.02)  # it listens in a moment
@@ -197,10 +197,10 @@ def test_a_name_that_leads_here_is_not_answered(
         while not answers and time.monotonic() < end:
             try:
                 headers = {"Host": f"evil.example.com:{target.port}"}
-                answers.append(httpx.get(f"{address}x", headers=headers, trust_env=False))
+                answers.append(httpx.get(f"{address}x", headers=headers, trust_env=False, timeout=60))
             except httpx.ConnectError:
                 time.sleep(0.02)  # it listens in a moment
-        answers.append(httpx.get(address, trust_env=False))
+        answers.append(httpx.get(address, trust_env=False, timeout=60))
         return address
 
     said = login(rebound)
@@ -256,6 +256,7 @@ def test_a_code_works_once(stored: Callable[..., None], login: Callable[..., Sai
                 "client_secret": settings.oauth_client_secret,
                 "code": code,
             },
+            timeout=60,
         )
         assert exchanged.json()["code"] == 200
         return address
@@ -297,7 +298,7 @@ def test_a_connection_that_the_browser_does_not_use_holds_nothing_up(
         end = time.monotonic() + 60
         while not idle and time.monotonic() < end:
             try:
-                idle.append(socket.create_connection((target.hostname or "", target.port or 0), timeout=5))
+                idle.append(socket.create_connection((target.hostname or "", target.port or 0), timeout=60))
             except ConnectionRefusedError:
                 time.sleep(0.02)  # it listens in a moment
         # A command that waits for this one finds its time over when it is closed.

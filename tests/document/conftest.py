@@ -25,7 +25,7 @@ def config(emulator: Emulator) -> ClientConfig:
     return ClientConfig(
         base_url=emulator.base_url,
         api_key=SecretStr(emulator.api_key),
-        timeout=10,
+        timeout=60,
         retry=RetryRule(attempts=3, base_seconds=0.01),
     )
 

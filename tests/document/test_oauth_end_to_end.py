@@ -30,10 +30,10 @@ def authorization_code(emulator: Emulator) -> str:
     """What a user in a browser does: open the page, approve, and be sent back."""
     settings = emulator.settings
     url = authorize_url(emulator.base_url, client_id=settings.oauth_client_id, redirect_uri=settings.oauth_redirect_uri)
-    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, timeout=60).status_code == 200
     parts = urlsplit(url)
     form = {name: values[0] for name, values in parse_qs(parts.query).items()} | {"decision": "approve"}
-    answer = httpx.post(f"{emulator.base_url}{parts.path}", data=form)
+    answer = httpx.post(f"{emulator.base_url}{parts.path}", data=form, timeout=60)
     target, _, query = answer.headers["location"].partition("?")
     assert target == settings.oauth_redirect_uri
     return parse_qs(query)["code"][0]

@@ -145,7 +145,7 @@ def test_the_inbox_shows_the_mail(demo: Demo, api: AirflowApi, emulator: Emulato
     """`api` waits for the end of the story."""
     address = demo.wait_for(r"The mail that was sent is at (\S+)")
     assert address == emulator.base_url
-    page = httpx.get(f"{address}/", trust_env=False).text
+    page = httpx.get(f"{address}/", trust_env=False, timeout=60).text
     assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in page
     assert "mail_campaign/" in page
 
@@ -156,7 +156,7 @@ def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
     request = api.request("GET", "/version").request
     token = {"authorization": request.headers["authorization"]}
     for path, shown in (("", "mail_campaign/"), ("loads", "mail_campaign_stats"), ("imports", "mail_campaign/")):
-        page = httpx.get(request.url.join(f"/mail/{path}"), headers=token, trust_env=False)
+        page = httpx.get(request.url.join(f"/mail/{path}"), headers=token, trust_env=False, timeout=60)
         assert shown in page.text, path
 
 

@@ -170,7 +170,7 @@ def redis(folder: Path) -> Iterator[str]:
 
     server.start()
     try:
-        wait_until(answers, what="Redis", timeout=20, interval=0.1)
+        wait_until(answers, what="Redis", interval=0.1)
         yield f"redis://127.0.0.1:{port}/0"
     finally:
         server.stop()

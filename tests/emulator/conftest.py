@@ -26,7 +26,7 @@ class Api:
         self.stranger = self.client({})
 
     def client(self, headers: dict[str, str]) -> httpx.Client:
-        return httpx.Client(base_url=self.emulator.base_url, headers=headers, verify=TLS, trust_env=False)
+        return httpx.Client(base_url=self.emulator.base_url, headers=headers, verify=TLS, trust_env=False, timeout=60)
 
     def close(self) -> None:
         self.http.close()

@@ -134,7 +134,7 @@ def test_every_control_function_is_reachable_over_http(emulator: Emulator) -> No
         if getattr(getattr(group, name), "is_control", False)
     ]
     assert len(names) > 35
-    with httpx.Client(base_url=emulator.base_url, trust_env=False) as http:
+    with httpx.Client(base_url=emulator.base_url, trust_env=False, timeout=60) as http:
         for name in names:
             response = http.post(f"/_emulator/{name}", content=b"{}")
             assert response.status_code in (200, 400), name

@@ -20,7 +20,7 @@ from tests.emulator.conftest import Api
 def exchange_raw(api: Api, body: bytes = b'{"listName": "L"}') -> tuple[bytes, type[OSError] | None]:
     """Send lists/add over a bare socket: the bytes that came back, and how the connection ended."""
     host, port = api.emulator.base_url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         head = (
             f"POST /v5/lists/add HTTP/1.1\r\nHost: {host}\r\nApiKey: {api.emulator.api_key}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -26,7 +26,9 @@ HOME = Path(airflow_provider_mail.__file__).parents[1]
 
 def post(emulator: Emulator | EmulatorProcess, operation: str, **body: object) -> dict[str, object]:
     headers = {"ApiKey": emulator.api_key}
-    return httpx.post(f"{emulator.base_url}/v5/{operation}", json=body, headers=headers, trust_env=False).json()
+    return httpx.post(
+        f"{emulator.base_url}/v5/{operation}", json=body, headers=headers, trust_env=False, timeout=60
+    ).json()
 
 
 def start(tmp_path: Path, *arguments: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
@@ -46,7 +48,11 @@ def test_the_command_serves_and_stops_cleanly(tmp_path: Path, how: signal.Signal
     process, ready = start(tmp_path, "--api-key", "secret-key", "--setting", "success_message=null")
     try:
         answer = httpx.post(
-            f"{ready['base_url']}/v5/webhook/get", json={}, headers={"ApiKey": "secret-key"}, trust_env=False
+            f"{ready['base_url']}/v5/webhook/get",
+            json={},
+            headers={"ApiKey": "secret-key"},
+            trust_env=False,
+            timeout=60,
         )
         assert (answer.json()["code"], answer.json()["message"]) == (200, None)
         assert ready["pid"] == process.pid
@@ -62,7 +68,7 @@ def test_the_command_serves_and_stops_cleanly(tmp_path: Path, how: signal.Signal
 
 def test_open_connections_do_not_hold_the_end_up(tmp_path: Path) -> None:
     process, ready = start(tmp_path)
-    with httpx.Client(base_url=ready["base_url"], trust_env=False) as client:
+    with httpx.Client(base_url=ready["base_url"], trust_env=False, timeout=60) as client:
         client.post("/v5/webhook/get", json={})
         client.post("/_emulator/faults/add", json={"kind": "delay", "seconds": 60})
         with pytest.raises(httpx.ReadTimeout):
@@ -112,7 +118,7 @@ def test_demo_data(tmp_path: Path) -> None:
     for _ in range(2):  # the second time it is there already
         process, ready = start(tmp_path, "--demo-data", "--file", str(file))
         headers = {"ApiKey": ready["api_key"]}
-        with httpx.Client(base_url=ready["base_url"], headers=headers, trust_env=False) as client:
+        with httpx.Client(base_url=ready["base_url"], headers=headers, trust_env=False, timeout=60) as client:
             assert client.post("/v5/campaign/mail/get", json={}).json()["totalRecords"] == 14
             assert client.post("/v5/lists/get", json={}).json()["totalRecords"] == 2
         process.terminate()
@@ -198,12 +204,15 @@ def test_it_speaks_tls(tmp_path: Path) -> None:
     with Emulator(EmulatorSettings(tls_certificate=str(certificate))) as emulator:
         assert emulator.base_url.startswith("https://")
         context = __import__("ssl").create_default_context(cafile=str(tmp_path / "cert.pem"))
-        with httpx.Client(base_url=emulator.base_url, verify=context, trust_env=False) as client:
+        with httpx.Client(base_url=emulator.base_url, verify=context, trust_env=False, timeout=60) as client:
             assert client.post("/v5/webhook/get", json={}).status_code == 401
             emulator.faults.add("reset_after")
             with pytest.raises(httpx.TransportError):
                 client.post("/v5/webhook/get", json={})
-        with httpx.Client(base_url=emulator.base_url, trust_env=False) as client, pytest.raises(httpx.ConnectError):
+        with (
+            httpx.Client(base_url=emulator.base_url, trust_env=False, timeout=60) as client,
+            pytest.raises(httpx.ConnectError),
+        ):
             client.post("/v5/webhook/get", json={})
 
 

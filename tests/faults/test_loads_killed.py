@@ -158,7 +158,7 @@ class Killed:
         self._number += 1
         self._service.add_contact(f"new{self._number}@example.com", lists=["customers"])
         url, leaver = f"{self._service.base_url}/v5/contacts/delete", self.truth()[0]
-        answer = httpx.post(url, headers={"ApiKey": self._service.api_key}, json={"email": leaver})
+        answer = httpx.post(url, headers={"ApiKey": self._service.api_key}, json={"email": leaver}, timeout=60)
         assert answer.json()["code"] == 200
         self._tasks.begin()
 

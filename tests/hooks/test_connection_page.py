@@ -205,7 +205,7 @@ def test_obtaining_a_token(
         """What the person does in the browser."""
         page = urlsplit(re.findall(r"^Open (\S+)$", capsys.readouterr().out, re.MULTILINE)[0])
         form = {name: value[0] for name, value in parse_qs(page.query).items()} | {"decision": "approve"}
-        answer = httpx.post(f"{page.scheme}://{page.netloc}{page.path}", data=form, trust_env=False)
+        answer = httpx.post(f"{page.scheme}://{page.netloc}{page.path}", data=form, trust_env=False, timeout=60)
         return parse_qs(urlsplit(answer.headers["location"]).query)["code"][0]
 
     monkeypatch.setattr("builtins.input", approve)

@@ -62,9 +62,9 @@ def test_oauth(hook: MailHook, emulator: Emulator, way: Callable[[MailHook, Mail
         "redirect_uri": emulator.settings.oauth_redirect_uri,
     }
     page = authorize_url(hook.config.base_url, **application)
-    assert httpx.get(page, trust_env=False).status_code == 200
+    assert httpx.get(page, trust_env=False, timeout=60).status_code == 200
     form = {**application, "response_type": "code", "scope": "All", "decision": "approve"}
-    approved = httpx.post(page.partition("?")[0], data=form, trust_env=False)
+    approved = httpx.post(page.partition("?")[0], data=form, trust_env=False, timeout=60)
     (code,) = parse_qs(urlsplit(approved.headers["location"]).query)["code"]
 
     secret = emulator.settings.oauth_client_secret
@@ -74,7 +74,7 @@ def test_oauth(hook: MailHook, emulator: Emulator, way: Callable[[MailHook, Mail
     (entry,) = emulator.journal.entries("/v5/auth/oauth/token")
     assert (entry["method"], entry["auth"]) == ("GET", "none")
     headers = {"OAuth": token.access_token.get_secret_value()}
-    answer = httpx.post(f"{emulator.base_url}/v5/lists/get", json={}, headers=headers, trust_env=False)
+    answer = httpx.post(f"{emulator.base_url}/v5/lists/get", json={}, headers=headers, trust_env=False, timeout=60)
     assert answer.json()["code"] == 200
 
 

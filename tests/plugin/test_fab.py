@@ -73,7 +73,7 @@ def server(request: pytest.FixtureRequest, filled_file: Path, tmp_path: Path) ->
 
 def is_up(base_url: str) -> bool:
     try:
-        return httpx.get(f"{base_url}/api/v2/version", trust_env=False).status_code == 200
+        return httpx.get(f"{base_url}/api/v2/version", trust_env=False, timeout=60).status_code == 200
     except httpx.TransportError:
         return False
 

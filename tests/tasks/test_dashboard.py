@@ -88,7 +88,7 @@ def prometheus(statsd: StatsdServer, tmp_path: Path) -> Iterator[httpx.Client]: 
         process = Component("prometheus", command, env={}, log=tmp_path / "prometheus.out")
         process.start()
         try:
-            with httpx.Client(base_url=f"http://{address}", trust_env=False) as client:
+            with httpx.Client(base_url=f"http://{address}", trust_env=False, timeout=60) as client:
                 wait_until(lambda: is_ready(client), what="Prometheus")
                 yield client
         finally:

@@ -62,7 +62,7 @@ def test_a_key_may_be_exchanged_meanwhile(
 
     def exchange() -> None:
         emulator.settings.api_key = "the new key"
-        wait_until(lambda: emulator.journal.entries()[-1]["auth"] == "invalid", what="refused", timeout=30)
+        wait_until(lambda: emulator.journal.entries()[-1]["auth"] == "invalid", what="refused")
         connect(password="the new key")
         good(emulator)
 

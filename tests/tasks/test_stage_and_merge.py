@@ -114,7 +114,7 @@ def in_service(emulator: Emulator) -> list[str]:
 
 def leaves(emulator: Emulator, email: str) -> None:
     url, key = f"{emulator.base_url}/v5/contacts/delete", emulator.api_key
-    assert httpx.post(url, headers={"ApiKey": key}, json={"email": email}).json()["code"] == 200
+    assert httpx.post(url, headers={"ApiKey": key}, json={"email": email}, timeout=60).json()["code"] == 200
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])

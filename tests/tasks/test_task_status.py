@@ -75,7 +75,7 @@ def test_a_wait_ends_when_the_push_comes(emulator: Emulator, any_inbox: Inbox) -
         await quiet(emulator)
         emulator.set_campaign_state("spring", "done")
         push(any_inbox, COMPLETED)
-        return await asyncio.wait_for(waiting, 20)
+        return await asyncio.wait_for(waiting, 60)
 
     assert run_trigger(woken())["status"] == "complete"
 
@@ -89,7 +89,7 @@ def test_an_asset_event_too(emulator: Emulator, inbox: Inbox) -> None:
         await quiet(emulator)
         emulator.set_campaign_state("spring", "done")
         push(inbox, COMPLETED)
-        found = (await asyncio.wait_for(first, 20)).payload["campaigns"]
+        found = (await asyncio.wait_for(first, 60)).payload["campaigns"]
         await events.aclose()  # type: ignore[attr-defined]
         return [campaign["mail_name"] for campaign in found]
 
@@ -105,7 +105,7 @@ def test_the_service_may_list_later_what_it_has_pushed(emulator: Emulator, inbox
         push(inbox, COMPLETED)
         await until(lambda: emulator.journal.count(GETS) > polls)
         emulator.set_campaign_state("spring", "done")
-        return await asyncio.wait_for(waiting, 20)
+        return await asyncio.wait_for(waiting, 60)
 
     assert run_trigger(woken())["status"] == "complete"
 

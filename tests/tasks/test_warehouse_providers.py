@@ -110,7 +110,7 @@ def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emul
     emulator.clock.advance(hours=1)
     gone = emulator.contacts("newsletter")[3]["email"]
     url, key = f"{emulator.base_url}/v5/contacts/delete", emulator.api_key
-    assert httpx.post(url, headers={"ApiKey": key}, json={"email": gone}).json()["code"] == 200
+    assert httpx.post(url, headers={"ApiKey": key}, json={"email": gone}, timeout=60).json()["code"] == 200
     emulator.add_contact("new@example.com", lists=["newsletter"])
     done = run(example(warehouse.kind))
     assert {*ended(done).values()} == {"success"}, done.log

@@ -130,7 +130,7 @@ def test_rows_that_come_slowly_hold_up_nobody(native: Warehouse) -> None:
         wider = Table((*THINGS.columns, Column("more", TEXT, "", nullable=True)), THINGS.key, "")
         assert native.load(wider, [(*thing(THINGS, 1, name="quick", at=LATER), "x")]).changed == 1
         go_on.set()
-        assert pending.result(30) == LoadResult(2, inserted=1, changed=0, unchanged=0, outdated=1, deleted=0)
+        assert pending.result(60) == LoadResult(2, inserted=1, changed=0, unchanged=0, outdated=1, deleted=0)
     assert [row[2] for row in native.rows(THINGS)] == ["quick", "slow"]
 
 
@@ -150,7 +150,7 @@ def test_a_deadlock_is_tried_again(
             time.sleep(0.05)
         other.execute("UPDATE things SET size = 1 WHERE number = 1")
         other.commit()
-        ours.result(30)
+        ours.result(60)
     assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
     assert [row[2] for row in postgres.rows(THINGS)] == ["new", "new"]
 

@@ -147,7 +147,7 @@ def test_a_deadlock_is_tried_again(mysql: Warehouse, caplog: pytest.LogCaptureFi
         wait_until_locked(mysql)
         cursor.execute("UPDATE things SET size = 1 WHERE account = 'a' AND number = 1")
         other.commit()
-        assert ours.result(30).changed == 2
+        assert ours.result(60).changed == 2
     assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
     assert [row[2] for row in mysql.rows(PLAIN) if row[1] in (1, 60)] == ["new", "new"]
 

@@ -59,11 +59,14 @@ def test_it_receives_below_the_base_path(server: ApiServer) -> None:
     assert server.post(b"{}").status_code == 400
     # A proxy may take the base path away.
     stripped = f"http://127.0.0.1:{server.port}/mail-events/{server.token}"
-    assert httpx.post(stripped, content=body, headers=HEADERS).status_code == 200
+    assert httpx.post(stripped, content=body, headers=HEADERS, timeout=60).status_code == 200
 
-    answers = [httpx.post(f"{server.url}/{path}", headers=HEADERS) for path in ("", "x", "x/y", "docs", "openapi.json")]
+    answers = [
+        httpx.post(f"{server.url}/{path}", headers=HEADERS, timeout=60)
+        for path in ("", "x", "x/y", "docs", "openapi.json")
+    ]
     assert {(answer.status_code, answer.content) for answer in answers} == {(404, b"Not Found")}
-    assert httpx.get(f"{server.base}/api/v2/version").status_code == 200
+    assert httpx.get(f"{server.base}/api/v2/version", timeout=60).status_code == 200
 
     log = server.log.read_text()
     assert f"{BASE_PATH}/mail-events/..." in log
@@ -74,15 +77,15 @@ def test_it_receives_below_the_base_path(server: ApiServer) -> None:
 def test_the_page_asks_for_a_login_below_the_base_path(server: ApiServer) -> None:
     # A proxy may take the base path away.
     for page in (f"{server.base}/mail/", f"http://127.0.0.1:{server.port}/mail/"):
-        refused = httpx.get(page)
+        refused = httpx.get(page, timeout=60)
         assert refused.status_code == 401
         assert f'href="{BASE_PATH}/api/v2/auth/login?next=%2Fteam%2Fairflow%2Fmail%2F"' in refused.text
-        answer = httpx.post(f"{server.base}/auth/token", json={"username": "ann", "password": PASSWORD})
-        with httpx.Client(cookies={"_token": answer.json()["access_token"]}) as ann:
+        answer = httpx.post(f"{server.base}/auth/token", json={"username": "ann", "password": PASSWORD}, timeout=60)
+        with httpx.Client(cookies={"_token": answer.json()["access_token"]}, timeout=60) as ann:
             assert "mail_daily_statistics" in ann.get(page).text
             assert "Loads" in ann.get(f"{page}loads").text
             assert ann.get(f"{page}static/page.css").headers["content-type"].startswith("text/css")
-        assert httpx.get(page, cookies={"_token": "x"}).status_code == 403
+        assert httpx.get(page, cookies={"_token": "x"}, timeout=60).status_code == 403
 
 
 def test_it_is_off_unless_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_a_push_is_in_the_inbox_when_it_is_accepted(receiver: RunningReceiver) -
 
 def test_behind_a_path_that_a_proxy_leaves_or_adds(receiver: RunningReceiver) -> None:
     for path in (f"/mail-events/{receiver.token}", f"/a/b/{receiver.token}/", f"/{receiver.token}?x=1"):
-        assert httpx.post(f"{receiver.url}{path}", content=b"[]", headers=HEADERS).status_code == 200
+        assert httpx.post(f"{receiver.url}{path}", content=b"[]", headers=HEADERS, timeout=60).status_code == 200
 
 
 def test_who_does_not_know_the_token_learns_nothing(receiver: RunningReceiver) -> None:
@@ -117,7 +117,9 @@ def test_what_is_not_a_push(
     receiver: RunningReceiver, method: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     before = len(receiver.bodies())
-    answer = httpx.request(method, f"{receiver.url}/{receiver.token}", content=body, headers={**HEADERS, **headers})
+    answer = httpx.request(
+        method, f"{receiver.url}/{receiver.token}", content=body, headers={**HEADERS, **headers}, timeout=60
+    )
     assert answer.status_code == status
     assert len(receiver.bodies()) == before + (status == 200)
     if status == 405:
@@ -128,9 +130,12 @@ def test_a_body_in_chunks_is_bounded_too(receiver: RunningReceiver) -> None:
     def chunks() -> list[bytes]:
         return [b"[" + b" " * 2**20, *[b" " * 2**20] * 8, b"]"]
 
-    assert httpx.post(f"{receiver.url}/{receiver.token}", content=iter(chunks()), headers=HEADERS).status_code == 413
+    assert (
+        httpx.post(f"{receiver.url}/{receiver.token}", content=iter(chunks()), headers=HEADERS, timeout=60).status_code
+        == 413
+    )
     few = iter([b"[", b"{}", b"]"])
-    assert httpx.post(f"{receiver.url}/{receiver.token}", content=few, headers=HEADERS).status_code == 200
+    assert httpx.post(f"{receiver.url}/{receiver.token}", content=few, headers=HEADERS, timeout=60).status_code == 200
 
 
 def test_a_body_that_is_cut_off_is_not_stored(receiver: RunningReceiver) -> None:
@@ -151,7 +156,7 @@ def test_while_nothing_can_be_stored_the_service_is_told_to_try_again(receiver: 
 def test_the_log_has_each_request_but_no_secret_and_no_address(receiver: RunningReceiver) -> None:
     receiver.post(push(event(7)))
     receiver.post(b'[{"Email": "reader7@planted.example"')
-    httpx.get(f"{receiver.url}/{receiver.token}/x?{receiver.token}")
+    httpx.get(f"{receiver.url}/{receiver.token}/x?{receiver.token}", timeout=60)
     log = receiver.log.read_text()
     assert '"POST /... HTTP/1.1" 200' in log
     assert '"GET /... HTTP/1.1" 404' in log

@@ -22,7 +22,7 @@ def s3_server() -> Iterator[Any]:
     try:
         host, port = server.get_host_and_port()
         url = f"http://{host}:{port}"
-        httpx.post(f"{url}/moto-api/reset").raise_for_status()  # its servers share their buckets
+        httpx.post(f"{url}/moto-api/reset", timeout=60).raise_for_status()  # its servers share their buckets
         client = boto3.client("s3", endpoint_url=url, **KEYS)
         client.create_bucket(Bucket="lake")
         yield client
