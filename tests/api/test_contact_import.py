@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core.interrupt import Workers
+from airflow_provider_mail.api._core.interrupt import Interrupt, Workers
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import UpdateMode
@@ -437,15 +437,21 @@ def test_an_error_of_the_caller_s_own_is_passed_on(job: Import, emulator: Emulat
     assert job.progress.accepted == emulator.contact_count()
 
 
-def test_what_waited_is_not_sent_after_an_error(emulator: Emulator) -> None:
+def test_what_waited_is_not_sent_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Interrupt.stop
     with Gate() as gate:
         job = Import(gate.base_url)
+
+        def stopped(self: Interrupt) -> None:
+            stop(self)
+            gate.open()
+
+        monkeypatch.setattr(Interrupt, "stop", stopped)
 
         def source() -> Iterator[list[Row]]:
             for number in range(4):
                 yield people(10, first=1 + 10 * number)
             gate.wait_for(2)
-            threading.Timer(0.2, gate.open).start()  # after the error
             raise RuntimeError("the database went away")
 
         with pytest.raises(RuntimeError):

@@ -306,9 +306,9 @@ def test_a_connection_that_the_browser_does_not_use_holds_nothing_up(
         time.sleep(0.5)
         return address
 
-    over = threading.Timer(15, lambda: idle[0].close())
+    over = threading.Timer(90, lambda: idle[0].close())
     try:
-        said = login(with_one_to_spare, "--wait", "10")
+        said = login(with_one_to_spare, "--wait", "60")
     finally:
         over.cancel()
         for connection in idle:

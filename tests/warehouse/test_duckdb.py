@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
@@ -60,8 +61,6 @@ def test_schemas(duck: Warehouse, name: str) -> None:
 
 
 def hold(path: str, held: Any, seconds: float) -> None:
-    import duckdb
-
     with duckdb.connect(path):
         held.set()
         time.sleep(seconds)
@@ -92,8 +91,10 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
 @pytest.mark.not_unit
 def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Path(duck.hook.get_connection("warehouse").host)
+    made = file.with_name("made.duckdb")
+    duckdb.connect(str(made)).close()
     file.write_bytes(b"half made")
-    finished = threading.Timer(0.5, file.unlink)
+    finished = threading.Timer(0.5, made.replace, [file])
     finished.start()
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     finished.join()
