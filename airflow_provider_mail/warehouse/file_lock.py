@@ -1,7 +1,8 @@
-"""One process at a time in a database file of DuckDB.
+"""One process at a time in a database file of DuckDB, and one of its threads at a time that merges.
 
 DuckDB locks its file itself, but not at every moment: when several processes open, write and close a file at once,
-version 2.0.0 loses a committed transaction now and then.
+version 2.0.0 loses a committed transaction now and then. Its tables cannot be locked at all: of two transactions that
+write the same row, the second one fails.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from contextlib import contextmanager, suppress
 
 
 class _Locks:
-    """What this process holds: by the lock's file, its descriptor and how many connections share it."""
+    """What this process holds: by the lock's file, its descriptor and how many connections share it.
+
+    All are new in a forked child.
+    """
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
+        self.merging = threading.Lock()
         self.held: dict[str, tuple[int, int]] = {}
 
     def acquire(self, file: str) -> bool:
@@ -77,3 +82,8 @@ def one_process(database: str, seconds: float) -> Iterator[None]:
     finally:
         if locked:
             _locks.release(file)
+
+
+def one_thread() -> threading.Lock:
+    """Return the lock that a thread of this process holds while it merges."""
+    return _locks.merging

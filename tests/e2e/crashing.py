@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 
+from airflow_provider_mail._task.progress import STATE_KEY as PROGRESS_KEY
+
 
 class Fuse:
     """Ends the process when a point is passed for the time that was said.
@@ -36,7 +38,7 @@ class Fuse:
 
 
 class WatchedStore:
-    """A task state store whose writes and deletions are points."""
+    """A task state store whose writes and deletions are points, except those of the progress that is shown."""
 
     def __init__(self, store: Any, fuse: Fuse) -> None:
         self._store = store
@@ -45,15 +47,20 @@ class WatchedStore:
     def get(self, *arguments: Any) -> Any:
         return self._store.get(*arguments)
 
-    def set(self, *arguments: Any, **options: Any) -> None:
-        self._fuse.at("before write")
-        self._store.set(*arguments, **options)
-        self._fuse.at("after write")
+    def set(self, key: str, *arguments: Any, **options: Any) -> None:
+        self._at("before write", key)
+        self._store.set(key, *arguments, **options)
+        self._at("after write", key)
 
     def delete(self, key: str) -> None:
-        self._fuse.at("before delete")
+        self._at("before delete", key)
         self._store.delete(key)
-        self._fuse.at("after delete")
+        self._at("after delete", key)
+
+    def _at(self, where: str, key: str) -> None:
+        # A task that takes half a minute, and no other, also stores and deletes its progress.
+        if key != PROGRESS_KEY:
+            self._fuse.at(where)
 
 
 class Mortal:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.warehouse import connection
+from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.file_lock import one_thread
+from airflow_provider_mail.warehouse.load import LoadResult, load
 from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
-from tests.warehouse.tables import THINGS, thing
+from tests.warehouse.tables import LATER, THINGS, thing
 
 
 @pytest.fixture
@@ -58,6 +61,65 @@ def test_schemas(duck: Warehouse, name: str) -> None:
     for _ in range(2):
         duck.load(THINGS, [thing(THINGS, 1)], name)
     assert len(duck.rows(THINGS, name)) == 1
+
+
+@pytest.mark.not_unit
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE things SET size = 1 WHERE number = 2",
+        "INSERT INTO things (account, number, observed_at) VALUES ('a', 3, '2026-03-01')",
+    ],
+)
+def test_a_conflict_with_another_transaction_is_tried_again(
+    duck: Warehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, statement: str
+) -> None:
+    caplog.set_level("INFO")
+    duck.load(THINGS, [thing(THINGS, 2, name="old")])
+    merge, merges = DuckDb.merge, 0
+
+    def merge_behind_another(dialect: DuckDb, cursor: Any) -> LoadResult:
+        nonlocal merges
+        merges += 1
+        if merges == 1:  # this transaction has begun, so it does not see what is committed now
+            duck.execute(statement)
+        return merge(dialect, cursor)
+
+    monkeypatch.setattr(DuckDb, "merge", merge_behind_another)
+    duck.load(THINGS, [thing(THINGS, number, name="new", at=LATER) for number in (2, 3)])
+    assert merges == 2
+    assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
+    assert [row[2] for row in duck.rows(THINGS)] == ["new", "new"]
+
+
+@pytest.mark.not_unit
+def test_threads_merge_one_after_another(duck: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    duck.load(THINGS, [])
+    start = threading.Barrier(6)
+
+    def work(worker: int) -> None:
+        mine = duck.another()
+        start.wait(PATIENCE)
+        for turn in range(3):
+            mine.load(THINGS, [thing(THINGS, number, name=f"{worker}/{turn}") for number in range(200)])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert "conflict" not in caplog.text
+    assert len(duck.rows(THINGS)) == 200
+
+
+@pytest.mark.not_unit
+def test_a_forked_child_does_not_wait_for_a_thread_it_does_not_have(duck: Warehouse) -> None:
+    with one_thread():
+        child = fork(duck.load, THINGS, [thing(THINGS, 1)])
+        child.join(60)
+    try:
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+    assert len(duck.rows(THINGS)) == 1
 
 
 def hold(path: str, held: Any, seconds: float) -> None:

@@ -7,15 +7,18 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.file_lock import one_thread
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.table import Column, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+T = TypeVar("T")
 
 _CONFLICT = re.compile(
     r"\A(?:TransactionContext Error: .*(?:conflict|Failed to commit)|Constraint Error: .*duplicate key)", re.IGNORECASE
@@ -72,6 +75,11 @@ class DuckDb(Staged):
     def _conflicts(self, error: BaseException) -> bool:
         # Also when another transaction has inserted the same key, which this one cannot see.
         return bool(_CONFLICT.match(str(error)))
+
+    def _retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
+        # A table cannot be locked: threads that always conflict would use up the attempts of one of them.
+        with one_thread():
+            return super()._retry_conflicts(attempt, undo)
 
     def _begin(self, connection: Any) -> None:
         connection.execute("BEGIN")  # for the checks; DuckDB's commit() and rollback() need a transaction
