@@ -1,7 +1,7 @@
-"""One process at a time in a database file of DuckDB, and one of its threads at a time that merges.
+"""Locks for DuckDB: one process at a time uses a database file, and one of its threads at a time merges.
 
 DuckDB locks its file itself, but not at every moment: when several processes open, write and close a file at once,
-version 2.0.0 loses a committed transaction now and then. Its tables cannot be locked at all: of two transactions that
+version 2.0.0 loses a committed transaction now and then. It has no table locks either: of two transactions that
 write the same row, the second one fails.
 """
 
@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 class _Locks:
     """What this process holds: by the lock's file, its descriptor and how many connections share it.
 
-    All are new in a forked child.
+    A forked child starts with new locks.
     """
 
     def __init__(self) -> None:
@@ -84,6 +84,6 @@ def one_process(database: str, seconds: float) -> Iterator[None]:
             _locks.release(file)
 
 
-def one_thread() -> threading.Lock:
-    """Return the lock that a thread of this process holds while it merges."""
+def merge_lock() -> threading.Lock:
+    """Return the lock that a thread of this process holds while it merges into DuckDB."""
     return _locks.merging

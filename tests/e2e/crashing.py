@@ -38,7 +38,7 @@ class Fuse:
 
 
 class WatchedStore:
-    """A task state store whose writes and deletions are points, except those of the progress that is shown."""
+    """A task state store whose writes and deletions are points, except those of the progress record."""
 
     def __init__(self, store: Any, fuse: Fuse) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class WatchedStore:
         self._at("after delete", key)
 
     def _at(self, where: str, key: str) -> None:
-        # A task that takes half a minute, and no other, also stores and deletes its progress.
+        # Only a task that takes longer than half a minute has this record, so counting it would depend on the speed.
         if key != PROGRESS_KEY:
             self._fuse.at(where)
 

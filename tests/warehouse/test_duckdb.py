@@ -17,7 +17,7 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 from airflow_provider_mail.warehouse import connection
 from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.file_lock import one_thread
+from airflow_provider_mail.warehouse.file_lock import merge_lock
 from airflow_provider_mail.warehouse.load import LoadResult, load
 from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
@@ -111,14 +111,15 @@ def test_threads_merge_one_after_another(duck: Warehouse, caplog: pytest.LogCapt
 
 
 @pytest.mark.not_unit
-def test_a_forked_child_does_not_wait_for_a_thread_it_does_not_have(duck: Warehouse) -> None:
-    with one_thread():
+def test_a_forked_child_has_a_merge_lock_of_its_own(duck: Warehouse) -> None:
+    with merge_lock():
         child = fork(duck.load, THINGS, [thing(THINGS, 1)])
         child.join(60)
     try:
         assert child.exitcode == 0
     finally:
         child.kill()
+        child.join(60)
     assert len(duck.rows(THINGS)) == 1
 
 

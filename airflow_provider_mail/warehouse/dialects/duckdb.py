@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.file_lock import one_thread
+from airflow_provider_mail.warehouse.file_lock import merge_lock
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.table import Column, literal
 
@@ -77,8 +77,8 @@ class DuckDb(Staged):
         return bool(_CONFLICT.match(str(error)))
 
     def _retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
-        # A table cannot be locked: threads that always conflict would use up the attempts of one of them.
-        with one_thread():
+        # DuckDB has no table locks: threads that keep conflicting could use up the attempts of one of them.
+        with merge_lock():
             return super()._retry_conflicts(attempt, undo)
 
     def _begin(self, connection: Any) -> None:
