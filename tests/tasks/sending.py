@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,3 +91,13 @@ def change_retries(monkeypatch: pytest.MonkeyPatch, **rule: Any) -> None:
 def records(result: RunResult, task_id: str = TASK) -> list[tuple[str, Any]]:
     """What a task has written down of its sends, and when that expires."""
     return [stored for key, stored in result.state_store(task_id).items() if key == TASK_STATE_KEY]
+
+
+def clears_faults(emulator: Emulator) -> Callable[[Any], None]:
+    """Return a ``pre_execute`` that removes all faults before a task's second try."""
+
+    def pre_execute(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.faults.clear()
+
+    return pre_execute

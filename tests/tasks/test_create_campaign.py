@@ -15,6 +15,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators._campaign import default_mail_name, run_began
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
+from tests.tasks.sending import clears_faults
 
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
@@ -229,11 +230,7 @@ def test_a_second_try_adopts_what_the_first_created(run: Run, emulator: Emulator
     emulator.faults.add("close_after", "campaign/mail/sends")
     emulator.faults.add("http_error_before", "campaign/mail/get", count=None, skip=1)
 
-    def calm(context: Any) -> None:
-        if context["ti"].try_number == 2:
-            emulator.faults.clear()
-
-    done = run(lambda: create(subject="Once", retries=1, retry_delay=0, pre_execute=calm))
+    done = run(lambda: create(subject="Once", retries=1, retry_delay=0, pre_execute=clears_faults(emulator)))
 
     assert (done.state, done.tries) == ("success", 2)
     assert len(sends(emulator)) == 1

@@ -17,7 +17,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import change_retries, remembers
+from tests.tasks.sending import change_retries, clears_faults, remembers
 
 SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
 IN_AN_HOUR = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
@@ -147,11 +147,7 @@ def dies_behind_code_500(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
     emulator.faults.add("attachment_failed", SENDS)
     emulator.faults.add("http_error_before", GETS, count=None, skip=1)
 
-    def calm(context: Any) -> None:
-        if context["ti"].try_number == 2:
-            emulator.faults.clear()
-
-    return calm
+    return clears_faults(emulator)
 
 
 @pytest.mark.parametrize("choice", ["fail", "cancel", "keep"])

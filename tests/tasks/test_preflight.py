@@ -13,6 +13,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.sending import clears_faults
 
 READS = {
     "/v5/campaign/mail/get",
@@ -169,11 +170,7 @@ def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, conn
 def test_a_service_that_is_away_is_tried_again(run: Run, emulator: Emulator) -> None:
     emulator.faults.add("http_error_before", "verified_senders/get", count=None)
 
-    def calm(context: Any) -> None:
-        if context["ti"].try_number == 2:
-            emulator.faults.clear()
-
-    done = run(lambda: look(retries=1, retry_delay=0, pre_execute=calm))
+    done = run(lambda: look(retries=1, retry_delay=0, pre_execute=clears_faults(emulator)))
 
     assert (done.state, done.tries) == ("success", 2)
 

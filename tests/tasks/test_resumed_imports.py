@@ -17,7 +17,7 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.sending import AT_ONCE, change_retries, remembers
+from tests.tasks.sending import AT_ONCE, change_retries, clears_faults, remembers
 from tests.tasks.waiting import timed_out_when, under_way
 
 IMPORTS = "contacts/imports"
@@ -329,11 +329,7 @@ def test_rows_of_a_function_that_gives_others_each_time_all_arrive(
         while queue:
             yield queue.pop(0)
 
-    def mend(context: Any) -> None:
-        if context["ti"].try_number == 2:
-            emulator.faults.clear()
-
-    fixed: dict[str, Any] = {**SMALL, **AT_ONCE, "task_id": TASK, "pre_execute": mend}
+    fixed: dict[str, Any] = {**SMALL, **AT_ONCE, "task_id": TASK, "pre_execute": clears_faults(emulator)}
     done = run(lambda: MailImportContactsOperator(contacts=contacts, **fixed))
 
     assert (done.state, done.tries) == ("success", 2)
@@ -354,11 +350,7 @@ def test_mapped_tasks_remember_each_for_itself(
     # Until the second try: after the chunk that fails, the first try may still send others.
     emulator.faults.add("close_before", IMPORTS, skip=7, count=None)
 
-    def pre_execute(context: Any) -> None:
-        if context["ti"].try_number == 2:
-            emulator.faults.clear()
-
-    fixed: dict[str, Any] = {"task_id": TASK, "sql_conn_id": "crm", "pre_execute": pre_execute}
+    fixed: dict[str, Any] = {"task_id": TASK, "sql_conn_id": "crm", "pre_execute": clears_faults(emulator)}
     with new_dag() as dag:
         SqlToMailContactsOperator.partial(**fixed, **SMALL, **AT_ONCE).expand(sql=halves)
     done = run_in_airflow(dag)
