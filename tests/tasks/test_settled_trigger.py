@@ -68,10 +68,11 @@ def test_two_hundred_waits_share_one_request(emulator: Emulator, closed: list[As
 
     assert [each["mail_stats"]["mail_name"] for each in found] == names
     assert {each["status"] for each in found} == {"complete"}
-    # Three observations each; who comes while the first poll is on is in the second one.
+    # Three observations each; who comes while the first poll is on is in the second one. On a slow machine the first
+    # comes alone, and is requested by name.
     assert 3 <= emulator.journal.count(STATS) <= 12
-    first = emulator.journal.entries(STATS)[0]["body"]
-    assert "mailName" not in first or first["mailName"] is None
+    requested = [entry["body"].get("mailName") for entry in emulator.journal.entries(STATS)]
+    assert requested.count(None) >= 3
     assert len(closed) == 1
 
 
@@ -87,10 +88,14 @@ def test_waits_that_are_far_apart_are_asked_for_apart(emulator: Emulator) -> Non
         return list(await asyncio.gather(*waits))
 
     assert {found["status"] for found in run(all_of_them())} == {"complete"}
-    polled = [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(STATS)]
-    assert polled[:2] == [(f"{days[0]}", f"{days[1]}"), (f"{days[2]}", f"{days[2]}")]
-    # Only one campaign is waited for in the second: it is asked for by name.
-    assert emulator.journal.entries(STATS)[1]["body"]["mailName"] == names[2]
+    polled = [entry["body"] for entry in emulator.journal.entries(STATS)]
+    windows = [(body["startDate"], body["endDate"]) for body in polled]
+    between = f"{TODAY - timedelta(days=100)}"
+    assert not [window for window in windows if window[0] < between < window[1]]
+    # On a slow machine one wait comes after the first poll: in the second one those that are near are together.
+    assert [window for window in windows if window[0] <= f"{days[0]}" and f"{days[1]}" <= window[1] < between]
+    # Only one campaign is waited for in the later window: it is requested by name.
+    assert {body["mailName"] for body in polled if body["startDate"] > between} == {names[2]}
 
 
 def test_connections_and_intervals_have_their_own(emulator: Emulator, connect: Callable[..., None]) -> None:
