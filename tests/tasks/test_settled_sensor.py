@@ -261,7 +261,9 @@ def test_the_old_name_of_an_argument_is_accepted_with_a_warning(old: str, new: s
     with pytest.warns(AirflowProviderDeprecationWarning, match=f"^{old} is deprecated, use {new}$") as caught:
         sensor = MailStatsSettledSensor(**given)
     assert getattr(sensor, new) == value
-    assert [warning.filename for warning in caught] == [__file__]
+    # Python may report something else at the same time, such as what its garbage collector finds unclosed.
+    ours = [warning.filename for warning in caught if warning.category is AirflowProviderDeprecationWarning]
+    assert ours == [__file__]
 
 
 def test_mapped_sensors_take_the_old_names() -> None:
