@@ -78,6 +78,7 @@ class TestErrorsOfCreation:
         assert api.campaign("m")["code"] == 400
 
     def test_500_a_kept_task_may_go_out_all_the_same(self, api: Api) -> None:
+        api.emulator.clock.freeze()
         api.emulator.change_settings(kept_task_state="scheduled")
         api.emulator.faults.add("task_check_failed")
         assert api.campaign("m")["code"] == 500
@@ -167,6 +168,7 @@ class TestGet:
         assert task["senderName"] == task["replyTo"] == "news@example.com"
 
     def test_filters(self, api: Api) -> None:
+        api.emulator.clock.freeze()
         api.emulator.add_campaign("Spring sale", subject="50% off", sender_mail="shop@example.com")
         api.emulator.add_campaign("Spring news", subject="News", type="ABTest", state="failed")
         api.emulator.add_campaign("Autumn news", subject="News", state="sending")
@@ -303,6 +305,7 @@ class TestStates:
 
     @pytest.mark.parametrize("state", ["draft", "scheduled", "sending", "done", "failed"])
     def test_any_to_removed(self, api: Api, state: str) -> None:
+        api.emulator.clock.freeze()
         api.campaign("m", sendDate="2099-01-01T00:00:00Z")
         api.emulator.set_campaign_state("m", state)
         api.emulator.change_settings(deletable_states=["draft"])
@@ -316,11 +319,11 @@ class TestStates:
         api.refused(404, "campaign/mail/delete", mailName="m")
 
     def test_a_created_task_may_appear_late(self, api: Api) -> None:
+        api.emulator.clock.freeze()
         api.emulator.change_settings(visible_after_looks=2)
         api.campaign("looks")
         assert [api.status("looks") for _ in range(3)] == [None, None, 1]
         api.emulator.change_settings(visible_after_looks=0, visible_after_seconds=30.0)
-        api.emulator.clock.freeze()
         api.campaign("seconds")
         assert api.status("seconds") is None
         api.emulator.clock.advance(30)

@@ -170,11 +170,12 @@ def test_retry_after_in_seconds_as_date_or_absent(api: Api) -> None:
     api.emulator.faults.add("too_many_requests", retry_after=7)
     api.emulator.faults.add("too_many_requests", retry_after=60, form="date")
     api.emulator.faults.add("too_many_requests", retry_after=None)
+    asked_at = datetime.now(UTC)
     first, second, third = (api.post("webhook/get").headers.get("Retry-After") for _ in range(3))
     assert first == "7"
     assert second is not None
-    wait = email.utils.parsedate_to_datetime(second) - datetime.now(UTC)
-    assert 55 < wait.total_seconds() <= 60
+    wait = email.utils.parsedate_to_datetime(second) - asked_at
+    assert 55 < wait.total_seconds() <= 60 + (datetime.now(UTC) - asked_at).total_seconds()
     assert third is None
 
 
@@ -304,11 +305,19 @@ class TestMatching:
 @pytest.mark.not_unit
 def test_listening_may_pause(api: Api) -> None:
     api.ok("webhook/get")
-    api.emulator.pause_listening(1.0)
-    time.sleep(0.05)
-    api.ok("webhook/get")  # the open connection goes on
-    with pytest.raises(httpx.ConnectError):
-        api.stranger.post("/v5/webhook/get", json={})
+
+    def is_refused() -> bool:
+        api.emulator.pause_listening(1.0)
+        time.sleep(0.05)
+        api.ok("webhook/get")  # the open connection goes on
+        with httpx.Client(base_url=api.emulator.base_url) as newcomer:
+            try:
+                newcomer.post("/v5/webhook/get", json={})
+            except httpx.ConnectError:
+                return True
+        return False  # the pause was over before it came
+
+    assert any(is_refused() for _ in range(10))
     for _ in range(1000):
         with suppress(httpx.ConnectError):
             assert api.stranger.post("/v5/webhook/get", json={}).status_code == 401

@@ -214,6 +214,7 @@ def test_the_text_of_html(api: Api) -> None:
 
 
 def test_a_recipient_can_be_let_to_react(api: Api) -> None:
+    api.emulator.clock.freeze()
     send(api)
     inbox = api.emulator.inbox
     inbox.react("t1", "Clicked")

@@ -89,7 +89,7 @@ def test_a_mail_is_found_and_its_recipient_opens_it(visit: Open, emulator: Emula
 
 def test_new_mail_appears_and_the_clock_moves(visit: Open, emulator: Emulator) -> None:
     page = visit("/?kind=transactional")
-    total = page.get_by_text("7 mails")
+    total = page.get_by_text("7 mails", exact=True)
     total.wait_for()
     page.get_by_label("Words, or part of an address").fill("typed, not sent")
     api = Api(emulator)
@@ -133,7 +133,7 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
     page.keyboard.press("Control+a")
     page.keyboard.type("order")
     page.keyboard.press("Enter")
-    page.get_by_text("7 mails").wait_for()
+    page.get_by_text("7 mails", exact=True).wait_for()
     page.wait_for_load_state()  # the script listens
     for key in "jjjk":
         page.keyboard.press(key)
@@ -143,7 +143,7 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
     page.keyboard.press("Enter")
     page.locator("#happened").wait_for()
     page.keyboard.press("u")
-    page.get_by_text("7 mails").wait_for()
+    page.get_by_text("7 mails", exact=True).wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -206,6 +206,7 @@ class TestOAuth:
 
     @pytest.mark.parametrize(("seconds", "expected"), [(299, 200), (301, 400)])
     def test_a_code_lives_five_minutes(self, api: Api, seconds: int, expected: int) -> None:
+        api.emulator.clock.freeze()
         code = self.code(api)
         api.emulator.clock.advance(seconds)
         assert self.exchange(api, code)["code"] == expected

@@ -340,9 +340,11 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     over = threading.Event()
 
     def read() -> None:
-        while not over.is_set():
+        while True:
             (path,) = (tmp_path / "day=1").glob("*.jsonl")
             seen.add(path.read_text())
+            if over.is_set():
+                return
 
     reader = threading.Thread(target=read)
     reader.start()

@@ -24,6 +24,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
     async def whole() -> T:
         result = await asyncio.wait_for(coroutine, 240)
+        # A connection is read to its end, even if nobody waits for it any longer.
+        if reading := [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "SyncToAsync.__call__"]:
+            await asyncio.wait(reading, timeout=60)
         assert asyncio.all_tasks() - {asyncio.current_task()} == set()
         assert not shared_poller._pollers.get(asyncio.get_running_loop())
         return result
