@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,8 @@ def decide(airflow: RunningAirflow, run_id: str, answer: str) -> dict[str, Any]:
     (question,) = wait_until(
         lambda: airflow.api.request("GET", f"{path}/hitlDetails").json()["hitl_details"], what="a question"
     )
+    # An answer before the scheduler has heard that the worker is done with the task makes Airflow fail the task.
+    time.sleep(5)
     airflow.api.request(
         "PATCH", f"{path}/taskInstances/approve/-1/hitlDetails", json={"chosen_options": [answer], "params_input": {}}
     )

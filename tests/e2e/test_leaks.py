@@ -186,12 +186,13 @@ def crm(postgres_server: PostgresServer) -> Iterator[Database]:
 @pytest.fixture(scope="module", autouse=True)
 def surroundings(airflow: RunningAirflow, crm: Database, parrot: Parrot, emulator: Emulator, folder: Path) -> None:
     """The connections and variables of the DAG."""
-    extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 1}
+    extra = {"client_secret": SECRETS["client_secret"], "access_token": SECRETS["token"], "timeout": 60}
     mail = {"conn_type": "mail", "password": SECRETS["key"], "extra": extra}
     hosts: dict[str, dict[str, Any]] = {
         shape: {"host": f"{parrot.base_url}/{shape}"} for shape in (*SHAPES, *LATER, "good")
     }
-    hosts["emulator"] = {"host": emulator.base_url, "extra": extra | {"timeout": 60}}
+    hosts["emulator"] = {"host": emulator.base_url}
+    hosts["silent"]["extra"] = extra | {"timeout": 1}
     hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
     for name, fields in (hosts | ELSEWHERE).items():
         airflow.set_connection(f"mail_{name}", mail | fields)

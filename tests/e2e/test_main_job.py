@@ -149,7 +149,7 @@ def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow
     run_id = airflow.start_run("mail_reschedule", conf={"mail_name": "rescheduled"})
 
     airflow.wait_for_task("mail_reschedule", run_id, "wait", "up_for_reschedule")
-    assert airflow.slots()["occupied"] == 0
+    wait_until(lambda: airflow.slots()["occupied"] == 0, what="a wait that holds no slot")
     looks = emulator.journal.count("campaign/mail/get")
     wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="another look")
     emulator.set_campaign_state("rescheduled", "done")

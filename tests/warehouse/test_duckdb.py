@@ -153,6 +153,7 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
 
 @pytest.mark.not_unit
 def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.BUSY_FILE_WAITS_S, "not a valid DuckDB database file", PATIENCE)
     file = Path(duck.hook.get_connection("warehouse").host)
     made = file.with_name("made.duckdb")
     duckdb.connect(str(made)).close()

@@ -79,6 +79,7 @@ class Reader(threading.Thread):
         self._warehouse = warehouse
         self._stopped = threading.Event()
         self.reads = 0
+        self._has_read = threading.Event()
         self.wrong: list[Any] = []
 
     def run(self) -> None:
@@ -86,12 +87,14 @@ class Reader(threading.Thread):
         while not self._stopped.is_set():
             found = self._warehouse.another().query("SELECT name, COUNT(*) FROM things GROUP BY name")
             self.reads += 1
+            self._has_read.set()
             begun = begun or bool(found)
             if begun and [count for _, count in found] != [KEYS - 1]:
                 self.wrong.append(found)
 
     def __enter__(self) -> None:
         self.start()
+        assert self._has_read.wait(PATIENCE), "it reads before the first load begins"
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
@@ -114,5 +117,4 @@ def test_loads_at_once_and_readers(make_warehouse: Callable[..., Warehouse], way
             for loads in loads_of(warehouse):
                 assert warehouse.rows(LOADS, loads) == [("things", "m", "a", observed(numbers[-1]))]
     assert not reader.wrong
-    assert reader.reads
     print(f"{way}, {at_once} at once: {tries} tries of tasks, {reader.reads} reads")

@@ -151,7 +151,9 @@ def disconnected(warehouse: Warehouse, reading: Reading, after: int) -> None:
     def rows() -> Iterator[tuple[Any, ...]]:
         yield from reading.rows[:after]
         if warehouse.is_mysql:
-            warehouse.execute(*(f"KILL {number}" for (number,) in warehouse.query(OTHERS)))
+            for (number,) in warehouse.query(OTHERS):
+                with suppress(Exception):  # it may have gone by itself
+                    warehouse.execute(f"KILL {number}")
         else:
             warehouse.query(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
