@@ -15,6 +15,7 @@ import h11
 
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.events import DueEvents, Event
+from airflow_provider_mail.emulator.webhooks import configuration
 
 if TYPE_CHECKING:
     from airflow_provider_mail.emulator.service import Service
@@ -81,6 +82,8 @@ class WebhookSender:
         ready: dict[str, list[Event]] = {}
         service = self._service
         with service.lock:
+            if not configuration(service.store)["transEnable"]:
+                return
             service.apply_due_changes()
             chunks = DueEvents(service.context()).chunks()
         while True:
