@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
 
 from airflow.__main__ import main
 
-MODULES = (
+OTHERS = (
     "airflow.providers.common.sql.hooks.sql",
     "airflow.providers.postgres.hooks.postgres",
     "airflow.providers.standard.operators.python",
     "airflow.sdk.execution_time.task_runner",
-    "airflow_provider_mail.notifications.mail",
-    "airflow_provider_mail.operators.campaigns",
-    "airflow_provider_mail.operators.transactional",
-    "airflow_provider_mail.sensors.stats",
-    "airflow_provider_mail.transfers.mail_to_object_storage",
-    "airflow_provider_mail.transfers.mail_to_sql",
-    "airflow_provider_mail.transfers.object_storage_to_mail",
-    "airflow_provider_mail.transfers.sql_to_mail",
 )
+OURS = (
+    "_polling",
+    "_task",
+    "api",
+    "hooks",
+    "notifications",
+    "operators",
+    "sensors",
+    "transfers",
+    "triggers",
+    "utils",
+    "warehouse",
+)
+"""Packages of ours, with all modules below them: models and dialects are imported by each task when it needs them."""
 
 if __name__ == "__main__":
-    for name in MODULES:
+    for name in OTHERS:
         importlib.import_module(name)
+    for name in OURS:
+        package = importlib.import_module(f"airflow_provider_mail.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     sys.argv[0] = "airflow"
     main()
