@@ -34,7 +34,7 @@ def stored(emulator: Emulator, airflow_home: Path) -> Iterator[Callable[..., Non
         yield lambda **changed: application.store(emulator, {**fields, "requests_per_second": 50, **changed})
 
 
-Visit = Callable[[str], str]
+Visit = Callable[[str], str | None]
 
 
 def approving(url: str) -> str:
@@ -52,7 +52,10 @@ def deciding(url: str, decision: str) -> str:
 
 @pytest.fixture
 def login(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Runs the command while a browser opens its page and comes back; `visit` turns the one address into the other."""
+    """Runs the command while a browser opens its page and comes back.
+
+    `visit` turns the one address into the other, or into `None` if it has been there: then the command listens no more.
+    """
     from airflow_provider_mail.cli import oauth
 
     def login(visit: Visit | None, *arguments: str) -> Said:
@@ -72,7 +75,7 @@ def login(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
             if visit is None or not opened:
                 return
             address = visit(opened[0])
-            while time.monotonic() < end:
+            while address is not None and time.monotonic() < end:
                 try:
                     httpx.get(address, trust_env=False, timeout=60)
                     return
@@ -190,7 +193,7 @@ def test_a_name_that_leads_here_is_not_answered(
 ) -> None:
     answers: list[httpx.Response] = []
 
-    def rebound(url: str) -> str:
+    def rebound(url: str) -> None:
         address = approving(url)
         target = httpx.URL(address)
         end = time.monotonic() + 60
@@ -201,7 +204,6 @@ def test_a_name_that_leads_here_is_not_answered(
             except httpx.ConnectError:
                 time.sleep(0.02)  # it listens in a moment
         answers.append(httpx.get(address, trust_env=False, timeout=60))
-        return address
 
     said = login(rebound)
     assert said.status == 0, said.err
