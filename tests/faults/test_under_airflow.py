@@ -26,8 +26,8 @@ from tests.faults.tries import Task
 from tests.faults.workload import Tally, Trial, Wrong
 from tests.tasks.conftest import (  # noqa: F401 - fixtures
     Run,
+    _made_once,
     _mail_default,
-    _one_api_server,
     connect,
     errors,
     new_dag,

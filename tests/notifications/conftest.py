@@ -9,12 +9,12 @@ import pytest
 
 from airflow_provider_mail.emulator import Emulator
 from tests.support.browser import browser, chromium
-from tests.tasks.conftest import _mail_default, _one_api_server, connect, errors, new_dag, run, run_in_airflow, run_with
+from tests.tasks.conftest import _made_once, _mail_default, connect, errors, new_dag, run, run_in_airflow, run_with
 from tests.tasks.sending import SENDS
 
 __all__ = [
+    "_made_once",
     "_mail_default",
-    "_one_api_server",
     "browser",
     "chromium",
     "connect",

@@ -20,7 +20,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
-from airflow_provider_mail.api.config import RetryRule
+from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api.flows import ensure, polling
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.emulator import Emulator
@@ -52,13 +52,15 @@ def _mail_default(connect: Connect) -> None:
 @pytest.fixture(autouse=True)
 def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is repeated as often as ever, within less time; a draft is believed sooner."""
-    draws = RetryRule.pause_before_repeat.__kwdefaults__
-    assert draws is not None
-    monkeypatch.setitem(draws, "draw", lambda: random.random() / 20)
-    for flow in (create_campaign, ensure.create):
-        defaults = flow.__kwdefaults__
-        assert defaults is not None
-        monkeypatch.setitem(defaults, "patience", 1.0)
+    changed = {
+        Exchange.__init__: ("draw", lambda: random.random() / 20),
+        create_campaign: ("patience", 1.0),
+        ensure.create: ("patience", 1.0),
+    }
+    for function, (argument, default) in changed.items():
+        defaults = function.__kwdefaults__
+        assert argument in defaults
+        monkeypatch.setitem(defaults, argument, default)
     monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 
@@ -97,9 +99,13 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_api_server() -> None:
-    """Airflow 3.0 makes a new API server in this process for each task, a second each time; later ones keep it."""
+def _made_once() -> None:
+    """Keep what Airflow makes anew for each task, which takes longer than the task.
+
+    On 3.0 it is an API server in this process, on 3.3 the validator of each rendered field.
+    """
     supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
+    vars(task_runner)["TypeAdapter"] = functools.cache(task_runner.TypeAdapter)
 
 
 @pytest.fixture

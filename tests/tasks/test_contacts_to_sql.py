@@ -55,8 +55,10 @@ def in_service(emulator: Emulator, list_name: str = "newsletter") -> list[str]:
 
 def post(emulator: Emulator, path: str, **body: Any) -> dict[str, Any]:
     """A request of somebody else."""
-    url = f"{emulator.base_url}/v5/{path}"
-    answer: dict[str, Any] = httpx.post(url, headers={"ApiKey": emulator.api_key}, json=body, timeout=60).json()
+    # Without certificates, since reading them takes longer than the request.
+    answer: dict[str, Any] = httpx.post(
+        f"{emulator.base_url}/v5/{path}", headers={"ApiKey": emulator.api_key}, json=body, timeout=60, verify=False
+    ).json()
     assert answer["code"] == 200, answer
     return answer
 

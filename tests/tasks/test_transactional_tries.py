@@ -40,17 +40,17 @@ LOST = ["close_before", "close_after", "http_error_before", "http_error_after", 
 
 @remembers
 @pytest.mark.slow
-def test_a_hundred_thousand_recipients_take_one_small_record(run: Run, emulator: Emulator) -> None:
-    people = [[address(20 * number + place) for place in range(20)] for number in range(5000)]
+def test_twenty_thousand_recipients_take_one_small_record(run: Run, emulator: Emulator) -> None:
+    people = [[address(20 * number + place) for place in range(20)] for number in range(1000)]
 
     done = run(lambda: batch(messages=lambda: [{"to": to} for to in people], versions_per_request=100))
 
     assert done.state == "success"
-    assert emulator.journal.count(SENDS) == 50
-    assert done.returned == told(50, 100_000)
+    assert emulator.journal.count(SENDS) == 10
+    assert done.returned == told(10, 20_000)
     ((record, expires),) = records(done.result)
     assert len(record) < 500
-    assert json.loads(record)["recipients"] == 100_000
+    assert json.loads(record)["recipients"] == 20_000
     assert expires is None
 
 
