@@ -8,16 +8,19 @@ import random
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
+from tests.faults.cases import EVERYTHING
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
+
+T = TypeVar("T")
 
 TASK = "task"
 RETRIES_KILLED_TASKS = AIRFLOW_VERSION >= (3, 1)
@@ -95,8 +98,13 @@ class Service(EmulatorProcess):
         )
 
 
+def some(cases: Sequence[T], first: int = 0) -> Sequence[T]:
+    """Every second of them; all with MAIL_ALL_FAULTS=1."""
+    return cases if EVERYTHING else cases[first::2]
+
+
 def more_points() -> int:
-    """How many points to add by chance to those that are always there."""
+    """How many points to add by chance to the others."""
     return int(os.environ.get("MAIL_CRASH_POINTS", "0"))
 
 

@@ -1,5 +1,6 @@
-"""Processes are killed with SIGKILL at every step, in a real Airflow; what the service holds afterwards is counted.
+"""Processes are killed with SIGKILL, in a real Airflow; what the service holds afterwards is counted.
 
+With MAIL_ALL_FAULTS=1 at every step, else at every second one: `tests/faults` has the others, without Airflow.
 MAIL_CRASH_POINTS=200 adds so many points by chance, MAIL_CRASH_SEED other ones.
 """
 
@@ -20,6 +21,7 @@ from tests.e2e.crash_runs import (
     clear,
     more_points,
     run_all,
+    some,
 )
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
@@ -72,16 +74,19 @@ def campaign_crashes() -> Iterator[Crash]:
     points += ["after push 1", "after push 4", "before complete 1", "after complete 1"]
     # Held so long that the next try has looked, and found nothing, before the request of the dead one is carried out.
     yield Crash("crash_campaign", held=("delay", CREATES, 0, {"seconds": 15}))
-    for point in points:
+    for point in some(points):
         yield Crash("crash_campaign", point)
-    yield Crash("crash_campaign", "after request 1", tries=(1, 2, 3))
-    yield Crash("crash_campaign", "after request 2", tries=(1, 2, 3))
-    yield Crash("crash_campaign", held=("delay", LOOKS, 0, {"seconds": 8}))
-    yield Crash("crash_campaign", held=("delay_answer", CREATES, 0, {"seconds": 8}))
-    yield Crash("crash_campaign", held=("drip", CREATES, 0, {"bytes_per_second": 5}))
-    # Two misfortunes at once: the answer is lost, then the process.
-    yield Crash("crash_campaign", "after request 2", lost=("close_after", CREATES, 0, {}))
-    yield Crash("crash_campaign", held=("delay", LOOKS, 1, {"seconds": 8}), lost=("close_after", CREATES, 0, {}))
+    others = [
+        Crash("crash_campaign", "after request 1", tries=(1, 2, 3)),
+        Crash("crash_campaign", "after request 2", tries=(1, 2, 3)),
+        Crash("crash_campaign", held=("delay", LOOKS, 0, {"seconds": 8})),
+        Crash("crash_campaign", held=("delay_answer", CREATES, 0, {"seconds": 8})),
+        Crash("crash_campaign", held=("drip", CREATES, 0, {"bytes_per_second": 5})),
+        # Two misfortunes at once: the answer is lost, then the process.
+        Crash("crash_campaign", "after request 2", lost=("close_after", CREATES, 0, {})),
+        Crash("crash_campaign", held=("delay", LOOKS, 1, {"seconds": 8}), lost=("close_after", CREATES, 0, {})),
+    ]
+    yield from some(others, first=1)
     for number in range(more_points()):
         draw = chance(number)
         point = draw.choice([*points, *(f"{when} request {count}" for when in ("before", "after") for count in (1, 2))])
@@ -123,12 +128,14 @@ def _tries(airflow: RunningAirflow, crash: Crash) -> int:
 def batch_crashes() -> Iterator[Crash]:
     points = ["before write 1", "after write 1", "after request 1", "before request 10", "after request 10"]
     points += [f"after request {REQUESTS}", f"after write {REQUESTS + 1}", "after execute 1"]
-    for choice in CHOICES:
-        for point in points if REMEMBERS else [point for point in points if "write" not in point]:
+    if not REMEMBERS:
+        points = [point for point in points if "write" not in point]
+    faults = [("delay", {"seconds": 8}), ("delay_answer", {"seconds": 8}), ("drip", {"bytes_per_second": 1})]
+    for first, choice in enumerate(CHOICES):
+        for point in some(points, first):
             yield Crash("crash_batch", point, on_ambiguous=choice)
-        yield Crash("crash_batch", held=("delay", SENDS, 9, {"seconds": 8}), on_ambiguous=choice)
-        yield Crash("crash_batch", held=("delay_answer", SENDS, 9, {"seconds": 8}), on_ambiguous=choice)
-        yield Crash("crash_batch", held=("drip", SENDS, 9, {"bytes_per_second": 1}), on_ambiguous=choice)
+        for fault, params in some(faults, first):
+            yield Crash("crash_batch", held=(fault, SENDS, 9, params), on_ambiguous=choice)
     yield Crash("crash_batch", "after request 4", tries=(1, 2, 3), on_ambiguous="skip")
     for number in range(more_points()):
         draw = chance(number)
@@ -212,7 +219,7 @@ def import_crashes() -> Iterator[Crash]:
     points = ["before request 1", "after request 1", "after request 20", f"after request {CHUNKS}"]
     # What is written down of an import is removed at its end.
     points += ["before write 1", "after write 1", "before delete 1", "after delete 1"] if REMEMBERS else []
-    for point in points:
+    for point in some(points):
         yield Crash("crash_import", point)
     yield Crash("crash_import", "after request 12", tries=(1, 2, 3))
     yield Crash("crash_import", held=("delay", IMPORTS, 25, {"seconds": 8, "count": 2}))
