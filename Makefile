@@ -11,11 +11,13 @@
 #                              .ci/bare-machine says
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
-#   make test-faults           the whole matrix of faults, a hundred kills of each part that takes events, and thirty of a
-#                              load into each database
+#   make test-faults           the whole matrix of faults, a hundred kills of each part that takes events, thirty of a load
+#                              into each database, and tasks killed at every step in a real Airflow
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
+#   make test-types            what mypy and pyright say of DAG files that use the package
+#   make test-quickstart       docs/quickstart.md, typed as it is printed
 #   make test-dbt              the dbt package in dbt/, built by dbt on Postgres and DuckDB
 #   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an
 #                              account, and dlt with Delta and Iceberg tables
@@ -55,7 +57,7 @@ WAREHOUSES_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-warehouses/%)
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-ui test-unit test test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -76,7 +78,7 @@ test: $(INSTALLED)
 	$(PYTEST) $(ARGS)
 
 test-all:
-	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test AIRFLOW=$$airflow; done
+	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 MAIL_TEST_TYPES=1 MAIL_TEST_QUICKSTART=1 $(MAKE) test AIRFLOW=$$airflow; done
 
 test-pythons:
 	BARE_MIRROR="deb http://archive.ubuntu.com/ubuntu noble main universe" .ci/bare-machine make test
@@ -91,7 +93,7 @@ soak-process: $(INSTALLED)
 	  $(RUN) -m pytest -s tests/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
-	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/webhook $(ARGS)
+	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/webhook tests/e2e/test_crashes.py $(ARGS)
 
 test-demo-ui: $(INSTALLED)
 	MAIL_DEMO_UI=1 $(RUN) -m pytest tests/e2e/test_demo.py $(ARGS)
@@ -103,6 +105,12 @@ test-celery: $(INSTALLED)
 	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
 	$(INSTALL) --group celery
 	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
+
+test-types: $(INSTALLED)
+	MAIL_TEST_TYPES=1 $(RUN) -m pytest tests/test_signatures_typed.py $(ARGS)
+
+test-quickstart: $(INSTALLED)
+	MAIL_TEST_QUICKSTART=1 $(RUN) -m pytest tests/test_quickstart.py $(ARGS)
 
 test-dbt: $(INSTALLED) $(DBT_INSTALLED)
 	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)

@@ -41,6 +41,10 @@ ANY_NAME: set[type[Any]] = {MailHook, MailNotifier}
 # One of these is needed, which no type says.
 ALTERNATIVES = {"contact_email", "trans_enable"}
 
+by_type_checkers = pytest.mark.skipif(
+    "MAIL_TEST_TYPES" not in os.environ, reason="takes a minute the first time: make test-types runs it"
+)
+
 CALLS = tuple(f"{kind.__name__}(" for kind in CLASSES)
 
 PREAMBLE = """
@@ -228,6 +232,7 @@ def compare(folder: Path, errors: dict[tuple[str, int], str]) -> None:
     assert missed == []
 
 
+@by_type_checkers
 @pytest.mark.slow
 def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
@@ -240,6 +245,7 @@ def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     compare(files, {(name, int(line)): message for name, line, message in found})
 
 
+@by_type_checkers
 @pytest.mark.slow
 def test_pyright(files: Path) -> None:
     pytest.importorskip("basedpyright", reason="basedpyright is not installed")

@@ -34,6 +34,7 @@ def send_all(kind: str, config: ClientConfig) -> None:
         list(pool.map(client.send, REQUESTS))
 
 
+@pytest.mark.not_unit
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("most", [1, 4])
 def test_no_more_requests_in_flight_than_allowed(kind: str, most: int, emulator: Emulator) -> None:

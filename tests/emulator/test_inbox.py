@@ -147,6 +147,7 @@ def test_kind_status_and_campaign_choose(api: Api) -> None:
             api.emulator.inbox.search(**wrong)
 
 
+@pytest.mark.not_unit
 def test_statistics_and_the_inbox_agree(api: Api) -> None:
     """Of whom the counters say that they reacted, the inbox shows, at any time."""
     api.emulator.change_settings(

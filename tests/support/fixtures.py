@@ -49,12 +49,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need no server and no database of Airflow's with `unit`."""
+    """Mark the tests that need no server and no database of Airflow's with `unit`.
+
+    Of a test that runs with both clients it is the one for threads: they share all but transport and pauses.
+    """
     folders = {ROOT / "tests" / name for name in UNIT_FOLDERS}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         other_tier = any(item.get_closest_marker(name) for name in OTHER_TIERS)
-        if item.path.parent in folders and SERVERS.isdisjoint(fixtures) and not other_tier:
+        second_client = "async" in getattr(getattr(item, "callspec", None), "params", {}).values()
+        if item.path.parent in folders and SERVERS.isdisjoint(fixtures) and not other_tier and not second_client:
             item.add_marker("unit")
 
 

@@ -66,8 +66,11 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
 }
 default_adapter = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
 """For tests of the portable path on SQLite: it leaves times to the driver, whose adapter is deprecated from 3.12 on."""
-NOT_UNIT = {"duckdb", "mysql", "portable_postgres", "psycopg2", "psycopg3", "redshift"}
-"""Databases with a server, and one that takes its time."""
+NOT_UNIT = {
+    *("mysql", "portable_postgres", "psycopg2", "psycopg3", "redshift"),
+    *("databricks", "duckdb", "gcpbigquery", "snowflake", "trino"),
+}
+"""Databases with a server, and DuckDB and what runs on it, which take their time."""
 NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
 PORTABLE = (pytest.param("portable_sqlite", marks=default_adapter), "portable_postgres")
 ALL = (*NATIVE, *PORTABLE)

@@ -23,6 +23,8 @@ from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, THINGS, thing
 
+pytestmark = pytest.mark.not_unit
+
 
 @pytest.fixture
 def duck(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
@@ -63,7 +65,6 @@ def test_schemas(duck: Warehouse, name: str) -> None:
     assert len(duck.rows(THINGS, name)) == 1
 
 
-@pytest.mark.not_unit
 @pytest.mark.parametrize(
     "statement",
     [
@@ -92,7 +93,6 @@ def test_a_conflict_with_another_transaction_is_tried_again(
     assert [row[2] for row in duck.rows(THINGS)] == ["new", "new"]
 
 
-@pytest.mark.not_unit
 def test_threads_merge_one_after_another(duck: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     duck.load(THINGS, [])
@@ -110,7 +110,6 @@ def test_threads_merge_one_after_another(duck: Warehouse, caplog: pytest.LogCapt
     assert len(duck.rows(THINGS)) == 200
 
 
-@pytest.mark.not_unit
 def test_a_forked_child_has_a_merge_lock_of_its_own(duck: Warehouse) -> None:
     with merge_lock():
         child = fork(duck.load, THINGS, [thing(THINGS, 1)])
@@ -129,7 +128,6 @@ def hold(path: str, held: Any, seconds: float) -> None:
         time.sleep(seconds)
 
 
-@pytest.mark.not_unit
 def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     duck.load(THINGS, [])
     path = duck.hook.get_connection("warehouse").host
@@ -151,7 +149,6 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
         process.join(PATIENCE)
 
 
-@pytest.mark.not_unit
 def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.BUSY_FILE_WAITS_S, "not a valid DuckDB database file", PATIENCE)
     file = Path(duck.hook.get_connection("warehouse").host)

@@ -60,6 +60,7 @@ def test_what_is_there_again_is_cleared(warehouse: Warehouse) -> None:
     assert warehouse.is_portable or result.changed == 1
 
 
+@pytest.mark.not_unit
 def test_a_table_without_statistics_of_its_own_is_no_trap(native: Warehouse) -> None:
     """In quadratic time this is some minutes, and the test's limit ends it."""
     there(native, NOON, *range(40_000))

@@ -20,6 +20,7 @@ LONG = {
 }
 
 
+@pytest.mark.not_unit
 @pytest.mark.parametrize("rest", LONG.values(), ids=LONG)
 def test_a_csv_row_without_end(rest: tuple[bytes, bytes]) -> None:
     begin, piece = rest
