@@ -57,6 +57,9 @@ WAREHOUSES_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-warehouses/%)
 # start compiles Airflow anew, which takes it twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
+# dlt takes a variable of this name for the number of its own processes.
+unexport WORKERS
+
 .PHONY: help demo demo-ui test-unit test test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
