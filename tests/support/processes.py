@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import os
@@ -56,6 +57,13 @@ def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATI
     return seen
 
 
+@functools.cache
+def _freeze_modules() -> None:
+    """Exclude what is there from later collections, once: it is mostly modules, and looking through them takes long."""
+    gc.collect()
+    gc.freeze()
+
+
 def fork(target: Callable[..., object], *args: Any) -> BaseProcess:
     """Start a copy of this process that calls the function; if it hangs, its stack is printed after 20 seconds."""
 
@@ -64,6 +72,7 @@ def fork(target: Callable[..., object], *args: Any) -> BaseProcess:
         target(*args)
 
     # SQLite connections must not be carried across a fork: close those that only reference cycles keep open.
+    _freeze_modules()
     gc.collect()
     process = FORK.Process(target=run)
     process.start()
