@@ -102,10 +102,10 @@ Run = Callable[..., Done]
 def _made_once() -> None:
     """Keep what Airflow makes anew for each task, which takes longer than the task.
 
-    On 3.0 it is an API server in this process, on 3.3 the validator of each rendered field.
+    On 3.0 it is an API server in this process, later the validator of each rendered field.
     """
     supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
-    vars(task_runner)["TypeAdapter"] = functools.cache(task_runner.TypeAdapter)
+    task_runner.TypeAdapter = functools.cache(task_runner.TypeAdapter)
 
 
 @pytest.fixture
