@@ -9,10 +9,21 @@ import pytest
 
 from airflow_provider_mail.emulator import Emulator
 from tests.support.browser import browser, chromium
-from tests.tasks.conftest import _made_once, _mail_default, connect, errors, new_dag, run, run_in_airflow, run_with
+from tests.tasks.conftest import (
+    _less_patient,
+    _made_once,
+    _mail_default,
+    connect,
+    errors,
+    new_dag,
+    run,
+    run_in_airflow,
+    run_with,
+)
 from tests.tasks.sending import SENDS
 
 __all__ = [
+    "_less_patient",
     "_made_once",
     "_mail_default",
     "browser",
