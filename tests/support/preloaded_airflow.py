@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import sys
 
 from airflow.__main__ import main
+
+from benchmarks.parse_time import modules_below
 
 OTHERS = (
     "airflow.providers.common.sql.hooks.sql",
@@ -30,11 +31,7 @@ OURS = (
 """Packages of ours, with all modules below them: models and dialects are imported by each task when it needs them."""
 
 if __name__ == "__main__":
-    for name in OTHERS:
+    for name in (*OTHERS, *modules_below(*OURS)):
         importlib.import_module(name)
-    for name in OURS:
-        package = importlib.import_module(f"airflow_provider_mail.{name}")
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
     sys.argv[0] = "airflow"
     main()

@@ -59,7 +59,7 @@ def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATI
 
 @functools.cache
 def _freeze_modules() -> None:
-    """Exclude what is there from later collections, once: it is mostly modules, and looking through them takes long."""
+    """Exclude existing objects from later collections, once: they are mostly modules, and checking them takes long."""
     gc.collect()
     gc.freeze()
 
