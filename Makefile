@@ -46,12 +46,14 @@ PYTEST = $(RUN) -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
 CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS)
 SITE ?= build/site
-# Named after the interpreter, so that another one gets a new environment.
-INSTALLED = $(VENV)/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-SITE_INSTALLED = .venv-docs/.installed-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-BUILD_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-build/%)
-DBT_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-dbt/%)
-WAREHOUSES_INSTALLED = $(SITE_INSTALLED:.venv-docs/%=.venv-warehouses/%)
+# Named after the interpreter, so that another one gets a new environment. Asked once: in a recursive variable, make asks
+# anew wherever the name stands.
+PYTHON_MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+INSTALLED := $(VENV)/.installed-$(PYTHON_MINOR)
+SITE_INSTALLED := .venv-docs/.installed-$(PYTHON_MINOR)
+BUILD_INSTALLED := .venv-build/.installed-$(PYTHON_MINOR)
+DBT_INSTALLED := .venv-dbt/.installed-$(PYTHON_MINOR)
+WAREHOUSES_INSTALLED := .venv-warehouses/.installed-$(PYTHON_MINOR)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
 # start compiles Airflow anew, which takes it twice as long.
@@ -72,8 +74,8 @@ demo-ui: $(INSTALLED)
 	$(RUN) -m example_dags.demo --keep $(ARGS)
 
 # By folder, since only looking through the others takes longer than these tests.
-# These tests hardly wait, and each worker takes three CPU seconds to start.
-test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 2, 8))')
+# These tests wait little, and each worker takes three CPU seconds to start.
+test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 test-unit: $(INSTALLED)
 	$(PYTEST) -m unit $(ARGS)
 

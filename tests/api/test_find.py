@@ -144,6 +144,7 @@ def test_lost_pages_are_asked_for_again(many: Emulator, client: Driver) -> None:
     assert client.run(find_campaign("spring")).mail_name == "spring"
 
 
+@pytest.mark.not_unit
 def test_an_interrupt_ends_it(many: Emulator) -> None:
     interrupt = Interrupt()
     many.faults.add("delay", GET, count=None, seconds=25, where={"pageIndex": 3})
