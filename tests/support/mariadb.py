@@ -108,7 +108,13 @@ class MariaServer:
     def __enter__(self) -> Self:
         data, temporary = self._folder / "data", self._folder / "tmp"
         temporary.mkdir()
-        common = ["--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}"]
+        common = [
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--user={getpass.getuser()}",
+            # Of its own: a server that starts, also to make the system tables, removes the temporary tables it finds.
+            f"--tmpdir={temporary}",
+        ]
         made = subprocess.run(
             [
                 _program("mariadb-install-db") or "",
@@ -141,8 +147,6 @@ class MariaServer:
                 f"--pid-file={self._folder / 'pid'}",
                 # Before anybody can connect.
                 f"--init-file={accounts}",
-                # Of its own: a server that starts removes the temporary tables that it finds.
-                f"--tmpdir={temporary}",
                 # Nothing here outlives the tests, so nothing has to survive a power cut.
                 "--innodb-flush-log-at-trx-commit=0",
                 "--skip-innodb-doublewrite",
