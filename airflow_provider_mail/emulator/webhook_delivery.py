@@ -128,7 +128,9 @@ class WebhookSender:
                 status = await _post(url, body)
         except (OSError, TimeoutError, ValueError, h11.ProtocolError) as problem:
             error = f"{type(problem).__name__}: {problem}"
-        self.pushes.append(Push(url, events, attempt, status, error, time.monotonic() - began))
+        # Control functions, which read them in other threads, hold the lock.
+        with self._service.lock:
+            self.pushes.append(Push(url, events, attempt, status, error, time.monotonic() - began))
         return status is not None and 200 <= status < 300
 
 

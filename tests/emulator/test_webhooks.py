@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -123,6 +124,17 @@ class TestPush:
         api.emulator.flush_events()
         assert max(len(events) for _, _, events in listener.pushes) == 3
         assert len(listener.events()) >= 10
+
+    def test_can_be_listed_while_others_are_made(self, api: Api, listener: Listener) -> None:
+        api.emulator.settings.webhook_max_events = 1
+        for _ in range(3):
+            send(api, 100, trackOpen=0, trackClick=0)
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # threads take turns inside a function that is otherwise too short for it
+        try:
+            wait_until(lambda: len(api.emulator.pushes()) == 300, what="a push for each mail", interval=0)
+        finally:
+            sys.setswitchinterval(usual)
 
     def test_goes_to_the_override_of_its_sender(self, api: Api, listener: Listener) -> None:
         api.emulator.add_sender("shop@other.example")
