@@ -46,8 +46,8 @@ PYTEST = $(RUN) -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder
 CONSTRAINTS := constraints/airflow-$(AIRFLOW).txt
 INSTALL := $(VENV)/bin/uv pip install --quiet --python $(RUN) --constraints $(CONSTRAINTS)
 SITE ?= build/site
-# Named after the interpreter, so that another one gets a new environment. Asked once: in a recursive variable, make asks
-# anew wherever the name stands.
+# Named after the interpreter, so that another one gets a new environment. Evaluated once: make evaluates a recursive
+# variable at each use.
 PYTHON_MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 INSTALLED := $(VENV)/.installed-$(PYTHON_MINOR)
 SITE_INSTALLED := .venv-docs/.installed-$(PYTHON_MINOR)
@@ -74,7 +74,7 @@ demo-ui: $(INSTALLED)
 	$(RUN) -m example_dags.demo --keep $(ARGS)
 
 # By folder, since only looking through the others takes longer than these tests.
-# These tests wait little, and each worker takes three CPU seconds to start.
+# These tests spend little time waiting, and each worker takes three CPU seconds to start.
 test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 test-unit: $(INSTALLED)
 	$(PYTEST) -m unit $(ARGS)
