@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return part if part in ("kills", "airflow") else file
 
     return ByFile(config, log)
+
+
+def pytest_runtest_setup() -> None:
+    """Let no error be lost that the handler of a signal raises, such as that of a task's time-out.
+
+    Python ignores it while a callback of the garbage collector runs. Hypothesis adds one, once in each process, to know
+    how long collecting takes.
+    """
+    gc.callbacks.clear()
 
 
 @pytest.fixture
