@@ -29,6 +29,7 @@ from airflow_provider_mail.api.flows.polling import (
     MAX_BACKOFF,
     PollDecision,
     PollErrorBudget,
+    Polls,
     StatusLog,
     WaitStatus,
     status_line,
@@ -250,6 +251,24 @@ def logged(looks: list[PollResult], every: float) -> list[str]:
     status_log = StatusLog()
     verdicts = enumerate(judge(looks, every))
     return [verdict.message for number, verdict in verdicts if status_log.is_due(verdict, T0 + number * every)]
+
+
+def test_what_a_poll_finds_is_as_old_as_its_beginning() -> None:
+    """A slow poll may find the counts of a time before the age that ends a wait."""
+    answered: list[float] = []
+    decided: list[float] = []
+
+    class Recorder:
+        def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
+            decided.append(at)
+            return PollDecision(WaitStatus.WAITING, "waiting")
+
+    def poll() -> tuple[object, float]:
+        answered.append(time.time())
+        return None, 0.0
+
+    next(Polls(Recorder(), poll, log=print))
+    assert decided <= answered
 
 
 def test_a_line_for_each_change_and_none_for_what_is_known() -> None:

@@ -246,8 +246,9 @@ class Polls(Iterator[tuple[object, PollDecision]]):
         self._status_log = StatusLog()
 
     def __next__(self) -> tuple[object, PollDecision]:
-        result, offset = self._poll()
+        # Before the request: what a slow poll finds may be as old as that.
         at = time.time()
+        result, offset = self._poll()
         decision = result if isinstance(result, PollDecision) else self._wait.decide(result, at, offset)
         if self._status_log.is_due(decision, at):
             self._log(decision)
