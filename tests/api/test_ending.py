@@ -21,6 +21,7 @@ from airflow_provider_mail.api.flows.import_contacts import import_contacts
 from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator, EmulatorClient
+from tests.support.processes import wait_for_threads
 
 pytestmark = pytest.mark.not_unit
 
@@ -60,15 +61,6 @@ def time_out() -> None:
     raise TaskTimeoutError
 
 
-def ended(name: str) -> bool:
-    """Whether none of the threads is left, soon; one may even be about to start."""
-    for _ in range(6000):
-        if not any(thread.name.startswith(name) for thread in threading.enumerate()):
-            return True
-        time.sleep(0.01)
-    return False
-
-
 @pytest.fixture
 def client(emulator: Emulator) -> Iterator[MailClient]:
     with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, timeout=60)) as client:
@@ -104,7 +96,7 @@ def test_an_import_ends_within_seconds(stall: str, how: str, emulator: Emulator,
     with a_signal(lambda: emulator.journal.count() > 5 and progress.accepted == 50, action), pytest.raises(error):
         run_import(client, progress, interrupt)
     assert time.monotonic() - started < LONG
-    assert ended("mail-import")
+    wait_for_threads("mail-import", timeout=60)
     assert progress.accepted == 50, "what was accepted is known"
     asked = settled(emulator)
     emulator.faults.clear()
@@ -130,7 +122,7 @@ def test_a_reading_ends_within_seconds(stall: str, how: str, emulator: Emulator,
         with a_signal(lambda: emulator.journal.count() > 3, action), pytest.raises(error):
             list(pages)
     assert time.monotonic() - started < LONG
-    assert ended("mail-pages")
+    wait_for_threads("mail-pages", timeout=60)
 
 
 def test_an_interrupt_ends_only_its_own(emulator: Emulator, client: MailClient) -> None:

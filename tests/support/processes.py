@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.process import BaseProcess
@@ -55,6 +56,21 @@ def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATI
             raise TimeoutError(f"{what}: not within {timeout:g} s")
         time.sleep(interval)
     return seen
+
+
+def wait_for_threads(prefix: str, *, timeout: float) -> None:
+    """Wait until no thread has a name that begins like this.
+
+    :param prefix: the beginning.
+    :param timeout: seconds; use fewer than the threads would take if nothing ended them.
+    :raises TimeoutError: a thread is left.
+    """
+    wait_until(
+        lambda: not any(thread.name.startswith(prefix) for thread in threading.enumerate()),
+        what=f"the end of the threads {prefix}",
+        timeout=timeout,
+        interval=0.01,
+    )
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
-from tests.support.processes import wait_until
+from tests.support.processes import wait_for_threads
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.waiting import timed_out_when
 
@@ -220,9 +219,5 @@ def test_execution_timeout_ends_an_import(run: Run, emulator: Emulator, kind: st
     assert "AirflowTaskTimeout" in done.log
     # What ended it came before the service's 20 or 100 seconds were over, and its threads are gone. One that was about
     # to start ends a moment later.
-    wait_until(
-        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("mail-import")],
-        what="the threads of the import end",
-        timeout=15,
-    )
+    wait_for_threads("mail-import", timeout=15)
     assert emulator.journal.count("contacts/imports") <= 16
