@@ -52,10 +52,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_runtest_setup() -> None:
-    """Let no error be lost that the handler of a signal raises, such as that of a task's time-out.
+    """Remove the callbacks of the garbage collector before each test.
 
-    Python ignores it while a callback of the garbage collector runs. Hypothesis adds one, once in each process, to know
-    how long collecting takes.
+    Python discards an exception that a signal handler raises while such a callback runs, for instance the time-out of a
+    task. Hypothesis registers a callback, once in each process, to measure how long collections take.
     """
     gc.callbacks.clear()
 

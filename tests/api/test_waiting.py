@@ -253,8 +253,8 @@ def logged(looks: list[PollResult], every: float) -> list[str]:
     return [verdict.message for number, verdict in verdicts if status_log.is_due(verdict, T0 + number * every)]
 
 
-def test_what_a_poll_finds_is_as_old_as_its_beginning() -> None:
-    """A slow poll may find the counts of a time before the age that ends a wait."""
+def test_the_time_of_a_poll_is_before_its_request() -> None:
+    """The response to a slow poll may hold counts from before the age that ends a wait."""
     answered: list[float] = []
     decided: list[float] = []
 

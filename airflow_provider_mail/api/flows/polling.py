@@ -246,7 +246,7 @@ class Polls(Iterator[tuple[object, PollDecision]]):
         self._status_log = StatusLog()
 
     def __next__(self) -> tuple[object, PollDecision]:
-        # Before the request: what a slow poll finds may be as old as that.
+        # Not the time of the response: the service may have read the data as soon as the request was sent.
         at = time.time()
         result, offset = self._poll()
         decision = result if isinstance(result, PollDecision) else self._wait.decide(result, at, offset)
