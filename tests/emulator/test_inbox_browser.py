@@ -142,6 +142,7 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
     assert page.locator(":focus").get_attribute("href") == second.get_attribute("href")
     page.keyboard.press("Enter")
     page.locator("#happened").wait_for()
+    page.wait_for_load_state()
     page.keyboard.press("u")
     page.get_by_text("7 mails", exact=True).wait_for()
 
