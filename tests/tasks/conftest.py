@@ -21,8 +21,8 @@ from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
 from airflow_provider_mail.api._core.exchange import Exchange
-from airflow_provider_mail.api.flows import ensure, polling
-from airflow_provider_mail.api.flows.create_campaign import create_campaign
+from airflow_provider_mail.api.flows import create_campaign, create_once, polling
+from airflow_provider_mail.api.flows.create_once import pauses
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
 from tests.support.dags import AIRFLOW_VERSION, RunResult
@@ -52,15 +52,12 @@ def _mail_default(connect: Connect) -> None:
 @pytest.fixture(autouse=True)
 def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is repeated as often as ever, within less time; a draft is believed sooner."""
-    changed = {
-        Exchange.__init__: ("draw", lambda: random.random() / 20),
-        create_campaign: ("patience", 1.0),
-        ensure.create: ("patience", 1.0),
-    }
-    for function, (argument, default) in changed.items():
-        defaults = function.__kwdefaults__
-        assert argument in defaults
-        monkeypatch.setitem(defaults, argument, default)
+    defaults = Exchange.__init__.__kwdefaults__
+    assert defaults is not None
+    assert "draw" in defaults
+    monkeypatch.setitem(defaults, "draw", lambda: random.random() / 20)
+    for module in (create_once, create_campaign):
+        monkeypatch.setattr(module, "pauses", lambda patience, *, brief=False: pauses(patience / 30, brief=brief))
     monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 
