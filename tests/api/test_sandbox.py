@@ -59,6 +59,7 @@ def test_a_write_without_sandbox_mode_is_not_sent(example: Example, emulator: Em
     with pytest.raises(MailSandboxError, match=r"has no sandboxMode .* nothing was sent") as raised:
         client.send(example.request)
     assert example.request.path in str(raised.value)
+    assert raised.value.operation == example.request.path
     assert not raised.value.temporary
     assert emulator.journal.count() == 0
 
@@ -81,8 +82,9 @@ def test_what_cannot_be_marked_is_not_sent(body: bytes, emulator: Emulator, clie
         def payload(self) -> bytes:
             return body
 
-    with pytest.raises(MailSandboxError, match="nothing was sent"):
+    with pytest.raises(MailSandboxError, match="nothing was sent") as raised:
         client.send(Encoded(email=ADA))
+    assert raised.value.operation == Encoded.path
     assert emulator.journal.count() == 0
 
 
