@@ -295,6 +295,21 @@ def test_find_reads_again_what_moved_and_gives_up_with_both_numbers() -> None:
         Rehearsal(short).run(find_list("list"))
 
 
+def test_find_ends_with_a_list_that_has_fewer_pages_than_were_requested_at_once() -> None:
+    """The number of pages is calculated from the largest one so far: a larger one makes it too high."""
+    pages = [names(40)[start:end] for start, end in [(0, 2), (2, 4), (4, 6), (6, 40)]]
+
+    def service(request: GetLists) -> Any:
+        index = request.page_index or 1
+        requested.append(index)
+        page = pages[index - 1] if index <= len(pages) else []
+        return request.response(lists=[{"listName": name} for name in page], total_records=40)
+
+    requested: list[int] = []
+    assert Rehearsal(service).run(find_list("list")) is None
+    assert requested == [1, 2, 3, 4, 5, 6, 7], "the list ended with the fifth page"
+
+
 # Against the emulator: every list, every fault of pages.
 
 COUNT = 25
