@@ -393,6 +393,27 @@ def test_a_refused_key_is_logged_ever_less_often_and_may_be_exchanged(
     )
 
 
+def test_a_connection_that_is_made_later_is_read_then(
+    emulator: Emulator,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    emulator.add_campaign("spring")
+    monkeypatch.delenv("AIRFLOW_CONN_MAIL_DEFAULT")
+
+    async def made() -> list[dict[str, Any]]:
+        async with running(trigger()) as fired:
+            await until(lambda: "'mail_default': poll failed" in capfd.readouterr().out + caplog.text, 40)
+            assert emulator.journal.count() == 0
+            connect()
+            await until(lambda: fired, 40)
+        return fired
+
+    assert names(run(made())) == ["spring"]
+
+
 def test_pauses_grow_to_a_quarter_of_an_hour() -> None:
     assert [backoff(failed, 60.0) for failed in (1, 2, 3, 4, 5, 500)] == [60, 120, 240, 480, 900, 900]
     assert backoff(9, 3600.0) == 3600
