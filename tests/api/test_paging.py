@@ -86,6 +86,16 @@ def read(listing: Callable[[Any], Any], request: PagedRequest[Any] | None = None
     return names
 
 
+def in_turn(pages: list[list[str]], total: int | None) -> Callable[[GetLists], Any]:
+    """A service that responds with these pages, whichever is requested, and then with empty ones."""
+    left = iter(pages)
+
+    def respond(request: GetLists) -> Any:
+        return request.response(lists=[{"listName": name} for name in next(left, [])], total_records=total)
+
+    return respond
+
+
 COUNTS = st.integers(0, 60)
 CAPS = st.integers(1, 30)
 SIZES = st.none() | st.integers(1, 70)
@@ -213,14 +223,8 @@ def test_a_list_that_runs_away_with_its_total_ends_in_an_error(monkeypatch: pyte
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=40), st.none() | st.integers(-3, 12))
 def test_any_pages_end_in_a_list_or_an_error(pages: list[list[str]], total: int | None) -> None:
     """Pages that have nothing to do with what was asked for."""
-    left = list(pages)
-
-    def play(request: GetLists) -> Any:
-        page = left.pop(0) if left else []
-        return request.response(lists=[{"listName": name} for name in page], total_records=total)
-
     try:
-        result = read(play)
+        result = read(in_turn(pages, total))
     except MailIncompleteError as error:
         assert error.got < error.expected  # noqa: PT017
     else:
@@ -298,15 +302,9 @@ def test_find_reads_again_what_moved_and_gives_up_with_both_numbers() -> None:
 def test_find_ends_with_a_list_that_has_fewer_pages_than_were_requested_at_once() -> None:
     """The number of pages is calculated from the largest one so far: a larger one makes it too high."""
     pages = [names(40)[start:end] for start, end in [(0, 2), (2, 4), (4, 6), (6, 40)]]
-
-    def service(request: GetLists) -> Any:
-        index = request.page_index or 1
-        requested.append(index)
-        page = pages[index - 1] if index <= len(pages) else []
-        return request.response(lists=[{"listName": name} for name in page], total_records=40)
-
-    requested: list[int] = []
-    assert Rehearsal(service).run(find_list("list")) is None
+    rehearsal = Rehearsal(in_turn(pages, total=40))
+    assert rehearsal.run(find_list("list")) is None
+    requested = [request.page_index or 1 for request in rehearsal.asked]
     assert requested == [1, 2, 3, 4, 5, 6, 7], "the list ended with the fifth page"
 
 

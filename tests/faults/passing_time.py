@@ -20,6 +20,7 @@ from airflow.sdk import BaseSensorOperator
 from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api._core.interrupt import Interrupt
 from benchmarks.parse_time import modules_below
+from tests.support.defaults import set_default
 
 _IMPORTED_LATE = ("api", "_task", "_polling", "sensors", "triggers", "operators")
 
@@ -80,9 +81,7 @@ class PassingTime:
             interrupt.check()
 
         monkeypatch.setattr(Interrupt, "sleep", sleep)
-        defaults = Exchange.__init__.__kwdefaults__
-        assert defaults is not None
-        monkeypatch.setitem(defaults, "clock", self.monotonic)
+        set_default(monkeypatch, Exchange.__init__, "clock", self.monotonic)
 
 
 class _LoopTime(ModuleType):

@@ -26,6 +26,7 @@ from airflow_provider_mail.api.flows.create_once import pauses
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
 from tests.support.dags import AIRFLOW_VERSION, RunResult
+from tests.support.defaults import set_default
 from tests.support.postgres import PostgresServer
 from tests.support.task_runner import run_tasks
 
@@ -52,10 +53,7 @@ def _mail_default(connect: Connect) -> None:
 @pytest.fixture(autouse=True)
 def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is repeated as often as ever, within less time; a draft is believed sooner."""
-    defaults = Exchange.__init__.__kwdefaults__
-    assert defaults is not None
-    assert "draw" in defaults
-    monkeypatch.setitem(defaults, "draw", lambda: random.random() / 20)
+    set_default(monkeypatch, Exchange.__init__, "draw", lambda: random.random() / 20)
     for module in (create_once, create_campaign):
         monkeypatch.setattr(module, "pauses", lambda patience, *, brief=False: pauses(patience / 30, brief=brief))
     monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)

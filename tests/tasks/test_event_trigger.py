@@ -393,7 +393,7 @@ def test_a_refused_key_is_logged_ever_less_often_and_may_be_exchanged(
     )
 
 
-def test_a_connection_that_is_made_later_is_read_then(
+def test_a_connection_may_be_created_later(
     emulator: Emulator,
     connect: Connect,
     monkeypatch: pytest.MonkeyPatch,
@@ -403,7 +403,7 @@ def test_a_connection_that_is_made_later_is_read_then(
     emulator.add_campaign("spring")
     monkeypatch.delenv("AIRFLOW_CONN_MAIL_DEFAULT")
 
-    async def made() -> list[dict[str, Any]]:
+    async def created() -> list[dict[str, Any]]:
         async with running(trigger()) as fired:
             await until(lambda: "'mail_default': poll failed" in capfd.readouterr().out + caplog.text, 40)
             assert emulator.journal.count() == 0
@@ -411,7 +411,7 @@ def test_a_connection_that_is_made_later_is_read_then(
             await until(lambda: fired, 40)
         return fired
 
-    assert names(run(made())) == ["spring"]
+    assert names(run(created())) == ["spring"]
 
 
 def test_pauses_grow_to_a_quarter_of_an_hour() -> None:
