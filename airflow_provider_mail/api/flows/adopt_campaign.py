@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign
@@ -147,7 +148,7 @@ def _identity(value: object) -> object:
 
 
 def _address(value: Any) -> object:
-    return value and value.casefold()
+    return value and address_key(value)
 
 
 _FORMS: dict[str, Callable[[Any], object]] = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
@@ -168,11 +169,11 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     :param sender_mail: the address.
     """
     response: GetSendersResponse = yield GetSenders()
-    address = sender_mail.casefold()
+    address = address_key(sender_mail)
     entries = [
         each
         for each in response.mail_from_domains or []
-        if each.from_domain.casefold() in (address, address.rpartition("@")[2])
+        if address_key(each.from_domain) in (address, address.rpartition("@")[2])
     ]
     usable = [each for each in entries if each.sender_type in (None, MARKETING)]
     if not entries:

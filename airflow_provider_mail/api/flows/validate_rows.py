@@ -19,12 +19,9 @@ from uuid import UUID
 import msgspec
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.fields import (
-    ADDRESS_PATTERN,
-    OPTIONAL_PHONE_PATTERN,
-    PATTERN_MESSAGES,
-    PHONE_PATTERN,
-)
+from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN
+from airflow_provider_mail.api._core.fields import OPTIONAL_PHONE_PATTERN, PATTERN_MESSAGES, PHONE_PATTERN
+from airflow_provider_mail.api.errors import problem_message
 
 __all__ = ["Reject"]
 
@@ -235,4 +232,4 @@ def _reason(problem: Any) -> str:
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":
         return "holds half a surrogate pair, which is no text"
-    return PATTERN_MESSAGES.get(problem.get("ctx", {}).get("pattern")) or str(problem["msg"])
+    return problem_message(problem, PATTERN_MESSAGES)
