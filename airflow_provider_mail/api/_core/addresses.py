@@ -62,6 +62,28 @@ def _ascii_domain(domain: str) -> str:
         return unicodedata.normalize("NFC", domain)
 
 
+def spellings(address: str) -> list[str]:
+    """Return the spellings in which the service may have an address: as given, then in NFC and with either domain.
+
+    :param address: the address.
+    """
+    composed = unicodedata.normalize("NFC", address.strip())
+    local, at, domain = composed.rpartition("@")
+    domains = (domain, _ascii_domain(domain), _unicode_domain(domain))
+    return list(dict.fromkeys((address, address.strip(), *(local + at + domain for domain in domains))))
+
+
+def _unicode_domain(domain: str) -> str:
+    if "xn--" not in domain.lower():
+        return domain
+    import idna
+
+    try:
+        return idna.decode(domain)
+    except UnicodeError:
+        return domain
+
+
 def address_problem(address: str) -> str:
     """Return why a text does not match `ADDRESS_PATTERN`, without the text: which character cannot be seen.
 
