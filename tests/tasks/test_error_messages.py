@@ -306,6 +306,9 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     # transactional mail
     "messages: there are no messages to send": lambda stage: batch(messages=[]),
     "messages[1].to[0].email: is not an email address": lambda stage: batch(messages=[*letters(1), {"to": "nobody"}]),
+    "messages[1].to[0].email: is not an email address: it contains ZERO WIDTH SPACE (U+200B)": lambda stage: batch(
+        messages=[*letters(1), {"to": "ann\u200b@example.com"}]
+    ),
     "SendMail: to.email: is not an email address": lambda stage: one(to="nobody"),
     "versions_per_request: must be a whole number from 1 to 100, not 101": lambda stage: batch(
         versions_per_request=101
