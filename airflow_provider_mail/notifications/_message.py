@@ -121,7 +121,7 @@ def build_message(
             skipped.append(f"{name}: {count} recipients, at most {MAX_RECIPIENTS_PER_VERSION} are allowed")
             del recipients[name][MAX_RECIPIENTS_PER_VERSION:]
     sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
-    subject = _one_line(_required("subject", subject, skipped) or default_subject)
+    subject = _one_line(_required("subject", subject, skipped) or "") or _one_line(default_subject)
     content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
@@ -230,7 +230,8 @@ def _mailbox(where: str, text: str, skipped: list[str]) -> tuple[str, str]:
     """
     comment = ""
     if text.endswith(")"):
-        text, _, comment = text[:-1].rpartition(" (")
+        before, _, comment = text[:-1].rpartition("(")
+        text = before if before.endswith((" ", ">")) else ""
     text = text.strip()
     if not text.endswith(">"):
         return text, _decoded(where, comment, skipped)

@@ -33,8 +33,8 @@ NO_CONNECTION = "smtp_default"
 
 def send_email(
     to: str | Iterable[str],
-    subject: str,
-    html_content: str,
+    subject: str | None,
+    html_content: str | None,
     files: list[str] | None = None,
     dryrun: bool = False,
     cc: str | Iterable[str] | None = None,

@@ -124,7 +124,7 @@ def test_in_a_task_the_default_is_that_of_the_notifier(run: Run, emulator: Emula
     def build() -> None:
         @task
         def report() -> None:
-            send_email("ada@example.com", None, None)  # type: ignore[arg-type]
+            send_email("ada@example.com", None, None)
 
         report()
 
