@@ -301,14 +301,20 @@ def check_keep_days(keep_days: object, rejects_table: object) -> None:
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:
-    """Return a name made of dag id, task id, run id and map index: unique, and the same for every try.
+    """Return a name made of ``[mail] name_prefix``, dag id, task id, run id and map index.
+
+    It is the same for every try, and no other task instance has it.
 
     :param context: of the task.
     :param most_bytes: the length in UTF-8 from which a name is cut and ends in a hash of the whole.
     """
+    from airflow_provider_mail._task.name_prefix import name_prefix
+
     ti = context["ti"]
-    # Dots may be in the ids themselves, slashes may not.
-    name = "/".join([ti.dag_id, ti.task_id, ti.run_id, *([] if ti.map_index in (None, -1) else [str(ti.map_index)])])
+    # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.
+    run_id = ti.run_id.replace("%", "%25").replace("/", "%2F")
+    index = [] if ti.map_index in (None, -1) else [str(ti.map_index)]
+    name = name_prefix() + "/".join([ti.dag_id, ti.task_id, run_id, *index])
     if len(name.encode()) <= most_bytes:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -56,7 +56,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         return self.build_request(CreateCampaign, context, **given)
 
     def not_older_than(self, context: Context) -> datetime | None:
-        """Return the earliest send time of a campaign that this run may adopt; ``None`` if it may adopt any.
+        """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any.
 
         :param context: of the task.
         """
