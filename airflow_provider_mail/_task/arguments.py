@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from airflow.sdk import XComArg
+
+from airflow_provider_mail._task.blank_values import SEEN_ARGUMENTS, WrittenValue
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,8 +62,12 @@ class MailTaskMixin:
     sandbox_mode = False
     clock_offset = 0.0
     """Seconds by which the service's clock was ahead at the last :meth:`ask`."""
+    allow_blank = False
+    required_texts: ClassVar[tuple[str, ...]] = ()
+    """Arguments that may be left out only with ``allow_blank``."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
+    _written: Mapping[str, WrittenValue] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -87,6 +94,11 @@ class MailTaskMixin:
                 check_flag(name, arguments[name])
             setattr(self, name, from_file(arguments[name]) if name in CONTENT_ARGUMENTS else arguments[name])
         self._arguments = tuple(names)
+        self._written = {
+            name: WrittenValue(name, arguments[name])
+            for name in names
+            if name in SEEN_ARGUMENTS and arguments[name] is not None
+        }
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
@@ -110,7 +122,32 @@ class MailTaskMixin:
 
         if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
             raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
-        return model(**self.request_fields(model, context) | given)
+        blank = self.blank_arguments(context)
+        try:
+            request = model(**self.request_fields(model, context) | given)
+        except MailValidationError as error:
+            message = f"{blank}. {error}" if blank else str(error)
+            raise MailValidationError(message, operation=error.operation) from None
+        if blank:
+            raise MailValidationError(blank)
+        return request
+
+    def blank_arguments(self, context: Context) -> str:
+        """Return what is wrong with arguments that people would see and that render to nothing; else empty text.
+
+        :param context: of the task.
+        """
+        if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
+            return ""
+        problems = {name: "is missing" for name in self.required_texts if name not in self._written}
+        for name, written in self._written.items():
+            problems |= written.blank(unwrap(self, getattr(self, name), context))
+        if not problems:
+            return ""
+        return (
+            f"{'; '.join(f'{path}: {problem}' for path, problem in problems.items())}; nothing was sent. "
+            "Did a template find no value? allow_blank=True sends it nevertheless"
+        )
 
     @cached_property
     def hook(self) -> MailHook:

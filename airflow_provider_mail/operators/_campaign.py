@@ -29,6 +29,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
+    required_texts = ("subject", "content")
 
     mail_name: str | None
     content: Any

@@ -56,6 +56,9 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param allow_blank: send it although an argument that people see, such as ``subject`` or ``content``, is missing or
+        blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
+        false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
     :param only_save: save a draft and send nothing. Default: false.
@@ -115,6 +118,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         sender_name: Templated[str] | None = None,
         subject: Templated[str] | None = None,
         content: Templated[str] | None = None,
+        allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
         only_save: bool = False,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,

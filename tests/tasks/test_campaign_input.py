@@ -23,7 +23,13 @@ from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run
 
-GOOD = {"mail_name": "spring", "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+GOOD = {
+    "mail_name": "spring",
+    "sender_mail": "news@example.com",
+    "subject": "Spring",
+    "content": "<p>Hi</p>",
+    "send_list_names": ["newsletter"],
+}
 
 
 def create(**arguments: Any) -> MailCreateCampaignOperator:

@@ -29,6 +29,7 @@ def _lists(emulator: Emulator) -> None:
 
 def create(**arguments: Any) -> MailCreateCampaignOperator:
     given = {"task_id": TASK, "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+    given |= {"subject": "Hi", "content": "<p>Hi</p>"}
     return MailCreateCampaignOperator(**given | arguments)
 
 
@@ -152,7 +153,7 @@ def test_nothing_from_another_task_is_nothing(run: Run, new_dag: Callable[..., D
         def nothing() -> str:
             return ""
 
-        create(mail_name="plain", repel_list_names=nobody(), subject=nothing())
+        create(mail_name="plain", repel_list_names=nobody(), subject=nothing(), allow_blank=True)
 
     done = run(dag)
 
@@ -173,9 +174,9 @@ def test_the_default_name_is_the_task_instance_s(run: Run, emulator: Emulator) -
 
 def test_each_mapped_task_has_a_name_of_its_own(run_in_airflow: Run, emulator: Emulator) -> None:
     done = run_in_airflow(
-        lambda: MailCreateCampaignOperator.partial(task_id=TASK, sender_mail="news@example.com").expand(
-            send_list_names=[["newsletter"], ["vip"]]
-        )
+        lambda: MailCreateCampaignOperator.partial(
+            task_id=TASK, sender_mail="news@example.com", subject="Hi", content="<p>Hi</p>"
+        ).expand(send_list_names=[["newsletter"], ["vip"]])
     )
 
     assert done.state == "success"

@@ -36,6 +36,8 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         "task_id": TASK,
         "mail_name": "spring",
         "sender_mail": "news@example.com",
+        "subject": "Hi",
+        "content": "<p>Hi</p>",
         "send_date": IN_AN_HOUR,
         "send_list_names": ["newsletter"],
         "attachment": {"file_name": "a.pdf", "file_data": base64.b64encode(b"%PDF").decode()},

@@ -85,7 +85,9 @@ def campaign(**arguments: Any) -> MailCreateCampaignOperator:
 
 
 def one(**arguments: Any) -> MailSendOperator:
-    return MailSendOperator(**{"task_id": TASK, "to": "ada@example.com"} | HELLO | arguments)
+    return MailSendOperator(
+        **{"task_id": TASK, "to": "ada@example.com"} | HELLO | {"content": "<p>Hello</p>"} | arguments
+    )
 
 
 def batch(**arguments: Any) -> MailSendBatchOperator:

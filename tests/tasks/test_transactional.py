@@ -24,7 +24,9 @@ FILE = {"file_name": "a.txt", "file_data": "aGVsbG8="}
 
 
 def single(**arguments: Any) -> MailSendOperator:
-    return MailSendOperator(**{"task_id": TASK, "to": "ada@example.com"} | HELLO | arguments)
+    return MailSendOperator(
+        **{"task_id": TASK, "to": "ada@example.com"} | HELLO | {"content": "<p>Hello</p>"} | arguments
+    )
 
 
 def test_the_single_form_with_all_fields(run: Run, emulator: Emulator) -> None:
@@ -47,7 +49,7 @@ def test_the_single_form_with_all_fields(run: Run, emulator: Emulator) -> None:
     assert bodies(emulator) == [
         {
             "subject": "Hello",
-            "content": "<p>Hello {{name}}</p>",
+            "content": "<p>Hello</p>",
             "senderMail": "news@example.com",
             "senderName": "News",
             "replyTo": "help@example.com",
@@ -79,7 +81,7 @@ def test_the_single_form_with_what_it_needs(run: Run, emulator: Emulator) -> Non
     assert 0 < len(body.pop("uniqueMsgID").encode()) <= 50
     assert body == {
         "subject": "Hello",
-        "content": "<p>Hello {{name}}</p>",
+        "content": "<p>Hello</p>",
         "senderMail": "news@example.com",
         "to": {"email": "ada@example.com"},
     }
@@ -181,7 +183,9 @@ def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulato
 def test_twenty_people_of_each_kind_in_a_message(run: Run, emulator: Emulator) -> None:
     people = [[address(number) for number in range(start, start + 20)] for start in (0, 20, 40)]
 
-    done = run(lambda: batch(messages=[dict(zip(("to", "cc", "bcc"), people, strict=True))]))
+    done = run(
+        lambda: batch(mail_params={"name": "all"}, messages=[dict(zip(("to", "cc", "bcc"), people, strict=True))])
+    )
 
     assert done.state == "success"
     assert mailed(emulator) == everybody(range(60))
@@ -375,7 +379,8 @@ def test_fields_are_templates(run: Run, emulator: Emulator) -> None:
         lambda: single(
             to="{{ params.to }}",
             subject="{{ dag_run.conf['subject'] }}",
-            content="{% raw %}{{name}}{% endraw %}, {{ 1 + 1 }}",
+            content="{% raw %}{{link}}{% endraw %}, {{ 1 + 1 }}",
+            service_tags=["{{ 'link' }}"],
             sender_mail="{{ 'news' }}@example.com",
             params={"to": "ada@example.com"},
         ),
@@ -385,7 +390,7 @@ def test_fields_are_templates(run: Run, emulator: Emulator) -> None:
     assert done.state == "success"
     (body,) = bodies(emulator)
     assert body["to"] == {"email": "ada@example.com"}
-    assert (body["subject"], body["content"]) == ("Templated", "{{name}}, 2")
+    assert (body["subject"], body["content"]) == ("Templated", "{{link}}, 2")
     assert body["senderMail"] == "news@example.com"
 
 
