@@ -9,10 +9,15 @@ from typing import Any
 
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
-from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CreateCampaign,
+    MailStatus,
+    find_campaign,
+    is_scheduled,
+    latest,
+)
 from airflow_provider_mail.api.errors import MailConflictError
-from airflow_provider_mail.api.flows.cancel_campaign import is_scheduled
-from airflow_provider_mail.api.flows.create_once import NEW_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +40,6 @@ class Creation:
     found: Campaign | None = None
 
 
-def latest(clock: ServiceClock) -> datetime:
-    """Return the latest time that it can be at the service: its clock is known to the second.
-
-    :param clock: the service's clock.
-    """
-    return clock.now() + timedelta(seconds=RESOLUTION)
-
-
 def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     """Return whether a campaign was sent before a moment, or may have been.
 
@@ -57,16 +54,6 @@ def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
         return False
     sent = found.send_by_date_time
     return sent is None or sent < moment + timedelta(seconds=clock.offset) - timedelta(seconds=RESOLUTION)
-
-
-def is_new(found: Campaign, clock: ServiceClock) -> bool:
-    """Return whether the send time passed so recently that what the campaign shows may not be final.
-
-    :param found: the campaign.
-    :param clock: the service's clock.
-    """
-    sent = found.send_by_date_time
-    return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)
 
 
 def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
