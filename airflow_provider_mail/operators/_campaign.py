@@ -140,7 +140,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 
         if was_ended(context["ti"]):
-            cancellation = yield from cancel_campaign(mail_name)
+            cancellation = yield from cancel_campaign(mail_name, self.hook.get_conn().service_clock)
             raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
 
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:

@@ -297,7 +297,11 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
-        return end_campaign(self.build_request(CancelCampaign, context), missing_ok=self.ignore_if_missing)
+        return end_campaign(
+            self.build_request(CancelCampaign, context),
+            missing_ok=self.ignore_if_missing,
+            clock=self.hook.get_conn().service_clock,
+        )
 
 
 class MailDeleteCampaignOperator(BaseDeleteOperator):

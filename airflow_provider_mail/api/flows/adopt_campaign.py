@@ -10,10 +10,15 @@ from typing import Any
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
-from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CreateCampaign,
+    MailStatus,
+    find_campaign,
+    is_scheduled,
+    latest,
+)
 from airflow_provider_mail.api.errors import MailConflictError
-from airflow_provider_mail.api.flows.cancel_campaign import is_scheduled
-from airflow_provider_mail.api.flows.create_once import NEW_SECONDS
 
 MINUTE = 60.0
 """Seconds: the resolution to which send times are compared."""
@@ -37,14 +42,6 @@ class Creation:
     adopted: bool
     incomplete: bool = False
     found: Campaign | None = None
-
-
-def latest(clock: ServiceClock) -> datetime:
-    """Return the latest time that it can be at the service: its clock is known to the second.
-
-    :param clock: the service's clock.
-    """
-    return clock.now() + timedelta(seconds=RESOLUTION)
 
 
 def is_unsent(found: Campaign, clock: ServiceClock) -> bool:
@@ -78,16 +75,6 @@ def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     # A time in whole minutes may have been cut to them.
     resolution = RESOLUTION if sent.second or sent.microsecond else MINUTE
     return sent < began - timedelta(seconds=resolution)
-
-
-def is_new(found: Campaign, clock: ServiceClock) -> bool:
-    """Return whether the send time passed so recently that what the campaign shows may not be final.
-
-    :param found: the campaign.
-    :param clock: the service's clock.
-    """
-    sent = found.send_by_date_time
-    return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)
 
 
 def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:

@@ -12,9 +12,17 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
-from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CreateCampaign,
+    GetCampaigns,
+    MailStatus,
+    find_campaign,
+    is_new,
+    latest,
+)
 from airflow_provider_mail.api.errors import (
     MailConflictError,
     MailError,
@@ -27,14 +35,11 @@ from airflow_provider_mail.api.flows.adopt_campaign import (
     Creation,
     adopt,
     confirm_sending,
-    is_new,
     is_older,
     is_unsent,
-    latest,
 )
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_once import (
-    NEW_SECONDS,
     PATIENCE,
     CreationState,
     create_once,
@@ -296,7 +301,7 @@ def _handle_incomplete(
     taken = ""
     cancelled = False
     if choice == "cancel":
-        cancellation = yield from cancel_campaign(found.mail_name)
+        cancellation = yield from cancel_campaign(found.mail_name, clock)
         taken, cancelled = f"It {cancellation.text}. ", cancellation.done
         found = cancellation.found or found
     elif not request.only_save and (choice == "keep" or found.mail_status == MailStatus.DRAFT):

@@ -11,16 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 
 PATIENCE = 30.0
 """Seconds for which a new resource may take to appear, or a new campaign to show more than a draft."""
-
-NEW_SECONDS = 15 * 60.0
-"""Seconds after its creation for which what a campaign shows is not final: the document does not say what a new one
-shows."""
 
 _BACKOFF = (1, 2, 4, 8, 8, 7)
 _BRIEF_STEPS = 3
