@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ge
 
 from airflow.sdk import XComArg
 
-from airflow_provider_mail._task.blank_values import SEEN_ARGUMENTS, WrittenValue
-
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -42,6 +40,12 @@ CONTENT_ARGUMENTS = ("content", "template_content")
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
 
+SEEN_ARGUMENTS = (
+    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
+    *("reply_to", "to", "messages", "mail_params", "attachment"),
+)
+"""The arguments whose values people see."""
+
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
 
@@ -67,7 +71,8 @@ class MailTaskMixin:
     """Arguments that may be left out only with ``allow_blank``."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
-    _written: Mapping[str, WrittenValue] = MappingProxyType({})
+    _written: Mapping[str, Any] = MappingProxyType({})
+    """The arguments that people see, as the DAG file writes them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -95,9 +100,7 @@ class MailTaskMixin:
             setattr(self, name, from_file(arguments[name]) if name in CONTENT_ARGUMENTS else arguments[name])
         self._arguments = tuple(names)
         self._written = {
-            name: WrittenValue(name, arguments[name])
-            for name in names
-            if name in SEEN_ARGUMENTS and arguments[name] is not None
+            name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
         }
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
@@ -139,9 +142,11 @@ class MailTaskMixin:
         """
         if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
             return ""
+        from airflow_provider_mail._task.blank_values import newly_blank
+
         problems = {name: "is missing" for name in self.required_texts if name not in self._written}
         for name, written in self._written.items():
-            problems |= written.blank(unwrap(self, getattr(self, name), context))
+            problems |= newly_blank(name, written, unwrap(self, getattr(self, name), context))
         if not problems:
             return ""
         return (

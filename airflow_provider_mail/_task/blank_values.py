@@ -12,12 +12,6 @@ HTML_ARGUMENTS = ("content", "template_content")
 TEXT_ARGUMENTS = (*HTML_ARGUMENTS, "subject", "template_subject", "sender_name")
 """Arguments that must not be blank, even where the DAG file says so."""
 
-SEEN_ARGUMENTS = (
-    *TEXT_ARGUMENTS,
-    *("sender_mail", "reply_to", "to", "messages", "mail_params", "template_name", "attachment"),
-)
-"""Arguments whose values people see."""
-
 NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
 """What templates make of a missing value. Exactly these: ``Null`` is a person's name."""
 
@@ -45,30 +39,21 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
             yield argument, "shows nothing"
 
 
-class WrittenValue:
-    """An argument as the DAG file writes it, to tell what its templates have made of it.
+def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of each value that templates have made nothing of.
 
     ``"None"`` as the value of an argument, and an empty value in a dictionary, are intended where the DAG file itself
     has them. Lists and dictionaries are searched only if they are written there: the output of another task may have
     any values in it.
 
     :param argument: the name of the argument.
-    :param value: its value before rendering.
+    :param written: its value before rendering.
+    :param rendered: its value after rendering.
     """
-
-    def __init__(self, argument: str, value: Any) -> None:
-        self._argument = argument
-        self._searched = isinstance(value, Mapping | list | tuple)
-        intended = blank_values(argument, value)
-        if argument in TEXT_ARGUMENTS:
-            intended = (each for each in intended if str(value).strip() in NOTHING)
-        self._intended = frozenset(path for path, _ in intended)
-
-    def blank(self, rendered: Any) -> Iterator[tuple[str, str]]:
-        """Yield the path and the description of each value that renders to nothing.
-
-        :param rendered: the value after rendering.
-        """
-        for path, problem in blank_values(self._argument, rendered):
-            if path not in self._intended and (self._searched or path == self._argument):
-                yield path, problem
+    searched = isinstance(written, Mapping | list | tuple)
+    intended = {path for path, _ in blank_values(argument, written)}
+    if argument in TEXT_ARGUMENTS and str(written).strip() not in NOTHING:
+        intended.clear()
+    for path, problem in blank_values(argument, rendered):
+        if path not in intended and (searched or path == argument):
+            yield path, problem

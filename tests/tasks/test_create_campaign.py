@@ -81,7 +81,7 @@ def test_every_field_of_the_document_arrives(run: Run, emulator: Emulator) -> No
 
 
 def test_what_was_not_given_is_not_sent(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: create(mail_name="plain"))
+    done = run(lambda: create(mail_name="plain", subject=None, content=None, allow_blank=True))
 
     assert sends(emulator) == [{"mailName": "plain", "senderMail": "news@example.com", "sendListNames": ["newsletter"]}]
     (campaign,) = emulator.campaigns()
@@ -102,7 +102,8 @@ def test_what_was_not_given_is_not_sent(run: Run, emulator: Emulator) -> None:
 
 
 def test_a_draft_needs_no_list(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: create(mail_name="draft", only_save=True, send_list_names=None, wait_for_completion=True))
+    empty = {"subject": None, "content": None, "send_list_names": None}
+    done = run(lambda: create(mail_name="draft", only_save=True, wait_for_completion=True, **empty))
 
     assert done.state == "success"
     assert "mail_stats" not in done.returned
@@ -134,6 +135,7 @@ def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) ->
         "mailName": "day 2030-01-02",
         "senderMail": "news@example.com",
         "subject": "News of 2030-01-02",
+        "content": "<p>Hi</p>",
         "sendDate": "2030-01-01T23:00:00Z",
         "sendListNames": ["newsletter", "vip"],
         "repelListNames": ["staff"],
