@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -20,6 +21,7 @@ from tests.faults.flow_changes import CUSTOMERS, NAME, SENDER, campaigns_held, m
 from tests.faults.flows import config_of
 from tests.faults.stores import Database
 from tests.faults.tasks import TaskWorkload
+from tests.faults.tries import HAS_STORE
 from tests.faults.workload import Finding, Said, Wrong
 
 
@@ -29,10 +31,13 @@ class CreateCampaign(TaskWorkload):
     adopts = True
     remembers = True
 
-    def __init__(self, how: str, *, last_week: bool = False, **arguments: Any) -> None:
+    def __init__(self, how: str, *, last_week: bool = False, renamed: bool = False, **arguments: Any) -> None:
         super().__init__()
         self.name = f"task: create a campaign, {how}"  # type: ignore[misc]
         self._last_week = last_week
+        # As with the present time in the name. Without a store nothing is known of the other name.
+        self._renamed = renamed
+        self.remembers = not renamed  # type: ignore[misc]
         self.settings = {"sending_looks": 2}  # type: ignore[misc]
         self._arguments = arguments
 
@@ -49,10 +54,11 @@ class CreateCampaign(TaskWorkload):
             service.clock.advance(WEEK)
 
     def must_end_well(self, case: Case) -> bool:
-        return not self._last_week and super().must_end_well(case)
+        return not (self._last_week or self._renamed) and super().must_end_well(case)
 
     def operator(self, **identity: Any) -> BaseOperator:
-        given = {"task_id": "task", "mail_name": NAME, **self._arguments, **identity}
+        name = f"{NAME} {next(NUMBERS)}" if self._renamed else NAME
+        given = {"task_id": "task", "mail_name": name, **self._arguments, **identity}
         return MailCreateCampaignOperator(
             sender_mail=SENDER,
             subject="News",
@@ -64,12 +70,17 @@ class CreateCampaign(TaskWorkload):
     def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
         # What the service kept, or seems to have kept, a person must deal with.
         kept = any(each["keptBecause"] for each in service.campaigns(NAME))
-        if self._last_week or kept:
+        if self._last_week or self._renamed or kept:
             return True
         return error is not None and any(isinstance(each, MailIncompleteCampaignError) for each in chain_of(error))
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
         yield from campaigns_held(service)
+        if self._renamed:
+            created = [each["mailName"] for each in service.campaigns() if each["mailName"].startswith(f"{NAME} ")]
+            if len(created) > 1:
+                yield Wrong.MAIL_TWICE, f"a campaign in every try: {created}"
+            return
         there = service.campaigns(NAME)
         if not said.green:
             return
@@ -188,6 +199,7 @@ class SendRows(Send):
 
 
 IN_ONE = 2
+NUMBERS = count()
 WEEK = 7 * 86_400
 WAIT = {"wait_for_completion": True, "poke_interval": 1.0, "deferrable": False}
 CHOICES = ("fail", "skip", "resend")
@@ -196,6 +208,7 @@ SENDS = (
     CreateCampaign("and go on"),
     CreateCampaign("and wait", **WAIT),
     CreateCampaign("with the name of last week's", last_week=True),
+    *([CreateCampaign("with another name in every try", renamed=True, **WAIT)] if HAS_STORE else []),
     CreateCampaign("cancelling what is kept", on_incomplete="cancel"),
     CreateCampaign("keeping what is kept", on_incomplete="keep", **WAIT),
     *(Send(choice) for choice in CHOICES),

@@ -171,6 +171,22 @@ def existing(stage: Stage) -> None:
     campaign()
 
 
+def tried_before(stage: Stage, **arguments: Any) -> None:
+    """A task whose first try ends after it has created its campaign."""
+
+    def end(context: Any, result: Any) -> None:
+        if context["ti"].try_number == 1:
+            raise RuntimeError("the try ends")
+
+    stage.emulator.add_list("newsletter", ["ada@example.com"])
+    campaign(**{"retries": 1, "retry_delay": datetime.timedelta(0), "post_execute": end} | arguments)
+
+
+def removed(stage: Stage, context: Any) -> None:
+    if context["ti"].try_number == 2:
+        stage.emulator.set_campaign_state("spring", "removed")
+
+
 def older(stage: Stage) -> None:
     stage.emulator.add_list("newsletter", ["ada@example.com"])
     create(subject="Hi", send_list_names=["newsletter"])
@@ -306,7 +322,21 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         lambda stage: one(sender_mail="unknown@example.com"),
         lambda stage: [setattr(stage.emulator.settings, "email_credits", 0), batch()],
     ),
-    "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject...": existing,
+    "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject: choose another mail_name...": (
+        existing
+    ),
+    "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject: this task probably created "
+    "it...": lambda stage: tried_before(stage, subject="Hi {{ ti.try_number }}"),
+    "mail_name: a campaign named '...' exists and is equal, but was not created by this task...": lambda stage: [
+        stage.emulator.add_list("newsletter", ["ada@example.com"]),
+        campaign(pre_execute=lambda context: create(subject="Hi", send_list_names=["newsletter"])),
+    ],
+    "mail_name: give every try the same name...": lambda stage: tried_before(
+        stage, mail_name="News {{ ti.try_number }}"
+    ),
+    "mail_name: campaign '...' was created by this task and is gone: deleted or cancelled...": lambda stage: (
+        tried_before(stage, pre_execute=lambda context: removed(stage, context))
+    ),
     "mail_name: a campaign named '...' exists and is equal, but is older than this run, which began at ...": older,
     "campaign '...' is a draft (mailStatus -1)...": drafted,
     "poke_interval: must be a number, more than 0, not ...": lambda stage: campaign(poke_interval=0),
@@ -382,7 +412,13 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     ),
     "... records came for ..., the service says there are ...": short,
 }
-NEEDS_STORE = ("messages: these differ", "task state: ")
+NEEDS_STORE = (
+    "messages: these differ",
+    "task state: ",
+    "mail_name: give every try",
+    "mail_name: campaign '...' was created",
+    "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject: this",
+)
 
 
 @pytest.fixture
