@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.blank import is_blank, is_blank_html
@@ -22,7 +23,7 @@ class MessageCheck:
     :param common: the fields that all messages share.
     :param things: what the mailing consists of, for errors.
     :param allow_blank: whether a message may show nothing.
-    :param service_tags: the tags that the service fills.
+    :param service_tags: returns the tags that the service fills; called only if a tag has no value.
     :param find_template: looks up a stored template; called once for each name.
     """
 
@@ -32,14 +33,14 @@ class MessageCheck:
         *,
         things: str,
         allow_blank: bool,
-        service_tags: Collection[str],
+        service_tags: Callable[[], Collection[str]],
         find_template: Callable[[str], Template | None],
     ) -> None:
         self._common = common
         self._things = things
         self._allow_blank = allow_blank
         self._defaults = {tag for tag, value in _mapping(common.get("params")).items() if value is not None}
-        self._service_tags = frozenset(service_tags)
+        self._service_tags = lru_cache(service_tags)
         self._find_template = find_template
         self._templates: dict[str, Template] = {}
         self._tags: dict[str, list[str]] = {}
@@ -64,7 +65,7 @@ class MessageCheck:
         for field, text in self._texts(number, version):
             tags = self._tags.get(text)
             for tag in tags_of(text) if tags is None else tags:
-                if tag not in filled and tag not in self._defaults and tag not in self._service_tags:
+                if tag not in filled and tag not in self._defaults and tag not in self._service_tags():
                     self._missing[tag, field] += 1
                     self._first.setdefault((tag, field), number)
         if len(filled) == len(params):
@@ -116,10 +117,10 @@ class MessageCheck:
 
     def _cached(self, text: Any) -> str:
         """Return the text of many messages, with its tags remembered."""
-        text = text if isinstance(text, str) else ""
-        if text not in self._tags:
-            self._tags[text] = tags_of(text)
-        return text
+        known: str = text if isinstance(text, str) else ""
+        if known not in self._tags:
+            self._tags[known] = tags_of(known)
+        return known
 
     def _template(self, name: Any, place: str) -> Template | None:
         if not isinstance(name, str) or not name:

@@ -250,11 +250,11 @@ class MailSendOperator(BaseSendOperator):
             send_date=self.send_date or None,
             unique_msg_id=self.unique_msg_id or unique_msg_id(key, 0),
         )
-        known = self.tags_of_the_service(context)
+        tags = [(name, tag) for name in ("subject", "content") for tag in tags_of(getattr(request, name))]
+        known = self.tags_of_the_service(context) if tags else ()
         problems = [
             f"{name}: {{{{{tag}}}}} has no value: a single message has none for tags"
-            for name in ("subject", "content")
-            for tag in tags_of(getattr(request, name))
+            for name, tag in tags
             if tag not in known
         ]
         self.report_unfilled("; ".join(problems), "Use MailSendBatchOperator")
@@ -304,7 +304,7 @@ class BaseSendBatchOperator(BaseSendOperator):
             common,
             things=self.things,
             allow_blank=self.allow_blank,
-            service_tags=self.tags_of_the_service(context),
+            service_tags=lambda: self.tags_of_the_service(context),
             find_template=lambda name: self.hook.run(find_template(name)),
         )
 

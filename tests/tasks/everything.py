@@ -215,7 +215,11 @@ def tasks(folder: Path) -> Iterable[BaseOperator]:
         "attachment": ATTACHMENT,
     }
     yield MailSendOperator(
-        task_id="send", to={"email": "ada@example.com", "name": "Ada"}, unique_msg_id="order-1", **letter
+        task_id="send",
+        to={"email": "ada@example.com", "name": "Ada"},
+        unique_msg_id="order-1",
+        service_tags=["name"],
+        **letter,
     )
     yield MailSendBatchOperator(
         task_id="send_batch",

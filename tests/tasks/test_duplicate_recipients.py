@@ -19,7 +19,11 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sending import AT_ONCE, SENDS, address, batch, everybody, letters, mailed, remembers, told
 
-TWICE = [*letters(12), *letters(3), {"to": ["USER1@example.com", "new@example.com"], "cc": ["new@example.com"]}]
+TWICE = [
+    *letters(12),
+    *letters(3),
+    {"to": ["USER1@example.com", "new@example.com"], "cc": ["new@example.com"], "params": {"name": "Two"}},
+]
 """In requests of ten: three people once more, one of them in capitals once more, and one in `to` and `cc`."""
 
 
@@ -42,6 +46,7 @@ def joined(**arguments: Any) -> SqlToMailBatchOperator:
         sender_mail="news@example.com",
         subject="Hello",
         content="{% raw %}{{item}}{% endraw %}",
+        mail_params={"item": "nothing"},
         versions_per_request=10,
         **arguments,
     )

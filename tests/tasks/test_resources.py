@@ -204,7 +204,7 @@ def test_the_webhook_configuration(run: Run, emulator: Emulator) -> None:
     "make",
     [
         lambda: MailCreateTemplateOperator(
-            task_id=TASK, template_name="a", template_content="<p></p>", template_subject="b"
+            task_id=TASK, template_name="a", template_content="<p>Hi</p>", template_subject="b"
         ),
         lambda: MailSaveWebhookOperator(task_id=TASK, trans_enable=True),
     ],

@@ -43,7 +43,11 @@ LOST = ["close_before", "close_after", "http_error_before", "http_error_after", 
 def test_twenty_thousand_recipients_take_one_small_record(run: Run, emulator: Emulator) -> None:
     people = [[address(20 * number + place) for place in range(20)] for number in range(1000)]
 
-    done = run(lambda: batch(messages=lambda: [{"to": to} for to in people], versions_per_request=100))
+    done = run(
+        lambda: batch(
+            messages=lambda: [{"to": to} for to in people], mail_params={"name": "all"}, versions_per_request=100
+        )
+    )
 
     assert done.state == "success"
     assert emulator.journal.count(SENDS) == 10
@@ -209,7 +213,13 @@ def test_an_id_of_somebody_else_s_proves_nothing(run: Run, emulator: Emulator) -
     emulator.faults.add("close_before", SENDS, skip=1)
     taken = {"subject": "x", "content": "x", "to": {"email": "x@example.com"}, "unique_msg_id": "mine"}
     MailHook().send(SendMail(sender_mail="news@example.com", **taken))
-    given = {**HELLO, "to": "ada@example.com", "unique_msg_id": "mine", "on_ambiguous": "resend"}
+    given = {
+        **HELLO,
+        "content": "<p>Hello</p>",
+        "to": "ada@example.com",
+        "unique_msg_id": "mine",
+        "on_ambiguous": "resend",
+    }
 
     done = run(lambda: MailSendOperator(task_id=TASK, **given, **AT_ONCE))
 
