@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -27,6 +27,10 @@ FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
 
 REREAD_SECONDS = 900.0
 """Seconds after which all are read again: a deletion and a completion at the same time do not change the number."""
+
+KEPT_SECONDS = 31 * 86_400.0
+"""Seconds after its send time for which a campaign that reaches a final status is reported, also after a restart with
+stored state: sending may take days."""
 
 STORED_SECONDS = 10.0
 """Airflow stores an event about a second after it was fired. What was reported is recorded later than that, so that it
@@ -162,21 +166,27 @@ def _final(records: Iterable[Campaign]) -> dict[str, FinalCampaign]:
 class CampaignChangeDetector:
     """Finds the campaigns of a poll that were not reported before.
 
-    At first these are campaigns sent since ``lookback`` that are not in ``state``. Once all campaigns have been read,
-    these are the campaigns that did not exist before, whatever their send time.
+    At a first start these are campaigns sent since ``lookback``. All other campaigns of the first polls are the base,
+    until a poll shows no old one that the poll before it did not show: one answer may be empty or short. From then on,
+    and after a restart with stored state, these are the campaigns that were not final before, sent since the state's
+    ``since``. A campaign without a send time counts as sent lately.
 
     :param wanted: tells which campaigns to report.
     :param lookback: seconds.
-    :param state: the :attr:`state` of another object, to continue from it.
+    :param state: the :attr:`state` of another object, to continue from it. Default: a first start.
     """
 
-    def __init__(self, wanted: Callable[[FinalCampaign], bool], lookback: float, state: Collection[str] = ()) -> None:
+    def __init__(
+        self, wanted: Callable[[FinalCampaign], bool], lookback: float, state: Mapping[str, Any] | None = None
+    ) -> None:
         self._wanted = wanted
         self._lookback = lookback
-        self._known = set(state)
-        self._has_read_all = False
-        self.state: Sequence[str] = sorted(state)
-        """The keys of campaigns not to report again, as plain JSON: only those that a first poll would report."""
+        self.state: dict[str, Any] | None = dict(state) if state else None
+        """What not to report again, as plain JSON: ``keys`` of campaigns, and ``since``, the Unix time of the earliest
+        send time of which they have all."""
+        self._known = set(state["keys"]) if state else set[str]()
+        self._since = float(state["since"]) if state else None
+        self._read_before = False
 
     def changes(self, snapshot: Snapshot, at: float) -> list[FinalCampaign]:
         """Return the campaigns to report, in the order of their send times.
@@ -185,13 +195,21 @@ class CampaignChangeDetector:
         :param at: Unix time of the poll.
         """
         campaigns = {key: found for key, found in snapshot.campaigns.items() if self._wanted(found)}
-        recent = {key for key, found in campaigns.items() if (found.sent_at or 0.0) >= at - self._lookback}
-        reportable = campaigns.keys() if self._has_read_all else recent
-        changed = [found for key, found in campaigns.items() if key in reportable and key not in self._known]
+        horizon = at - max(self._lookback, KEPT_SECONDS)
+        since = at - self._lookback if self._since is None else self._since
+        new = {key: found for key, found in campaigns.items() if key not in self._known}
+        changed = [found for found in new.values() if found.sent_at is None or found.sent_at >= since]
         self._known |= campaigns.keys()
-        self._has_read_all = self._has_read_all or snapshot.complete
-        # A campaign missing from an incomplete snapshot may be in the next one.
-        self.state = sorted(recent if snapshot.complete else recent | set(self.state))
+        if self._since is None and snapshot.complete:
+            if self._read_before and len(changed) == len(new):
+                self._since = horizon
+            self._read_before = True
+        kept = {key for key, found in campaigns.items() if found.sent_at is None or found.sent_at >= horizon}
+        keys = sorted(kept if snapshot.complete else kept | set(self.state["keys"] if self.state else ()))
+        if self._since is not None and (self.state is None or keys != self.state["keys"]):
+            if snapshot.complete:
+                self._since = max(self._since, horizon)
+            self.state = {"since": self._since, "keys": keys}
         return sorted(changed, key=lambda found: (found.sent_at or 0.0, found.mail_name))
 
 
@@ -223,32 +241,32 @@ class ReportedCampaigns:
     def __init__(self, store: Store | None, key: str) -> None:
         self._store = store
         self._key = key
-        self._stored: list[str] = []
-        self._next: tuple[list[str], float] | None = None
+        self._stored: Mapping[str, Any] | None = None
+        self._next: tuple[Mapping[str, Any], float] | None = None
 
-    async def read(self) -> list[str]:
-        """Read the stored keys; none if that fails: reporting twice is better than not at all."""
+    async def read(self) -> Mapping[str, Any] | None:
+        """Read the stored state; none if that fails: reporting twice is better than not at all."""
         if self._store is None:
-            return []
+            return None
         try:
-            self._stored = list(await self._store.aget(self._key, []))
+            self._stored = await self._store.aget(self._key, None)
         except Exception as error:
             log.warning("The asset state could not be read, so campaigns may be reported again: %s", error)
             if isinstance(error, ValueError):
                 self._store = None  # the trigger serves several assets: reading again does not help
-        return list(self._stored)
+        return self._stored
 
-    async def keep(self, keys: Sequence[str]) -> None:
-        """Store the keys once Airflow has stored the events; to be called after every poll.
+    async def keep(self, state: Mapping[str, Any] | None) -> None:
+        """Store the state once Airflow has stored the events; to be called after every poll.
 
-        :param keys: of the campaigns not to report again.
+        :param state: of the detector.
         """
-        if self._store is None:
+        if self._store is None or state is None:
             return
         now = time.monotonic()
         if self._next is None:
-            if list(keys) != self._stored:
-                self._next = list(keys), now
+            if state != self._stored:
+                self._next = dict(state), now
             return
         earlier, since = self._next
         if now - since < STORED_SECONDS:

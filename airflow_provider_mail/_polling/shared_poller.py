@@ -82,7 +82,11 @@ class WaitSubscription(PollSubscription):
     error: Exception | None = None
     """A programming error in ``decide``, for the trigger to raise."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the wait is over, or its status is to be logged."""
+    """Set when the wait is over, its status is to be logged, or the poll was the last one."""
+    polled_at: float = -inf
+    """Monotonic time of the latest poll."""
+    last_look: bool = False
+    """Whether the deadline has passed, so that the next poll ends the wait."""
     _log: StatusLog = field(default_factory=StatusLog)
 
     def deliver(self, result: Any, at: float, offset: float) -> None:
@@ -95,8 +99,9 @@ class WaitSubscription(PollSubscription):
             return
         waiting = decision.status is WaitStatus.WAITING
         self.decision = decision
-        self.due = time.monotonic() + decision.pause if waiting else inf
-        if not waiting or self._log.is_due(decision, at):
+        self.polled_at = time.monotonic()
+        self.due = self.polled_at + decision.pause if waiting else inf
+        if not waiting or self.last_look or self._log.is_due(decision, at):
             self.changed.set()
 
 
@@ -264,7 +269,7 @@ class MailPoller(SharedPoller[S]):
 @asynccontextmanager
 async def subscribe(
     poller_type: type[SharedPoller[S]], target: Hashable, interval: float, subscription: S
-) -> AsyncIterator[None]:
+) -> AsyncIterator[SharedPoller[S]]:
     """Subscribe to the shared poller of a target in the running event loop, until the context ends.
 
     The first subscriber starts the poller, the last one stops it.
@@ -283,7 +288,7 @@ async def subscribe(
     poller = pollers[key]
     poller.add(subscription)
     try:
-        yield
+        yield poller
     finally:
         if poller.remove(subscription):
             del pollers[key]

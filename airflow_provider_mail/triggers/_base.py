@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
 
 
+LAST_LOOK_SECONDS = 60.0
+"""Seconds that the poll after the deadline may take."""
+
+
 class BaseWaitTrigger(BaseTrigger):
     """Fires once: when the awaited state is reached, when it cannot be reached any more, or at the deadline.
 
@@ -102,19 +106,28 @@ class BaseWaitTrigger(BaseTrigger):
         await self._log_line(decision.message)
 
     async def _wait(self) -> PollDecision:
-        from airflow_provider_mail._polling.shared_poller import subscribe
+        from airflow_provider_mail._polling.shared_poller import EXTRA_POLL_SECONDS, SETTLE_SECONDS, subscribe
         from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus, status_line
 
         # The task polled successfully before it deferred, so a rejection may be temporary.
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout, max_errors=self.max_poll_errors)
         poller_type, subscription = self.subscription(errors)
-        async with subscribe(poller_type, self.target, self.poke_interval, subscription):
+        async with subscribe(poller_type, self.target, self.poke_interval, subscription) as poller:
             while True:
                 left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
+                if left == 0.0 and not subscription.last_look:
+                    # What was awaited may have happened since the last poll, or while no triggerer ran.
+                    if time.monotonic() - subscription.polled_at > EXTRA_POLL_SECONDS:
+                        subscription.due = min(subscription.due, time.monotonic() + SETTLE_SECONDS)
+                        poller.poll_soon()
+                        left = LAST_LOOK_SECONDS
+                    subscription.last_look = True
                 try:
                     async with asyncio.timeout(left):
                         await subscription.changed.wait()
                 except TimeoutError:
+                    if not subscription.last_look:
+                        continue
                     latest = subscription.decision
                     status = latest.message if latest else f"{getattr(self, self.identity)!r} was not polled"
                     return PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {status}")

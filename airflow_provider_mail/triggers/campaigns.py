@@ -105,10 +105,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     ``mail_conn_id`` and ``campaigns``, the campaigns found by one poll: ``mail_name``, ``guid``, ``mail_status``,
     ``send_time`` (ISO 8601, UTC) and ``mail_stats`` of each.
 
-    Each campaign is reported at least once. Without stored state the trigger starts with the campaigns sent since
-    ``lookback``, also with those sent while no triggerer ran. Airflow 3.3 stores what was reported in the asset's state
-    store, so that a restart of the triggerer repeats at most the last moments; before 3.3 a restart repeats everything
-    since ``lookback``.
+    Each campaign that reaches a final status within 31 days of its send time is reported at least once. Without stored
+    state the trigger starts with the campaigns sent since ``lookback``, also with those sent while no triggerer ran,
+    and those without a send time. Airflow 3.3 stores what was reported in the asset's state store, so that a restart
+    repeats at most the last moments. Before 3.3 a restart repeats everything since ``lookback``, and misses a campaign
+    sent earlier that completes while no triggerer runs: set ``lookback`` to more than sending takes.
 
     The trigger never ends. A failed poll is logged and repeated, after pauses that grow up to a quarter of an hour.
 

@@ -282,8 +282,10 @@ def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[
             try:
                 found = decode(text)
             except msgspec.DecodeError:
-                if (found := _with_surrogates(text)) is None:
+                other = _with_surrogates(text)
+                if other is None:
                     raise
+                found = other
             yield found
 
 
@@ -296,7 +298,7 @@ def _with_surrogates(text: str | bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _encoding(plain: io.BufferedReader, form: FileForm) -> str:
+def _encoding(plain: io.BufferedReader[_UnownedFile], form: FileForm) -> str:
     """The encoding by the byte order mark, which is not part of a name, or as given."""
     if not form.utf8:
         return form.encoding

@@ -202,7 +202,7 @@ def test_a_restart_with_a_memory_repeats_and_loses_nothing(emulator: Emulator, m
 
     assert names(run(in_between())) == ["meanwhile"]
     (key,) = store.kept
-    assert len(store.kept[key]) == 2
+    assert len(store.kept[key]["keys"]) == 2
 
 
 def test_each_watcher_of_an_asset_has_its_own_memory(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +214,7 @@ def test_each_watcher_of_an_asset_has_its_own_memory(emulator: Emulator, monkeyp
 
     async def all_of_them() -> list[dict[str, Any]]:
         async with running(*triggers, store=store) as fired:
-            # Of what is not there nothing is remembered.
-            await until(lambda: len(store.kept) == 3)
+            await until(lambda: len(store.kept) == 4)
             assert sorted(names(fired)) == ["spring", "spring", "summer", "summer"]
         changed = [trigger(mail_status=[2], poke_interval=0.15, lookback=86_400), *triggers[1:]]
         async with running(*changed, store=store) as fired:
@@ -247,7 +246,7 @@ def test_a_trigger_without_a_label_keeps_the_memory_of_versions_that_had_none(em
     emulator.add_campaign("summer")
     (spring,) = [found for found in emulator.campaigns() if found["mailName"] == "spring"]
     key = f"mail_events_{campaign_changes.digest(['mail_default', None, None, None, [2, 4]])}"
-    store = Store({key: [campaign_changes.digest([spring["guid"], 2])]})
+    store = Store({key: {"since": 0.0, "keys": [campaign_changes.digest([spring["guid"], 2])]}})
 
     async def upgraded() -> list[dict[str, Any]]:
         async with running(trigger(), store=store) as fired:
@@ -442,28 +441,57 @@ def told(news: CampaignChangeDetector, look: Snapshot, at: float = 1000.0) -> li
     return [campaign.mail_name for campaign in news.changes(look, at)]
 
 
+def everything(_: FinalCampaign) -> bool:
+    return True
+
+
 def test_until_all_were_read_only_what_is_recent_is_news() -> None:
-    news = CampaignChangeDetector(lambda _: True, lookback=100)
+    news = CampaignChangeDetector(everything, lookback=100)
     assert told(news, listing(final("old"), final("recent", 950), complete=False)) == ["recent"]
-    assert told(news, listing(final("older"), final("old"), final("recent", 950))) == []
+    for _ in range(2):
+        assert told(news, listing(final("older"), final("old"), final("recent", 950))) == []
     assert told(news, listing(final("new"), final("timeless", None), final("recent", 950))) == ["new", "timeless"]
 
 
+@pytest.mark.parametrize("first", [[], ["a"]])
+def test_a_first_answer_that_lacks_campaigns_is_no_base(first: list[str]) -> None:
+    old = [final(name) for name in "abc"]
+    news = CampaignChangeDetector(everything, lookback=100)
+    assert told(news, listing(*(final(name) for name in first), final("timeless", None))) == ["timeless"]
+    assert told(news, listing(*old)) == []
+    assert told(news, listing(*old)) == []
+    assert told(news, listing(*old, final("slow"))) == ["slow"]
+
+
+def test_one_that_ends_while_no_triggerer_runs_is_told() -> None:
+    day = 86_400.0
+    news = CampaignChangeDetector(everything, lookback=3 * day)
+    for _ in range(2):
+        told(news, listing(final("a", 95 * day)), 100 * day)
+    state = json.loads(json.dumps(news.state))
+    later = CampaignChangeDetector(everything, 3 * day, state)
+    found = listing(final("a", 95 * day), final("slow", 96 * day), final("ancient", 9 * day), final("timeless", None))
+    assert told(later, found, 101 * day) == ["timeless", "slow"]
+    assert told(CampaignChangeDetector(everything, 3 * day, later.state), found, 101 * day) == []
+
+
 def test_what_is_missing_for_a_while_is_not_told_again() -> None:
-    news = CampaignChangeDetector(lambda _: True, lookback=100)
+    news = CampaignChangeDetector(everything, lookback=100)
     assert told(news, listing(final("a", 950), final("b", 960))) == ["a", "b"]
+    assert told(news, listing(final("a", 950), final("b", 960))) == []
     assert told(news, listing(final("b", 960), complete=False)) == []
-    assert len(news.state) == 2
+    assert len(news.state["keys"]) == 2
     assert told(news, listing(final("a", 950), final("b", 960))) == []
 
 
-def test_the_memory_does_not_grow() -> None:
-    news = CampaignChangeDetector(lambda _: True, lookback=100)
+def test_the_memory_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_changes, "KEPT_SECONDS", 100)
+    news = CampaignChangeDetector(everything, lookback=100)
     for now in range(1000, 3000, 10):
         campaigns = [final(f"c{at}", at) for at in range(1000, now + 1, 10)]
         assert told(news, listing(*campaigns), now) == [f"c{now}"]
-        assert len(news.state) <= 11
-    assert told(CampaignChangeDetector(lambda _: True, 100, news.state), listing(*campaigns), now) == []
+        assert len(news.state["keys"] if news.state else ()) <= 11
+    assert told(CampaignChangeDetector(everything, 100, news.state), listing(*campaigns), now) == []
 
 
 # --- what Airflow stores of it ---

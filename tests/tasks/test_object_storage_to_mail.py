@@ -191,7 +191,8 @@ def test_columns_are_mapped_and_others_left_out(
     ("name", "content", "arguments", "words"),
     [
         ("a.csv", b"", {}, "is empty: a line with the names of the columns is needed"),
-        ("a.csv", b"email,,name\n", {}, "line 2: column 2 has no name"),
+        ("a.csv", b",,\n", {}, "line 2: no column has a name"),
+        ("a.csv", b",name\na@b.cc,Ada\n", {}, "columns: "),
         ("a.csv", b"email,nick\n", {}, "columns: which property do 'nick' belong to"),
         ("a.csv", b"email,email\na@b.cc,c@d.ee\n", {}, "columns: the source has more than one 'email'"),
         (
@@ -318,8 +319,8 @@ def test_bad_rows_are_set_aside(run: Run, emulator: Emulator, memory: Memory) ->
     kept = [json.loads(line) for line in memory.cat_file("/rejects.jsonl").splitlines()]
     assert [(row["row_number"], row["field"], row["reason"]) for row in kept] == [
         (2, "email", "is not an email address"),
-        (3, "", "has 1 values instead of 2"),
-        (4, "", "has 3 values instead of 2"),
+        (3, "", "has 1 values instead of 2 (line 4 of the file)"),
+        (4, "", "has 3 values instead of 2 (line 5 of the file)"),
         (5, "email", "is empty"),
     ]
     assert "nobody" not in done.log
