@@ -151,8 +151,14 @@ def test_what_a_list_of_providers_shows(metadata: Message) -> None:
 def test_what_the_wheel_needs(metadata: Message) -> None:
     """The quickstart's `pip install` brings everything that the quickstart uses."""
     needed = {re.split(r"[<>=;\[ ]", each)[0]: each for each in metadata.get_all("Requires-Dist", [])}
-    assert {"apache-airflow", "apache-airflow-providers-common-sql", "h11", "httpx", "msgspec", "pydantic"} <= set(
-        needed
-    )
+    assert {
+        "apache-airflow",
+        "apache-airflow-providers-common-sql",
+        "h11",
+        "httpx",
+        "idna",
+        "msgspec",
+        "pydantic",
+    } <= set(needed)
     assert needed["apache-airflow-providers-sqlite"].endswith("; extra == 'sqlite'")
     assert {"mysql", "postgres", "sqlite"} <= set(metadata.get_all("Provides-Extra", []))

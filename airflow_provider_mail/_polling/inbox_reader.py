@@ -11,7 +11,7 @@ from typing import TypeVar
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.settings import InboxName, inbox_of
 
@@ -65,7 +65,7 @@ class InboxReader:
             raise
         except Exception as error:
             self._inbox = None
-            message = connect_error_message(error)
+            message = connect_error_message(error) if isinstance(error, OSError) else safe_message(error)
         # Outside of `except`, so that the driver's exception is not chained.
         raise MailConnectError(f"the {self.name} could not be read: {message}")
 

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from airflow.sdk import XComArg
 
@@ -43,6 +44,12 @@ FROM_MAPPED = "_BaseOperator__from_mapped"
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
 
+SEEN_ARGUMENTS = (
+    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
+    *("reply_to", "to", "messages", "mail_params", "attachment"),
+)
+"""The arguments whose values people see."""
+
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
 
@@ -63,9 +70,14 @@ class MailTaskMixin:
     sandbox_mode = False
     clock_offset = 0.0
     """Seconds by which the service's clock was ahead at the last :meth:`ask`."""
+    allow_blank = False
+    required_texts: ClassVar[tuple[str, ...]] = ()
+    """Arguments that may be left out only with ``allow_blank``."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
+    _written: Mapping[str, Any] = MappingProxyType({})
+    """The arguments that people see, as the DAG file writes them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,6 +105,9 @@ class MailTaskMixin:
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
             setattr(self, name, from_file(value) if name in CONTENT_ARGUMENTS else value)
         self._arguments = tuple(names)
+        self._written = {
+            name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
+        }
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
@@ -147,7 +162,34 @@ class MailTaskMixin:
 
         if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
             raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
-        return model(**self.request_fields(model, context) | given)
+        blank = self.blank_arguments(context)
+        try:
+            request = model(**self.request_fields(model, context) | given)
+        except MailValidationError as error:
+            message = f"{blank}. {error}" if blank else str(error)
+            raise MailValidationError(message, operation=error.operation) from None
+        if blank:
+            raise MailValidationError(blank)
+        return request
+
+    def blank_arguments(self, context: Context) -> str:
+        """Return what is wrong with arguments that people would see and that render to nothing; else empty text.
+
+        :param context: of the task.
+        """
+        if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
+            return ""
+        from airflow_provider_mail._task.blank_values import newly_blank
+
+        problems = {name: "is missing" for name in self.required_texts if name not in self._written}
+        for name, written in self._written.items():
+            problems |= newly_blank(name, written, unwrap(self, getattr(self, name), context))
+        if not problems:
+            return ""
+        return (
+            f"{'; '.join(f'{path}: {problem}' for path, problem in problems.items())}; nothing was sent. "
+            "Did a template find no value? allow_blank=True sends it nevertheless"
+        )
 
     @cached_property
     def hook(self) -> MailHook:
@@ -372,14 +414,20 @@ def check_keep_days(keep_days: object, rejects_table: object) -> None:
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:
-    """Return a name made of dag id, task id, run id and map index: unique, and the same for every try.
+    """Return a name made of ``[mail] name_prefix``, dag id, task id, run id and map index.
+
+    It is the same for every try, and no other task instance has it.
 
     :param context: of the task.
     :param most_bytes: the length in UTF-8 from which a name is cut and ends in a hash of the whole.
     """
+    from airflow_provider_mail._task.name_prefix import name_prefix
+
     ti = context["ti"]
-    # Dots may be in the ids themselves, slashes may not.
-    name = "/".join([ti.dag_id, ti.task_id, ti.run_id, *([] if ti.map_index in (None, -1) else [str(ti.map_index)])])
+    # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.
+    run_id = ti.run_id.replace("%", "%25").replace("/", "%2F")
+    index = [] if ti.map_index in (None, -1) else [str(ti.map_index)]
+    name = name_prefix() + "/".join([ti.dag_id, ti.task_id, run_id, *index])
     if len(name.encode()) <= most_bytes:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -66,11 +66,13 @@ def without_addresses(text: str, but: Collection[str] = ()) -> str:
     :param text: the text.
     :param but: addresses to keep, such as the sender's. Default: none.
     """
-    kept = {address.casefold() for address in but}
+    # Not with DAG files: this module is imported there.
+    from airflow_provider_mail.api._core.addresses import address_key
+
+    kept = {address_key(address) for address in but}
 
     def cut(found: re.Match[str]) -> str:
-        address = f"{found[1]}@{found[2]}".rstrip(".").casefold()
-        return found[0] if address in kept else "***@"
+        return found[0] if kept and address_key(f"{found[1]}@{found[2]}".rstrip(".")) in kept else "***@"
 
     return _ADDRESS.sub(cut, text)
 

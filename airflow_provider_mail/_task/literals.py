@@ -39,9 +39,6 @@ LIMITS = {
 ONE_OR_MORE = ("send_list_names", "repel_list_names")
 """Arguments that take one name as text, too."""
 
-BLANKS_CHECKED_ELSEWHERE = ("content", "sender_name", "subject", "template_content", "template_subject")
-"""Arguments that recipients see: whether they may be empty is decided when the request is built."""
-
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")
 """Arguments for which empty text has a meaning, or is checked when the request is built."""
 
@@ -212,12 +209,17 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
     :param template: its value before rendering.
     :param value: its value.
     """
-    annotation = argument_types(owner).get(name, "Any")
+    from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS
+
+    types = argument_types(owner)
+    annotation = types.get(name, "Any")
     kind = annotation.removesuffix(" | None")
+    # When the request is built: it may be allowed.
+    blank_is_checked = "allow_blank" in types and name in SEEN_ARGUMENTS
     if isinstance(value, str):
         if not isinstance(template, str) or is_known(template):
             return None
-        if value == "None" and kind == "str" and name not in BLANKS_CHECKED_ELSEWHERE:
+        if value == "None" and kind == "str" and not blank_is_checked:
             return "its template rendered to None: the value that it names is missing"
         read = _container(value) if kind in ("str", "Sequence[str]", "ObjectStoragePath") else None
         if read is not None and (kind != "Sequence[str]" or isinstance(read, Mapping)):
@@ -225,7 +227,7 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
         return None
     if value is None:
         required = kind == annotation or name in IDENTIFIERS
-        missing = template is not None and kind == "str" and required
+        missing = template is not None and kind == "str" and required and not blank_is_checked
         return "its template rendered to nothing: the value that it names is missing" if missing else None
     return not_text(name, value) if kind == "str" else None
 

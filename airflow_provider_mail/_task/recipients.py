@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.errors import MailValidationError
 
 MAX_NAMED = 10
@@ -16,8 +17,8 @@ MAX_NAMED = 10
 class Recipients:
     """The recipients of one mailing, to detect duplicates.
 
-    A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one, whatever its case. The
-    same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
+    A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one; `address_key` tells
+    which addresses are the same. The same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
 
     A digest of each address under a random key is stored in a private SQLite database, which moves from memory to a
     temporary file when it grows. So memory stays flat, and no address is stored.
@@ -77,7 +78,7 @@ class Recipients:
         email = person.get("email") if isinstance(person, Mapping) else None
         if not isinstance(email, str):
             return False
-        name = email.strip().casefold().encode("utf-8", "surrogatepass")
+        name = address_key(email).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name, digest_size=16, key=self._key).digest()
         first = number
         if digest not in here:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.fields import (
     Address,
     EpochMillis,
@@ -32,10 +33,12 @@ from airflow_provider_mail.api._core.requests import (
     MailResponse,
     PagedRequest,
     PageResponse,
+    Pause,
     Records,
     RequestModel,
     Sandboxed,
 )
+from airflow_provider_mail.api.errors import MailPendingCampaignError, MailRejectedError
 
 __all__ = [
     "Attachment",
@@ -52,6 +55,9 @@ __all__ = [
 ]
 
 TaskType = Literal["MailList", "ABTest"]
+
+_CONFIRM_PAUSES = (0.5, 1.0, 2.0)
+"""Seconds between the questions whether a campaign that shows as a draft is scheduled: a rejection may be temporary."""
 
 
 class MailStatus(IntEnum):
@@ -175,14 +181,6 @@ class Campaign(OpenResource):
     reviewer_name: str | None = None
     mail_stats: MailStats | None = None
 
-    @property
-    def is_idle_draft(self) -> bool:
-        """Whether it is a draft without a future send time.
-
-        The document does not show the status of a scheduled task: a draft with a future send time counts as scheduled.
-        """
-        return self.mail_status == MailStatus.DRAFT and not self.send_time_is_ahead()
-
     def send_time_is_ahead(self, now: datetime | None = None) -> bool:
         """Whether the send time is in the future.
 
@@ -202,16 +200,13 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
 
     mail_name: MailName
 
-    def exists(self) -> Flow[bool]:
-        """Look up whether the campaign is still scheduled.
-
-        The document does not show the state of a cancelled campaign: it counts as cancelled when it is missing, a draft
-        or failed.
-        """
+    def took_effect(self, clock: ServiceClock) -> Flow[bool]:
         if self.sandbox_mode:
-            return True  # nothing was changed
-        found = yield from find_campaign(self.mail_name)
-        return found is not None and found.mail_status not in (MailStatus.DRAFT, MailStatus.FAILED)
+            return False  # nothing was changed
+        found, sent = yield from state_after_rejection(self.mail_name, clock)
+        if sent is None:
+            raise not_known(found, self.path)
+        return not sent
 
 
 class CampaignsPage(PageResponse[Campaign]):
@@ -316,3 +311,83 @@ def find_campaign(mail_name: str) -> Flow[Campaign | None]:
     :param mail_name: its name.
     """
     return find(GetCampaigns(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
+
+
+def is_scheduled(mail_name: str) -> Flow[bool]:
+    """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
+
+    The document shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
+    draft. A cancellation in sandbox mode distinguishes them and changes nothing.
+
+    :param mail_name: the campaign's name.
+    """
+    try:
+        yield CancelCampaign(mail_name=mail_name, sandbox_mode=True)
+    except MailRejectedError:
+        return False
+    return True
+
+
+def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, bool | None]]:
+    """Find out whether a campaign is or will be sent although the service rejects its cancellation.
+
+    A rejection may be temporary, the effect of an earlier cancellation, or too late.
+
+    :param mail_name: the campaign's name.
+    :param clock: the service's clock.
+    :return: the campaign as the service shows it, and whether it is sent: ``None`` when what the service shows does not
+        tell.
+    """
+    for seconds in (*_CONFIRM_PAUSES, None):
+        scheduled = yield from is_scheduled(mail_name)
+        found: Campaign | None = yield from find_campaign(mail_name)
+        if scheduled:
+            return found, True
+        if found is None:
+            return found, False
+        ahead = found.send_time_is_ahead(latest(clock))
+        if found.mail_status == MailStatus.FAILED:
+            # It may have reached some recipients, unless it was cancelled before.
+            return found, not ahead
+        if found.mail_status != MailStatus.DRAFT:
+            return found, None if ahead else True
+        new = is_new(found, clock)
+        if seconds is None or not (ahead or new):
+            break
+        yield Pause(seconds)
+    # A campaign whose send time has just passed may still show as a draft.
+    return found, None if new else False
+
+
+def not_known(found: Campaign | None, operation: str) -> MailPendingCampaignError:
+    """Return the error for a campaign of which the service does not show whether it is sent.
+
+    :param found: the campaign.
+    :param operation: the path of the operation that failed.
+    """
+    assert found is not None
+    sent = found.send_by_date_time
+    when = f", send time {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else ""
+    return MailPendingCampaignError(
+        f"mail_name: it is not known whether campaign {found.mail_name!r} is sent: look at the service, or try again. "
+        f"The service rejects its cancellation, and shows mailStatus {found.mail_status}{when}",
+        operation=operation,
+    )
+
+
+def latest(clock: ServiceClock) -> datetime:
+    """Return the latest time that it can be at the service: its clock is known to the second.
+
+    :param clock: the service's clock.
+    """
+    return clock.now() + timedelta(seconds=RESOLUTION)
+
+
+def is_new(found: Campaign, clock: ServiceClock) -> bool:
+    """Return whether the send time passed so recently that what the campaign shows may not be final.
+
+    :param found: the campaign.
+    :param clock: the service's clock.
+    """
+    sent = found.send_by_date_time
+    return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)

@@ -7,7 +7,7 @@ numbers, field names and the service's own ``message``.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -267,17 +267,20 @@ def clear_traceback_frames() -> Iterator[None]:
 
 
 def describe_validation_error(
-    error: ValidationError, pattern_messages: Mapping[str, str] | None = None, max_problems: int = 5
+    error: ValidationError,
+    pattern_messages: Mapping[str, str | Callable[[str], str]] | None = None,
+    max_problems: int = 5,
 ) -> str:
     """Describe what is wrong with which field, without the values.
 
     :param error: the error that pydantic has raised.
-    :param pattern_messages: what it means that a value does not match a pattern, by pattern.
+    :param pattern_messages: what it means that a value does not match a pattern, by pattern: a text, or a function that
+        makes it from the value.
     :param max_problems: how many problems are described; further ones are only counted.
     """
-    problems = error.errors(include_url=False, include_input=False)
+    problems = error.errors(include_url=False)
     described = [
-        ": ".join(filter(None, (_path(problem["loc"]), _problem_message(problem, pattern_messages or {}))))
+        ": ".join(filter(None, (_path(problem["loc"]), problem_message(problem, pattern_messages or {}))))
         for problem in problems[:max_problems]
     ]
     if len(problems) > max_problems:
@@ -292,6 +295,13 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return path
 
 
-def _problem_message(problem: Mapping[str, Any], pattern_messages: Mapping[str, str]) -> str:
-    pattern = problem.get("ctx", {}).get("pattern")
-    return pattern_messages.get(pattern) or str(problem["msg"]).removeprefix("Value error, ")
+def problem_message(problem: Mapping[str, Any], pattern_messages: Mapping[str, str | Callable[[str], str]]) -> str:
+    """Describe one problem that pydantic found, without the value.
+
+    :param problem: one of the error's ``errors()``.
+    :param pattern_messages: see :func:`describe_validation_error`.
+    """
+    message = pattern_messages.get(problem.get("ctx", {}).get("pattern"))
+    if callable(message):
+        return message(problem["input"])
+    return message or str(problem["msg"]).removeprefix("Value error, ")

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.fields import SenderEntry, Text
 from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
@@ -118,7 +119,7 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 
 
 def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sender | None]:
-    """Return the sender with this entry, ignoring case, or ``None``.
+    """Return the sender with this entry, compared by `address_key`, or ``None``.
 
     Reads all senders: the document does not show what else ``senderEmail`` finds.
 
@@ -129,14 +130,14 @@ def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sende
 
 
 def sender_in(response: GetSendersResponse, sender_email: str, sender_type: int | None = None) -> Sender | None:
-    """Return the sender with this entry, ignoring case, or ``None``.
+    """Return the sender with this entry, compared by `address_key`, or ``None``.
 
     :param response: all senders.
     :param sender_email: the sender entry.
     :param sender_type: only this type. Default: any.
     """
     for sender in response.mail_from_domains or []:
-        if sender.from_domain.casefold() != sender_email.casefold():
+        if address_key(sender.from_domain) != address_key(sender_email):
             continue
         if sender_type is None or sender.sender_type in (None, sender_type):
             return sender

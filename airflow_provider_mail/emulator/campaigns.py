@@ -185,7 +185,7 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
     task = {
         "mailName": row["name"],
         "subject": row["subject"],
-        "mailContent": request["content"],
+        "mailContent": (request["content"] or "") + context.settings.added_content or request["content"],
         "senderName": request["senderName"] or row["sender"],
         "senderMail": row["sender"],
         "replyTo": request["replyTo"] or row["sender"],
@@ -193,7 +193,7 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
         "repelEmails": [],
         "rcptListNames": request["sendListNames"] or [],
         "repelListNames": request["repelListNames"] or [],
-        "sendByDateTime": row["send_at"],
+        "sendByDateTime": row["send_at"] - row["send_at"] % (60_000 if context.settings.send_time_in_minutes else 1),
         "taskType": row["type"],
         "mailStatus": mail_status(state, context.settings),
         "guid": row["guid"],

@@ -138,6 +138,10 @@ class EmulatorSettings:
     visible_after_seconds: float = setting(0.0, "Virtual seconds until a created task appears in campaign get.")
     visible_after_looks: int = setting(0, "Calls of campaign get that do not yet return a created task.")
     draft_at_first_seconds: float = setting(0.0, "Virtual seconds for which a created task is a draft (-1).")
+    added_content: str = setting(
+        "", "HTML that the service adds to the content of a campaign, such as a tracking pixel."
+    )
+    send_time_in_minutes: bool = setting(False, "Whether sendByDateTime is cut to whole minutes.")
     kept_task_state: Literal["draft", "scheduled"] = setting(
         "draft", "State of a task kept after code 500; scheduled means that it is sent."
     )

@@ -62,6 +62,9 @@ FIELDS: dict[str, Field] = {
         "Campaign page",
         "URL of a campaign's page on the platform, with {mail_name}, {guid} or {id}; tasks link to it.",
     ),
+    "service_tags": Field(
+        "Tags of the service", "Tags that the service fills, separated by commas; messages need no values for them."
+    ),
     "access_token": Field("OAuth access token", "Sent when authentication is oauth.", secret=True, schema=_OAUTH),
     "client_id": Field("OAuth client id", "Client id of the OAuth application, to obtain a token.", schema=_OAUTH),
     "client_secret": Field(

@@ -108,6 +108,14 @@ class MailHook(BaseHook):
             return str(fields_of(self._connection).get("campaign_url") or "")
 
     @cached_property
+    def service_tags(self) -> frozenset[str]:
+        """The tags that the service fills, according to the connection."""
+        from airflow_provider_mail.api._core.tags import tag_names
+
+        with clear_traceback_frames():
+            return tag_names(fields_of(self._connection).get("service_tags"))
+
+    @cached_property
     def config(self) -> ClientConfig:
         """The connection's settings. Do not read them inside an event loop: use :meth:`get_async_conn` there.
 

@@ -6,6 +6,7 @@ deadline has only the run, as a dictionary, and the deadline. Missing values are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class NotificationContext:
     :param seconds: duration of the task.
     :param error: the error in a few lines, without secrets and email addresses.
     :param deadline: the time by which the run was to be finished.
-    :param deadline_id: Airflow's id of the deadline.
+    :param occurrence: what distinguishes this try, run or deadline from others of the same name, such as the run after
+        it was cleared; ``None`` when it is not known.
     :param question: subject and body of what a person is asked to decide.
     :param log_url: URL of the task instance.
     :param run_url: URL of the run.
@@ -76,7 +78,7 @@ class NotificationContext:
     seconds: float | None = None
     error: str = ""
     deadline: datetime | None = None
-    deadline_id: str | None = None
+    occurrence: str | None = None
     question: tuple[str, str] | None = None
     log_url: str | None = None
     run_url: str | None = None
@@ -109,7 +111,7 @@ class NotificationContext:
             seconds=None if kind.is_about_run else _seconds(ti),
             error=_error(context),
             deadline=_moment(_get(deadline, "deadline_time")),
-            deadline_id=_get(deadline, "id"),
+            occurrence=_occurrence(kind, ti, run, deadline),
             question=_question(context) if kind is Kind.DECISION else None,
             log_url=None if kind is Kind.RUN_SUCCEEDED else urls.get("task"),
             run_url=urls.get("run"),
@@ -125,11 +127,11 @@ class NotificationContext:
 
     @property
     def key(self) -> str | None:
-        """Identifier of this event, equal when its callback runs again; ``None`` when DAG or run is unknown."""
-        if not (self.dag_id and self.run_id):
+        """Identifier of this event, equal when its callback runs again; ``None`` when too little is known for one."""
+        if not (self.dag_id and self.run_id and self.occurrence):
             return None
-        parts = (self.kind.value, self.dag_id, self.task_id, self.run_id, self.map_index, self.try_number)
-        return "/".join(map(str, (*parts, self.deadline_id)))
+        # As a list: ids may hold any separator.
+        return json.dumps([self.kind.value, self.dag_id, self.task_id, self.run_id, self.map_index, self.occurrence])
 
 
 def _kind(context: Mapping[str, Any]) -> Kind:
@@ -148,6 +150,17 @@ def _kind(context: Mapping[str, Any]) -> Kind:
     # The dag-processor reports a dead task as failed, without saying whether it will be retried.
     try_number, max_tries = _get(ti, "try_number"), _get(ti, "max_tries")
     return Kind.RETRY if try_number and max_tries and try_number <= max_tries else Kind.FAILED
+
+
+def _occurrence(kind: Kind, ti: Any, run: Any, deadline: Any) -> str | None:
+    if kind is Kind.DEADLINE:
+        parts = [_get(deadline, "id"), _get(deadline, "deadline_time")]
+    elif kind.is_about_run:
+        # A run that is cleared keeps its id. Airflow 3.0 passes nothing of the run to a DAG's callback.
+        parts = [_get(run, name) for name in ("clear_number", "start_date", "end_date")]
+    else:
+        parts = [_get(ti, "id"), _get(ti, "try_number")]
+    return None if all(part is None for part in parts) else "/".join(map(str, parts))
 
 
 def _is_executing() -> bool:
@@ -203,7 +216,7 @@ def _urls(
 
 def _seconds(ti: Any) -> float | None:
     start, end = _moment(_get(ti, "start_date")), _moment(_get(ti, "end_date"))
-    return None if start is None else max(0.0, ((end or datetime.now(UTC)) - start).total_seconds())
+    return None if start is None or end is None else max(0.0, (end - start).total_seconds())
 
 
 def _moment(value: Any) -> datetime | None:

@@ -2,27 +2,35 @@
 
 One recipient uses the single-message form. Several recipients share one message, as with SMTP, in the batch form, which
 alone has ``cc`` and ``bcc``; each further 20 recipients are another version in the same request.
+
+An alert must arrive: whatever part of it cannot be used is left out, and the message and the log say so.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from string import ascii_letters, digits
 from typing import Any
 from uuid import uuid4
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import Address, Html, Label
+from airflow_provider_mail.api._core.mailboxes import mailbox, one_line, split_mailboxes
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.api.flows.batches import unique_msg_id
 from airflow_provider_mail.api.transactional import Delivery, MessageVersion, Recipient, SendBatch, SendMail
+from airflow_provider_mail.notifications._blank import is_blank
 from airflow_provider_mail.version_compat import conf
 
 Addresses = str | Iterable[str] | None
@@ -33,6 +41,7 @@ AIRFLOW_DEFAULT_SENDER = "airflow@airflow"
 MAX_RECIPIENTS_PER_VERSION = 20
 MAX_SUBJECT_CHARACTERS = 150
 MAX_NAME_BYTES = 100
+MAX_SENDER_NAME_BYTES = 200
 
 MAX_CHARACTERS_READ = 10_000
 """Characters of a subject that are read: a subject of a megabyte must not block an event loop."""
@@ -44,7 +53,7 @@ class OutgoingMessage:
 
     :param request: the request to send.
     :param recipient_count: number of recipients.
-    :param skipped: recipients and files that cannot be used: field, position and reason, never addresses.
+    :param skipped: the parts that were left out: field, position and reason, never addresses.
     """
 
     request: Delivery = field(repr=False)
@@ -55,8 +64,8 @@ class OutgoingMessage:
 def build_message(
     *,
     to: Addresses,
-    subject: str,
-    content: str,
+    subject: str | None,
+    content: str | None,
     sender: str | None,
     sender_name: str | None = None,
     cc: Addresses = None,
@@ -65,8 +74,11 @@ def build_message(
     category: str | None = None,
     files: str | Sequence[str] | None = None,
     event_key: str | None = None,
+    default_subject: str = "(no subject)",
+    default_content: str = "&nbsp;",
+    skipped: Iterable[str] = (),
 ) -> OutgoingMessage:
-    """Build a message. A repeated address receives it once.
+    """Build a message. An address that comes more than once receives it once.
 
     :param to: addresses, plain or ``Name <address>``: a list, or a string separated by commas or semicolons.
     :param subject: subject; line breaks are removed, and it is cut after 150 characters.
@@ -75,15 +87,18 @@ def build_message(
     :param sender_name: display name of the sender. Default: the name in ``sender``.
     :param cc: recipients of a copy, like ``to``; at most 20.
     :param bcc: recipients of a blind copy, like ``to``; at most 20.
-    :param reply_to: address for replies.
+    :param reply_to: address for replies, plain or ``Name <address>``.
     :param category: label for reports: letters and digits, at most 100 bytes.
     :param files: paths of files to attach. The service takes one file; several are sent as one ZIP archive.
-    :param event_key: identifier of the reported event. Messages with the same key, subject and recipients have the same
+    :param event_key: identifier of the reported event. Messages with the same key that are equal have the same
         ``uniqueMsgID``. Default: a random key.
+    :param default_subject: sent where there is no ``subject``, or a template rendered it to nothing.
+    :param default_content: likewise.
+    :param skipped: parts that are missing already.
     :raises MailConfigError: when there is no sender.
-    :raises MailValidationError: when there is no valid recipient in ``to``, or a field is invalid.
+    :raises MailValidationError: when there is no valid recipient in ``to``.
     """
-    skipped: list[str] = []
+    skipped = list(skipped)
     known: set[str] = set()
     recipients = {
         field: _recipients(field, addresses, known, skipped)
@@ -91,19 +106,27 @@ def build_message(
     }
     if not recipients["to"]:
         raise MailValidationError(f"to: {'; '.join(skipped) or 'is empty'}")
-    sender_mail, name = _sender(sender)
-    subject = _escape_tags(_one_line(str(subject)), "{ {") or "(no subject)"
-    key = str(uuid4()) if event_key is None else "\n".join([event_key, subject, *sorted(known)])
+    for name in ("cc", "bcc"):
+        if (count := len(recipients[name])) > MAX_RECIPIENTS_PER_VERSION:
+            skipped.append(f"{name}: {count} recipients, at most {MAX_RECIPIENTS_PER_VERSION} are allowed")
+            del recipients[name][MAX_RECIPIENTS_PER_VERSION:]
+    sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
+    subject = _one_line(_required("subject", subject, skipped) or "") or _one_line(default_subject)
+    content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
-        "sender_name": sender_name or name,
-        "subject": subject,
-        "content": _escape_tags(str(content), "&#123;&#123;") or "&nbsp;",
-        "reply_to": reply_to or None,
-        "category": category or None,
+        "sender_name": _cut(one_line(_given("sender_name", sender_name, skipped) or name), MAX_SENDER_NAME_BYTES)
+        or None,
+        "subject": _escape_tags(subject, "{ {"),
+        "reply_to": _reply_to(_given("reply_to", reply_to, skipped), skipped),
+        "category": _usable("category", Label, _given("category", category, skipped), skipped),
         "attachment": _attachment(files, skipped),
-        "unique_msg_id": unique_msg_id(key, 0),
     }
+    # Last: it lists what is left out.
+    shared["content"] = _with_note(_escape_tags(content, "&#123;&#123;"), skipped)
+    people = {name: sorted((address_key(each.email), each.name) for each in recipients[name]) for name in recipients}
+    key = json.dumps([str(uuid4()) if event_key is None else event_key, shared, people], default=str)
+    shared["unique_msg_id"] = unique_msg_id(key, 0)
     if len(recipients["to"]) == 1 and not recipients["cc"] and not recipients["bcc"]:
         request: Delivery = SendMail(**shared, to=recipients["to"][0])
     else:
@@ -111,62 +134,80 @@ def build_message(
     return OutgoingMessage(request, sum(map(len, recipients.values())), skipped)
 
 
+def _given(where: str, value: Any, skipped: list[str]) -> str | None:
+    if is_blank(value):
+        if value and value.strip():
+            skipped.append(f"{where}: is {value.strip()}")
+        return None
+    # Half a surrogate pair cannot be encoded.
+    return str(value).encode(errors="replace").decode()
+
+
+def _required(where: str, value: Any, skipped: list[str]) -> str | None:
+    if isinstance(value, str) and not value.strip():
+        skipped.append(f"{where}: is blank")
+    return _given(where, value, skipped)
+
+
+def _usable(where: str, form: Any, value: Any, skipped: list[str]) -> Any:
+    """Return the value; ``None`` when it does not have the form of the field."""
+    try:
+        return value and TypeAdapter(form).validate_python(value)
+    except ValidationError as error:
+        skipped.append(f"{where}: {describe(error)}")
+        return None
+
+
+def _with_note(content: str, skipped: Sequence[str]) -> str:
+    if not skipped:
+        return content
+    note = f"<p>Left out of this message: {escape('; '.join(skipped))}.</p>"
+    before, end, after = content.rpartition("</body>")
+    return f"{before}{note}{end}{after}" if end else f"{content}{note}"
+
+
 def _escape_tags(text: str, replacement: str) -> str:
     """Replace what the service could read as the start of a tag."""
     return text.replace("{{", replacement)
 
 
-def _recipients(where: str, addresses: Addresses, known: set[str], skipped: list[str]) -> list[Recipient]:
+def _recipients(where: str, addresses: Any, known: set[str], skipped: list[str]) -> list[Recipient]:
     """Parse the recipients of one field. An invalid address is skipped; the others receive the message."""
-    texts = [addresses] if isinstance(addresses, str) else list(addresses or ())
-    if not all(isinstance(text, str) for text in texts):
-        raise MailValidationError(f"{where}: addresses must be text")
+    if isinstance(addresses, str):
+        texts: list[Any] = [addresses]
+    else:
+        texts = list(addresses) if isinstance(addresses, Iterable) else [] if addresses is None else [addresses]
+    parts = [part for text in texts for part in (split_mailboxes(text) if isinstance(text, str) else [text])]
     recipients = []
-    for number, part in enumerate(part for text in texts for part in _split(text) if part.strip()):
-        address, name = _parse_address(part)
-        if address.lower() in known:
+    for number, part in enumerate(parts):
+        if not isinstance(part, str):
+            skipped.append(f"{where}[{number}]: addresses must be text")
+            continue
+        address, name = mailbox(f"{where}[{number}]", part, skipped)
+        if (key := address_key(address)) in known:
             continue
         try:
-            recipients.append(Recipient(email=address, name=name and _cut(name)))
+            recipients.append(Recipient(email=address, name=_cut(name, MAX_NAME_BYTES) or None))
         except ValidationError as error:
             skipped.append(f"{where}[{number}].{describe(error)}")
         else:
-            known.add(address.lower())
+            known.add(key)
     return recipients
 
 
-def _split(text: str) -> Iterator[str]:
-    """Split at commas and semicolons outside quotation marks."""
-    start, marks_left = 0, text.count('"')
-    for place, character in enumerate(text):
-        if character == '"':
-            marks_left -= 1
-        elif character in ",;" and marks_left % 2 == 0:
-            yield text[start:place]
-            start = place + 1
-    yield text[start:]
+def _cut(name: str, most: int) -> str:
+    return name.encode()[:most].decode(errors="ignore")
 
 
-def _parse_address(text: str) -> tuple[str, str | None]:
-    """Return address and display name."""
-    text = text.strip()
-    before, opening, address = text.removesuffix(">").partition("<")
-    name = before.strip().removeprefix('"').removesuffix('"').strip()
-    is_named = opening and text.endswith(">") and '"' not in name and not {"<", ">"} & {*name, *address}
-    return (address.strip(), name or None) if is_named else (text, None)
-
-
-def _cut(name: str) -> str:
-    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+def _reply_to(value: str | None, skipped: list[str]) -> str | None:
+    people = _recipients("reply_to", value, set(), skipped)
+    if len(people) > 1:
+        skipped.append("reply_to: the service accepts one address; the first one is used")
+    return people[0].email if people else None
 
 
 def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) -> list[MessageVersion]:
     """Make a version for each 20 recipients; only the first has ``cc`` and ``bcc``, so that each gets one copy."""
-    for where, copies in (("cc", cc), ("bcc", bcc)):
-        if len(copies) > MAX_RECIPIENTS_PER_VERSION:
-            raise MailValidationError(
-                f"{where}: {len(copies)} recipients, at most {MAX_RECIPIENTS_PER_VERSION} are allowed"
-            )
     return [
         MessageVersion(
             to=to[start : start + MAX_RECIPIENTS_PER_VERSION], cc=[] if start else cc, bcc=[] if start else bcc
@@ -175,19 +216,23 @@ def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) ->
     ]
 
 
-def _sender(sender: str | None) -> tuple[str, str | None]:
+def _sender(sender: str | None, skipped: list[str]) -> tuple[str, str]:
+    problems: list[str] = []
     for text in (sender, conf.get("email", "from_email", fallback=None)):
-        address, name = _parse_address(text or "")
-        if address and address != AIRFLOW_DEFAULT_SENDER:
+        address, name = mailbox("sender_mail", text or "", skipped)
+        if not address or address == AIRFLOW_DEFAULT_SENDER:
+            continue
+        if _usable("sender_mail", Address, address, problems):
+            skipped.extend(problems)
             return address, name
     raise MailConfigError(
-        "no sender: set [email] from_email (AIRFLOW__EMAIL__FROM_EMAIL) to a sender of the account, for "
-        "example 'Airflow <airflow@example.com>', or pass sender_mail to the notifier"
+        f"{'; '.join(problems) or 'no sender'}: set [email] from_email (AIRFLOW__EMAIL__FROM_EMAIL) to a sender of the "
+        "account, for example 'Airflow <airflow@example.com>', or pass sender_mail to the notifier"
     )
 
 
 def _one_line(subject: str) -> str:
-    subject = " ".join(subject[:MAX_CHARACTERS_READ].split())
+    subject = one_line(subject[:MAX_CHARACTERS_READ])
     if len(subject) <= MAX_SUBJECT_CHARACTERS:
         return subject
     return _task_subject(subject) or subject[: MAX_SUBJECT_CHARACTERS - 2].rstrip() + " …"
@@ -206,14 +251,21 @@ def _task_subject(subject: str) -> str | None:
     return f"{start}{found['dag_id'][1]}.{found['task_id'][1]}{tries}"[:MAX_SUBJECT_CHARACTERS]
 
 
-def _attachment(files: str | Sequence[str] | None, skipped: list[str]) -> dict[str, str] | None:
+def _attachment(files: Any, skipped: list[str]) -> dict[str, str] | None:
     """Attach the files as one. A file that cannot be read is skipped."""
     contents: dict[str, bytes] = {}
-    for number, path in enumerate(map(Path, [files] if isinstance(files, str) else files or ())):
+    paths = [files] if isinstance(files, str | Path) else files if isinstance(files, Iterable) else [files]
+    for number, path in enumerate([] if is_blank(files) else paths):
         try:
-            contents[path.name if path.name not in contents else f"{number}-{path.name}"] = path.read_bytes()
-        except OSError as error:
-            skipped.append(f"files[{number}]: {error.strerror}")
+            data = Path(path).read_bytes()
+            name = one_line(Path(path).name)
+        except (OSError, TypeError, ValueError) as error:
+            skipped.append(f"files[{number}]: {getattr(error, 'strerror', None) or 'is not a path'}")
+            continue
+        if data:
+            contents[name if name not in contents else f"{number}-{name}"] = data
+        else:
+            skipped.append(f"files[{number}]: is empty")
     if not contents:
         return None
     ((name, data),) = contents.items() if len(contents) == 1 else [("attachments.zip", _archive(contents))]
@@ -224,5 +276,8 @@ def _archive(contents: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in contents.items():
-            archive.writestr(name, data)
+            # The same bytes whenever it is packed, unlike with the time of day: the id of the message depends on them.
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o600 << 16
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
     return packed.getvalue()

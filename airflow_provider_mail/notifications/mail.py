@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
 
+from airflow_provider_mail.notifications._blank import is_blank
+
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
@@ -29,9 +31,10 @@ class MailNotifier(BaseNotifier):
     For ``on_failure_callback`` and the other callbacks of tasks and DAGs, for ``DeadlineAlert`` (as a class, in an
     ``AsyncCallback`` or a ``SyncCallback``), and for the ``notifiers`` of human-in-the-loop operators.
 
-    An error is one line in the log: it neither fails the task nor delays it beyond ``timeout``. A message is sent at
-    most once. Its ``uniqueMsgID`` is derived from the task instance, the try, the event, the subject and the
-    recipients, so that a callback that Airflow runs twice can be recognized.
+    An error is one line in the log: it neither fails the task nor delays it beyond ``timeout``. A part that cannot be
+    used, such as an invalid address, is left out; the message and the log say so. A message is sent at most once. Its
+    ``uniqueMsgID`` is derived from the event (the task instance and its try, or the run and how often it was cleared)
+    and from everything that is sent, so that a callback that Airflow runs twice can be recognized.
 
     .. seealso::
         For more information on how to use this notifier, see the guide
@@ -40,16 +43,17 @@ class MailNotifier(BaseNotifier):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param to: the recipients: addresses, plain or ``Name <address>``, in a list or separated by commas. All of them see
-        each other. An invalid address is left out and logged. (templated)
-    :param subject: the subject. Default: the event and its subject, such as the failed task. (templated)
-    :param content: HTML. Default: the event, the error without secrets and addresses, and links to Airflow, laid out
-        for phones. (templated)
+        each other. (templated)
+    :param subject: the subject. Default, also where it renders to nothing or ``None``: the event and its subject,
+        such as the failed task. (templated)
+    :param content: HTML. Default, likewise: the event, the error without secrets and addresses, and links to Airflow,
+        laid out for phones. (templated)
     :param sender_mail: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
         (templated)
     :param sender_name: the display name of the sender. Default: that in ``sender_mail``. (templated)
     :param cc: the recipients of a copy, 20 at most. Default: none. (templated)
     :param bcc: the recipients of a blind copy, 20 at most. Default: none. (templated)
-    :param reply_to: the address for replies. Default: none. (templated)
+    :param reply_to: the address for replies, plain or ``Name <address>``. Default: none. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param files: the paths of files to attach; several are sent as one archive. Default: none. (templated)
     :param timeout: seconds for the whole delivery. Default: 20.
@@ -100,6 +104,7 @@ class MailNotifier(BaseNotifier):
         self.category = category
         self.files = files
         self.timeout = timeout
+        self._skipped: list[str] = []
 
     def __call__(self, *args: Any) -> None:
         from airflow_provider_mail.notifications._delivery import log_errors
@@ -132,7 +137,8 @@ class MailNotifier(BaseNotifier):
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
         """Render the template fields. An undefined name renders as empty with a warning.
 
-        A field that cannot be rendered takes its default: a plain message is better than none.
+        A field that cannot be rendered, or renders to nothing or ``None``, takes its default, and the message says
+        so: a plain message is better than none.
 
         :param context: Airflow's context.
         :param jinja_env: the environment to render with. Default: the DAG's.
@@ -145,14 +151,23 @@ class MailNotifier(BaseNotifier):
         environment = (jinja_env or self.get_template_env(dag=dag)).overlay(
             undefined=jinja2.make_logging_undefined(log, jinja2.ChainableUndefined)
         )
+        self._skipped = []
         for name in self.template_fields:
+            given = getattr(self, name)
             try:
-                setattr(self, name, self.render_template(getattr(self, name), known, environment, set()))
+                value = self.render_template(given, known, environment, set())
             except Exception as error:
                 from airflow_provider_mail.notifications._delivery import summarize
 
                 log.error("Mail: %s cannot be rendered: %s", name, summarize(error))
-                setattr(self, name, None)
+                self._skipped.append(f"{name}: cannot be rendered")
+                value = None
+            else:
+                if is_blank(value) and not is_blank(given):
+                    self._skipped.append(f"{name}: renders to nothing")
+                    value = None
+            setattr(self, name, value)
+        self.mail_conn_id = self.mail_conn_id or "mail_default"
 
     def _message(self, context: Mapping[str, Any]) -> OutgoingMessage:
         from airflow_provider_mail.notifications._context import NotificationContext
@@ -166,14 +181,17 @@ class MailNotifier(BaseNotifier):
             to=self.to,
             cc=self.cc,
             bcc=self.bcc,
-            subject=self.subject or render_subject(event),
-            content=self.content or render_html(event, instance=conf.get("api", "instance_name", fallback=None)),
+            subject=self.subject,
+            content=self.content,
             sender=self.sender_mail,
             sender_name=self.sender_name,
             reply_to=self.reply_to,
             category=self.category,
             files=self.files,
             event_key=event.key,
+            default_subject=render_subject(event),
+            default_content=render_html(event, instance=conf.get("api", "instance_name", fallback=None)),
+            skipped=self._skipped,
         )
         log_skipped(message)
         return message

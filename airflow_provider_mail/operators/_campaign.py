@@ -29,6 +29,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
+    required_texts = ("subject", "content")
 
     mail_name: str | None
     content: Any
@@ -78,7 +79,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         return self.build_request(CreateCampaign, context, **given)
 
     def not_older_than(self, context: Context) -> datetime | None:
-        """Return the earliest send time of a campaign that this run may adopt; ``None`` if it may adopt any.
+        """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any.
 
         :param context: of the task.
         """
@@ -161,7 +162,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 
         if was_ended(context["ti"]):
-            cancellation = yield from cancel_campaign(mail_name)
+            cancellation = yield from cancel_campaign(mail_name, self.hook.get_conn().service_clock)
             raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
 
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
@@ -248,8 +249,8 @@ def check_no_template(arguments: Mapping[str, Any]) -> None:
     """
     if "template_name" in arguments:
         raise TypeError(
-            'template_name: write content="newsletter.html", a file in the DAG\'s folder, instead: the service creates '
-            "campaigns from content only, and has stored templates for MailSendBatchOperator"
+            "template_name: write content='newsletter.html', a file in the DAG's folder: the service creates campaigns "
+            "from content only. Stored templates are for MailSendBatchOperator"
         )
 
 

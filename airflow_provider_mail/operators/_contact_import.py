@@ -235,7 +235,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                     f"columns: the source has no {', '.join(map(repr, unknown))}; it has {', '.join(columns)}"
                 )
             return self.columns
-        named = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns}
+        named = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns if column}
         unmapped = [column for column, name in named.items() if name is None]
         if unmapped:
             raise AirflowFailException(
@@ -299,10 +299,13 @@ def _pick(
     if list(places) == list(range(width)):
         return batches
 
+    from airflow_provider_mail.warehouse.read_files import WrongWidth
+
     def picked(row: Sequence[Any]) -> Sequence[Any]:
         if len(row) == width:
             return [row[place] for place in places]
         # A width that the check rejects, also when it happens to be that of what is picked.
-        return row if len(row) != len(places) else [*row, None]
+        problem = getattr(row, "problem", f"has {len(row)} values instead of {width}")
+        return WrongWidth.of(row if len(row) != len(places) else [*row, None], problem)
 
     return ([picked(row) for row in batch] for batch in batches)

@@ -37,8 +37,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first: a campaign of
     that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
-    that went out before this DAG run began (``adopt_older``); only when there is none is one created. So clearing the
-    task does not send again: sending again takes a new name.
+    that another run or task sent (``adopt_older``); only when there is none is one created, unless an earlier try
+    created one that is gone. So clearing the task does not send again, unless ``send_again``.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
     ``sandbox`` and, after a wait, ``mail_stats``. When the connection has a ``campaign_url``, the task links to its
@@ -50,14 +50,18 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param mail_name: the name of the campaign, 200 bytes at most, unique within the team. Default: made of dag id, task
-        id, run id and map index. (templated)
+    :param mail_name: the name of the campaign, 200 bytes at most, unique within the team: different in every run, and
+        the same in every try. Default: made of dag id, task id, run id and map index, after ``[mail] name_prefix`` of
+        Airflow's configuration. (templated)
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: ``sender_mail``. (templated)
     :param subject: the subject. It may hold tags; since Airflow renders the field, write them as
         ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param allow_blank: send it although an argument that people see, such as ``subject`` or ``content``, is missing or
+        blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
+        false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
     :param only_save: save a draft and send nothing. Default: false.
@@ -76,8 +80,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param sandbox_mode: let the service check the request and create nothing. Default: false.
     :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
         ``["content"]`` where the service rewrites it. Default: none.
-    :param adopt_older: adopt an equal campaign of that name also when it went out before this DAG run began. Default:
-        false, the task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param adopt_older: adopt an equal campaign of that name also when another run or task sent it. Default: false, the
+        task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param send_again: let a cleared task create a campaign although an earlier try created one that was sent and is
+        gone, or that has another name: everybody may be mailed again. An automatic retry never does. Default: false.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
         at once. Default: false.
     :param on_incomplete: what to do when the service responds with code 500 and keeps the campaign (adding the
@@ -104,6 +110,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     on_incomplete: OnIncomplete
     report_path: str | ObjectStoragePath | None
+    send_again: bool
     wait_for_completion: bool
 
     def __init__(
@@ -115,6 +122,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         sender_name: Templated[str] | None = None,
         subject: Templated[str] | None = None,
         content: Templated[str] | None = None,
+        allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
         only_save: bool = False,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
@@ -129,6 +137,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         sandbox_mode: bool = False,
         ignore_differences: Collection[str] = (),
         adopt_older: bool = False,
+        send_again: bool = False,
         allow_past_send_date: bool = False,
         on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
@@ -187,15 +196,18 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
         if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
-                f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4): it "
-                "does not go out. Delete it, or choose another mail_name"
+                f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
+                "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
+                "mail_name, and clear the task with send_again=True"
             )
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
             if self.report_path:
                 self.log.warning("report_path: no report is written, since the task does not wait for the campaign.")
             return result
-        return {**result, "mail_stats": self.wait_until_sent(request, context)}
+        stats = self.wait_until_sent(request, context)
+        self._mark_sent(context, creation.mail_name)
+        return {**result, "mail_stats": stats}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom.
@@ -208,7 +220,17 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         stats = end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowException)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
+        self._mark_sent(context, pushed["mail_name"])
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
+
+    @staticmethod
+    def _mark_sent(context: Context, mail_name: str) -> None:
+        """Record that the campaign was sent, so that no later try creates it again."""
+        from airflow_provider_mail._task.creation_state import StoredCreationState
+
+        state = StoredCreationState(context)
+        state.start(mail_name)
+        state.mark_sent()
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
         from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState
@@ -217,7 +239,11 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         from airflow_provider_mail.api.flows.create_once import CreationState
 
         # In the sandbox nothing is created, so there is no state to store.
-        state = CreationState() if sandbox else StoredCreationState(context, request.mail_name)
+        state = (
+            CreationState()
+            if sandbox
+            else StoredCreationState(context, own_name=self.mail_name is None, send_again=self.send_again)
+        )
         creation = create_campaign(
             request,
             ignore=self.ignore_differences,
@@ -278,7 +304,11 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
-        return end_campaign(self.build_request(CancelCampaign, context), missing_ok=self.ignore_if_missing)
+        return end_campaign(
+            self.build_request(CancelCampaign, context),
+            missing_ok=self.ignore_if_missing,
+            clock=self.hook.get_conn().service_clock,
+        )
 
 
 class MailDeleteCampaignOperator(BaseDeleteOperator):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.contacts import DeleteContact
 
 __all__ = ["MailDeleteContactOperator", "MailImportContactsOperator", "MailUpsertContactOperator"]
@@ -230,8 +231,8 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param contact_email: the address. (``email`` is Airflow's own argument: the recipient of alerts about the task.)
-        (templated)
+    :param contact_email: the address. A domain that is not ASCII is deleted in both of its forms. (``email`` is
+        Airflow's own argument: the recipient of alerts about the task.) (templated)
     :param reference: a text that is returned with the receipt, such as the number of the request. Default: none.
         (templated)
     :param ignore_if_missing: succeed when there is no such contact, which is also what a second try finds. If false,
@@ -262,6 +263,23 @@ class MailDeleteContactOperator(BaseDeleteOperator):
 
         return self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
 
+    def _deletions(self, context: Context) -> list[DeleteContact]:
+        # A lookup finds one spelling, and a person may have been imported in several.
+        from airflow_provider_mail.api._core.addresses import spellings
+
+        request = self.deletion(context)
+        return [request.model_copy(update={"email": email}) for email in spellings(request.email)]
+
+    def removal(self, context: Context) -> Flow[bool]:
+        from airflow_provider_mail.api.flows.ensure import delete
+
+        existed = False
+        requests = self._deletions(context)
+        for request in requests:
+            missing_ok = self.ignore_if_missing or existed or request is not requests[-1]
+            existed = (yield from delete(request, missing_ok=missing_ok)) or existed
+        return existed
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete the contact, and verify that the service no longer knows it.
 
@@ -269,7 +287,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         """
         result = super().execute(context)
         with self.mail_errors():
-            gone = not self.hook.run(self.deletion(context).exists())
+            gone = not any(self.hook.run(request.exists()) for request in self._deletions(context))
         if not gone and not result["sandbox"]:
             raise AirflowException("the service reports that the contact is deleted, and still returns it")
         at = datetime.now(UTC).replace(microsecond=0).isoformat()

@@ -52,6 +52,9 @@ class MailPreflightOperator(BaseCampaignOperator):
         ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param allow_blank: send it although an argument that people see, such as ``subject`` or ``content``, is missing or
+        blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
+        false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
     :param only_save: save a draft and send nothing. Default: false.
@@ -80,8 +83,10 @@ class MailPreflightOperator(BaseCampaignOperator):
         as ``1.5``; needs ``compare_with``. Default: not checked. (templated)
     :param compare_with: part of the names of the campaigns of which the last one is used for ``max_growth``. Default:
         none. (templated)
-    :param known_tags: the tags that the service can fill in, or a mapping with these as keys; others are an error.
-        Default: not checked. (templated)
+    :param known_tags: the tags that the service can fill in, or a mapping with these as keys, in addition to those that
+        the connection names; others are an error. Default: tags that are not known to be properties of contacts are a
+        warning. (templated)
+    :param template_name: a stored template whose content and tags are checked as well. Default: none. (templated)
     :param unsubscribe_pattern: a regular expression; content that does not match it is an error. ``None``: not checked.
         Default: ``(?i)unsubscri``. (templated)
     :param max_content_bytes: content of more bytes is a warning. Default: 100,000.
@@ -105,6 +110,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         sender_name: Templated[str] | None = None,
         subject: Templated[str] | None = None,
         content: Templated[str] | None = None,
+        allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
         only_save: bool = False,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
@@ -124,6 +130,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         max_growth: Templated[float] | None = None,
         compare_with: Templated[str] | None = None,
         known_tags: Templated[Collection[Templated[str]]] | None = None,
+        template_name: Templated[str] | None = None,
         unsubscribe_pattern: Templated[str] | None = "(?i)unsubscri",
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
@@ -182,6 +189,11 @@ class MailPreflightOperator(BaseCampaignOperator):
             "findings": findings,
             "table": table,
         }
+
+    @property
+    def service_tags(self) -> frozenset[str]:
+        """The tags that the service fills, according to the connection."""
+        return self.hook.service_tags
 
     def _rules(self, context: Context) -> PreflightRules:
         from airflow_provider_mail.api.flows.preflight import PreflightRules

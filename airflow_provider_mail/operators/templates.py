@@ -38,6 +38,8 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     :param template_subject: the subject, with tags likewise. (templated)
     :param editor_type: the service's editor: ``DRAG`` or ``CLASSIC``. The service does not return it, so it is not
         compared with an existing template's. Default: the service's, ``DRAG``. (templated)
+    :param allow_blank: store it although subject or content is blank, or a template rendered it to nothing or to the
+        text ``None``. Default: false, the task fails before anything is stored.
     :param replace: when a different template of that name exists, delete it and store this one; for a moment there is
         none. Default: false, the task fails.
     :param sandbox_mode: true fails the task before anything is sent, since templates have no sandbox mode. Default:
@@ -56,6 +58,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         template_name: Templated[str],
         template_content: Templated[str],
         template_subject: Templated[str],
+        allow_blank: bool = False,
         editor_type: Templated[Literal["CLASSIC", "DRAG"]] | None = None,
         replace: bool = False,
         sandbox_mode: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -40,6 +40,9 @@ OnAmbiguous: TypeAlias = Literal["fail", "resend", "skip"]
 OnDuplicateRecipient: TypeAlias = Literal["fail", "skip", "allow"]
 """What to do when a recipient comes more than once."""
 
+OnUnfilledTag: TypeAlias = Literal["fail", "warn"]
+"""What to do with a tag that has no value."""
+
 TASK_STATE_KEY = "airflow_provider_mail.sent"
 
 NO_TASK_STATE = (
@@ -68,8 +71,14 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     content: Any
     send_date: Any
     on_ambiguous: str
+    on_unfilled_tag: OnUnfilledTag
+    service_tags: Any
     unique_msg_id: str | None = None
     """The id that was given; otherwise those of the requests are made of the task instance's."""
+
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        super().set_arguments(arguments)
+        check_choice("on_unfilled_tag", self.on_unfilled_tag, OnUnfilledTag)
 
     @abstractmethod
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
@@ -129,6 +138,32 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     def on_nothing(self) -> None:
         """Handle a mailing without messages."""
 
+    def tags_of_the_service(self, context: Context) -> frozenset[str]:
+        """Return the tags that the service fills.
+
+        :param context: of the task.
+        """
+        from airflow_provider_mail.api._core.tags import tag_names
+
+        return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
+
+    def report_unfilled(self, problem: str, advice: str) -> None:
+        """Fail or warn because tags have no value.
+
+        :param problem: which tags; empty if there are none.
+        :param advice: how to give them a value.
+        :raises MailValidationError: when ``on_unfilled_tag`` is ``fail``.
+        """
+        from airflow_provider_mail.api.errors import MailValidationError
+
+        if problem and self.on_unfilled_tag == "fail":
+            raise MailValidationError(
+                f"{problem}. Nothing was sent. {advice}, name tags that the service fills in service_tags, or set "
+                "on_unfilled_tag='warn'"
+            )
+        if problem:
+            self.log.warning("%s: mailed as they are unless the service fills them.", problem)
+
     def _check_first_try(self, try_number: int) -> None:
         if try_number > 1:
             raise AirflowFailException(f"this is try {try_number}, and nothing was sent in it: {NO_TASK_STATE}")
@@ -149,14 +184,13 @@ class MailSendOperator(BaseSendOperator):
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: none. (templated)
-    :param to: the recipient: an address, ``Name <address>``, or ``{"email": ..., "name": ...}``. Several, up to 20, as a
-        list or separated by commas, get one message together and may see each other, as with SMTP; for a message each
-        use ``MailSendBatchOperator``. An address that comes twice is mailed once. Airflow neither stores nor shows
-        them. (templated)
-    :param subject: the subject. It may hold tags; since Airflow renders the field, write them as
-        ``{% raw %}{{tag}}{% endraw %}``. (templated)
-    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
-        or in ``template_searchpath``, which is rendered as well. (templated)
+    :param to: the recipient: an address, ``Name <address>``, or ``{"email": ..., "name": ...}``. Several, up to 20, as
+        a list or separated by commas, get one message together and may see each other, as with SMTP; for a message
+        each use ``MailSendBatchOperator``. An address that comes twice is mailed once. Airflow neither stores nor
+        shows them. (templated)
+    :param subject: the subject. (templated)
+    :param content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
+        ``template_searchpath``, which is rendered as well. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
@@ -167,6 +201,12 @@ class MailSendOperator(BaseSendOperator):
         runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param unique_msg_id: your own id of the message, 50 bytes at most. Default: made of dag id, task id, run id and map
         index. (templated)
+    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
+        to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
+    :param on_unfilled_tag: what to do when subject or content has a tag, for which a single message has no value:
+        ``fail`` before it is sent, or ``warn`` in the log. Default: ``fail``.
+    :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
+        value. Default: none. (templated)
     :param sandbox_mode: let the service check the request and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -191,6 +231,9 @@ class MailSendOperator(BaseSendOperator):
         track_click: bool = False,
         attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         unique_msg_id: Templated[str] | None = None,
+        allow_blank: bool = False,
+        on_unfilled_tag: OnUnfilledTag = "fail",
+        service_tags: Templated[Collection[Templated[str]]] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],
@@ -199,6 +242,7 @@ class MailSendOperator(BaseSendOperator):
         self.set_arguments(locals())
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
+        from airflow_provider_mail.api._core.tags import tags_of
         from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
         from airflow_provider_mail.api.flows.recipients import recipients_of
         from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
@@ -210,11 +254,22 @@ class MailSendOperator(BaseSendOperator):
         else:
             # Only the batch form takes several; in one version they share the message.
             request = self.build_request(SendBatch, context, message_versions=[{"to": to}], **given)
+        known = self.tags_of_the_service(context)
+        problems = [
+            f"{name}: {{{{{tag}}}}} has no value: a single message has none for tags"
+            for name in ("subject", "content")
+            for tag in tags_of(getattr(request, name))
+            if tag not in known
+        ]
+        self.report_unfilled("; ".join(problems), "Use MailSendBatchOperator")
         return nullcontext([Chunk.of(0, request, recipients=len(to))])
 
 
 class BaseSendBatchOperator(BaseSendOperator):
     """Send many personalized messages, at most once each; a subclass says where the messages come from."""
+
+    values_from: ClassVar[str] = "correct the tag or the params of the messages, give a default in mail_params"
+    """Where tags get their values from, for errors."""
 
     mail_params: Any
     versions_per_request: int
@@ -238,20 +293,38 @@ class BaseSendBatchOperator(BaseSendOperator):
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
         from airflow_provider_mail._task.chunk_spool import ChunkSpool
+        from airflow_provider_mail._task.message_check import MessageCheck
         from airflow_provider_mail._task.recipients import Recipients
+        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.flows.batches import cut
+        from airflow_provider_mail.api.templates import find_template
         from airflow_provider_mail.api.transactional import SendBatch
 
+        if blank := self.blank_arguments(context):
+            raise MailValidationError(blank)
         common = self.request_fields(SendBatch, context)
-        common |= {"send_date": self.send_date or None, "params": self.mail_params}
+        common |= {"send_date": self.send_date or None, "params": unwrap(self, self.mail_params, context)}
+        check = MessageCheck(
+            common,
+            things=self.things,
+            allow_blank=self.allow_blank,
+            service_tags=self.tags_of_the_service(context),
+            find_template=lambda name: self.hook.run(find_template(name)),
+        )
+
+        def keep(number: int, version: dict[str, Any]) -> dict[str, Any] | None:
+            kept = recipients.keep(number, version)
+            return None if kept is None else check.keep(number, kept)
+
         with closing(ChunkSpool()) as spool:
             with (
                 closing(Recipients(self.on_duplicate_recipient)) as recipients,
                 self.all_messages(context) as messages,
             ):
-                for chunk in cut(common, messages, key=key, versions=self.versions_per_request, keep=recipients.keep):
+                for chunk in cut(common, messages, key=key, versions=self.versions_per_request, keep=keep):
                     spool.add(chunk)
                 recipients.check()
+                self.report_unfilled(check.unfilled(), f"Values are given for {check.given()}: {self.values_from}")
             self._duplicates = recipients.count
             if recipients.count:
                 times = "only the first time" if self.on_duplicate_recipient == "skip" else "each time"
@@ -295,7 +368,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
         Default: none. (templated)
     :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
-        those of a message take precedence. Default: none. (templated)
+        those of a message take precedence, unless they are ``None`` or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
@@ -310,6 +383,12 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
         before anything is sent, ``skip`` all but the first, or ``allow`` it. The result counts them as
         ``duplicate_recipients``. Default: ``fail``.
+    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
+        to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
+    :param on_unfilled_tag: what to do when a tag in subject, content or stored template has no value in a message, or a
+        blank one: ``fail`` before anything is sent, or ``warn`` in the log. Default: ``fail``.
+    :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
+        value. Default: none. (templated)
     :param sandbox_mode: let the service check the requests and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -338,6 +417,9 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         versions_per_request: int = 100,
         on_empty: OnEmpty = "error",
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
+        allow_blank: bool = False,
+        on_unfilled_tag: OnUnfilledTag = "fail",
+        service_tags: Templated[Collection[Templated[str]]] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],

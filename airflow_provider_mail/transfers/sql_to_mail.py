@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.arguments import OnEmpty, RedactedField, Templated, check_keep_days, unwrap
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
-from airflow_provider_mail.operators.transactional import BaseSendBatchOperator, OnAmbiguous, OnDuplicateRecipient
+from airflow_provider_mail.operators.transactional import (
+    BaseSendBatchOperator,
+    OnAmbiguous,
+    OnDuplicateRecipient,
+    OnUnfilledTag,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -194,7 +199,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param bcc_column: the column with addresses that get a blind copy, separated by commas. Default: none. (templated)
     :param columns: the tag that each column is the value of: ``{"first_name": "name"}`` for ``{{name}}``. Columns left
         out are not sent. Default: every column but those of ``to``, ``cc`` and ``bcc``, for the tag of its own name.
-        Missing values are not sent, so that those of ``mail_params`` apply. (templated)
+        Instead of missing and blank values, those of ``mail_params`` apply. (templated)
     :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
         write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
@@ -202,7 +207,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
         Default: none. (templated)
     :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
-        those of a message take precedence. Default: none. (templated)
+        those of a row take precedence, unless they are missing or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
@@ -217,6 +222,12 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
         before anything is sent, ``skip`` all but the first, or ``allow`` it. The result counts them as
         ``duplicate_recipients``. Default: ``fail``.
+    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
+        to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
+    :param on_unfilled_tag: what to do when a tag in subject, content or stored template has no value in a message, or a
+        blank one: ``fail`` before anything is sent, or ``warn`` in the log. Default: ``fail``.
+    :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
+        value. Default: none. (templated)
     :param sandbox_mode: let the service check the requests and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -225,6 +236,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
     argument = "sql"
     things = "rows"
+    values_from = "correct the tag or the query's columns, give a default for missing values in mail_params"
 
     sql: str
     to_column: str
@@ -261,6 +273,9 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         versions_per_request: int = 100,
         on_empty: OnEmpty = "error",
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
+        allow_blank: bool = False,
+        on_unfilled_tag: OnUnfilledTag = "fail",
+        service_tags: Templated[Collection[Templated[str]]] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],

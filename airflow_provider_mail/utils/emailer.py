@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from airflow.sdk import get_current_context
+
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.notifications._blank import is_blank
+from airflow_provider_mail.notifications._context import NotificationContext
 from airflow_provider_mail.notifications._delivery import (
     DEFAULT_TIMEOUT,
     DeadlineMailHook,
@@ -16,6 +20,7 @@ from airflow_provider_mail.notifications._delivery import (
     log_skipped,
     send,
 )
+from airflow_provider_mail.notifications._html import render_html, render_subject
 from airflow_provider_mail.notifications._message import build_message
 
 __all__ = ["send_email"]
@@ -28,8 +33,8 @@ NO_CONNECTION = "smtp_default"
 
 def send_email(
     to: str | Iterable[str],
-    subject: str,
-    html_content: str,
+    subject: str | None,
+    html_content: str | None,
     files: list[str] | None = None,
     dryrun: bool = False,
     cc: str | Iterable[str] | None = None,
@@ -49,8 +54,9 @@ def send_email(
     would send again what may have been sent. The call takes 20 seconds at most.
 
     :param to: the recipients: addresses in a list or separated by commas. An invalid address is left out and logged.
-    :param subject: the subject; it is cut where it is too long to read.
-    :param html_content: the content, HTML.
+    :param subject: the subject; it is cut where it is too long to read. Without one, or where it is ``None`` as text,
+        the message has the default subject of ``MailNotifier`` and says so.
+    :param html_content: the content, HTML. Without one, likewise.
     :param files: the paths of files to attach; several are sent as one archive. Default: none.
     :param dryrun: check the message and send nothing. Default: false.
     :param cc: the recipients of a copy, 20 at most. Default: none.
@@ -62,13 +68,14 @@ def send_email(
     :param from_email: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
     :param custom_headers: headers, of which the service supports ``Reply-To``; others are left out and logged. Default:
         none.
-    :param raise_errors: raise errors instead of logging them, for a task whose purpose is the message. Default: false.
+    :param raise_errors: raise errors instead of logging them, and send nothing if a part of the message cannot be used:
+        for a task whose purpose is the message. Default: false.
     :param kwargs: arguments of later Airflow versions; not used.
     :raises MailError: with ``raise_errors``; see :mod:`airflow_provider_mail.api.errors`.
     """
     mail_conn_id = conn_id if conn_id and conn_id != NO_CONNECTION else MailHook.default_conn_name
     with nullcontext() if raise_errors else log_errors(mail_conn_id):
-        headers = {name.lower(): value for name, value in (custom_headers or {}).items()}
+        headers = {str(name).lower(): value for name, value in (custom_headers or {}).items()}
         reply_to = headers.pop("reply-to", None)
         if headers:
             log.warning("Mail: custom_headers: not supported, skipped: %s", ", ".join(sorted(headers)))
@@ -76,11 +83,13 @@ def send_email(
             to=to,
             cc=cc,
             bcc=bcc,
-            subject=subject,
-            content=html_content,
+            # Without these there is no message, unlike in a notifier, whose default is what people want.
+            subject="" if subject is None else subject,
+            content="" if html_content is None else html_content,
             sender=from_email,
-            reply_to=reply_to,
+            reply_to=None if reply_to is None else str(reply_to),
             files=files,
+            **(_defaults() if is_blank(subject) or is_blank(html_content) else {}),
         )
         if raise_errors and message.skipped:
             raise MailValidationError("; ".join(message.skipped))
@@ -89,3 +98,12 @@ def send_email(
             log.info("Mail: dryrun: everything is in order; nothing was sent.")
         else:
             log.info(send(DeadlineMailHook(mail_conn_id, DEFAULT_TIMEOUT), message))
+
+
+def _defaults() -> dict[str, str]:
+    """The subject and content of `MailNotifier` for the task that is running, if there is one."""
+    try:
+        event = NotificationContext.from_context(get_current_context())
+    except RuntimeError:
+        return {}
+    return {"default_subject": render_subject(event), "default_content": render_html(event)}

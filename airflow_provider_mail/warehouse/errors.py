@@ -24,6 +24,7 @@ _SQLITE_SAFE_MESSAGES = re.compile(
     r"no such |near \"|ambiguous column|unrecognized token|incomplete input|unknown database|table \S+ |view \S+ |"
     r"ON CONFLICT clause|duplicate column|cannot (modify|add|start)|too many|index \S+ "
 )
+_SQLITE_UNDECODABLE = re.compile(r"Could not decode to UTF-8 column '\w+'")
 _SQLITE_SAFE_CODES = re.compile(
     r"SQLITE_(BUSY|CANTOPEN|CONSTRAINT_(CHECK|DATATYPE|FOREIGNKEY|NOTNULL|PRIMARYKEY|UNIQUE)|CORRUPT|FULL|IOERR|LOCKED|"
     r"NOTADB|READONLY)"
@@ -135,7 +136,7 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
         message = _duckdb(error)
     elif state := sqlstate(error):
         message = _postgres(error, state)
-    elif hasattr(error, "sqlite_errorname"):
+    elif driver == "sqlite3":
         message = _sqlite(error)
     elif not quotes_rows and ("ProgrammingError" in types or "OperationalError" in types):
         message = _first_line(error)  # PEP 249's errors about statements and the server, not about data
@@ -146,6 +147,19 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
     if any(value in message for value in _texts(parameters)):
         message = ""
     return ": ".join(filter(None, [type(error).__name__, message]))
+
+
+def is_client_side(error: BaseException) -> bool:
+    """Return whether the driver could not convert a value that it received, which the database has no error for.
+
+    :param error: the exception, raised while rows were fetched.
+    """
+    if sqlstate(error) or getattr(error, "sqlite_errorname", None):
+        return False
+    if isinstance(error, ArithmeticError | TypeError | ValueError):
+        return True
+    types = [base.__name__ for base in type(error).__mro__]
+    return "DataError" in types or bool(_SQLITE_UNDECODABLE.match(str(error)))
 
 
 def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
@@ -204,7 +218,11 @@ def _postgres(error: Any, state: str) -> str:
 
 
 def _sqlite(error: Any) -> str:
-    code, message = str(error.sqlite_errorname), str(error)
+    message = str(error)
+    if undecodable := _SQLITE_UNDECODABLE.match(message):
+        return undecodable[0]  # the text follows
+    # Errors of the driver itself have no code.
+    code = str(getattr(error, "sqlite_errorname", ""))
     return message if _SQLITE_SAFE_CODES.match(code) or _SQLITE_SAFE_MESSAGES.match(message) else code
 
 

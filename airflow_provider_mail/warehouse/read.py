@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.dialects import dialect_of
-from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -38,34 +38,55 @@ def stream_rows(
     if size < 1:
         raise ValueError("`size` must be at least 1")
 
-    def run(action: Callable[[], T]) -> T:
+    def run(action: Callable[[], T], fetched: int | None = None) -> T:
         try:
             return action()
         except Exception as error:
-            message = safe_message(error, parameters, quotes_rows=False)
+            message = safe_message(error, parameters, quotes_rows=fetched is not None)
+            if is_client_side(error):
+                message += _advice(described or (cursor and cursor.description) or (), fetched or 0)
             trace = error.__traceback__
         # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
-    dialect = dialect_of(database(hook))
+    dialect, cursor = dialect_of(database(hook)), None
+    described: Sequence[Any] = ()
     with connected(hook) as connection:
         cursor = run(lambda: dialect.open_reader(hook, connection))
         try:
+            # SQLite reads the first row here.
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
+            # psycopg3 forgets the description when a fetch fails.
+            described = tuple(cursor.description or ())
             # psycopg2 describes the columns of a server-side cursor only after the first fetch.
-            first = run(lambda: cursor.fetchmany(size))
+            first = run(lambda: cursor.fetchmany(size), 0)
             if cursor.description is None:
                 raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: it has no result; is it a SELECT?")
 
             def batches() -> Iterator[list[Row]]:
-                batch = first
+                batch, fetched = first, 0
                 while batch:
+                    fetched += len(batch)
                     # Most drivers return tuples, which need no copy.
                     yield list(batch) if type(batch[0]) is tuple else [tuple(row) for row in batch]
-                    batch = run(lambda: cursor.fetchmany(size))
+                    batch = run(lambda: cursor.fetchmany(size), fetched)
 
             yield tuple(str(column[0]) for column in cursor.description), batches()
         finally:
             with suppress(Exception):
                 # SQLite holds its locks as long as a cursor is open, even on a closed connection.
                 dialect.close_reader(connection, cursor)
+
+
+_POSTGRES_TIMES = frozenset((1082, 1083, 1114, 1184, 1186, 1266))
+"""The types that have values which Python has not, such as ``infinity`` and dates BC."""
+
+
+def _advice(described: Sequence[Any], fetched: int) -> str:
+    """Say where a value is that the driver cannot convert, as far as that is known, and what to do."""
+    times = ", ".join(str(column[0]) for column in described if column[1] in _POSTGRES_TIMES)
+    suspects = f" (suspects, by their types: {times})" if times else ""
+    return (
+        f". The driver cannot convert a value after row {fetched}: select its column as text{suspects}, such as "
+        "CAST(column AS TEXT), and for text with bytes of another encoding convert it in the query"
+    )

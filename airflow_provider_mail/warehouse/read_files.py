@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
+import json
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -32,7 +35,30 @@ MAX_ROW = 1_000_000
 kind, which would be read into memory as a whole.
 """
 
+_SEPARATOR = re.compile(r"sep=([^\r\n\"])\r?\n?", re.IGNORECASE)
+
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
+
+
+class WrongWidth(tuple[Any, ...]):
+    """A row that has too many or too few values."""
+
+    problem: str
+
+    @classmethod
+    def of(cls, values: Sequence[Any], problem: str) -> WrongWidth:
+        """Make the row.
+
+        :param values: all values of the row in the file.
+        :param problem: what is wrong, with the line of the file.
+        """
+        row = cls(values)
+        row.problem = problem
+        return row
+
+
+class UnreadableValue:
+    """Stands for a value that Python has no type for, such as a time before the year 1."""
 
 
 class FileRows(NamedTuple):
@@ -160,15 +186,18 @@ def _zstd(file: IO[bytes]) -> Any:
 
 
 def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
-    # A byte order mark, as spreadsheets write one, is not part of a name.
-    encoding = "utf-8-sig" if form.utf8 else form.encoding
     # The wrapper must not close the caller's file, not even when it is collected.
-    text = io.TextIOWrapper(io.BufferedReader(_UnownedFile(file), 1 << 20), encoding=encoding, newline="")
-    row, size = 1, 0
+    plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
+    text = io.TextIOWrapper(plain, encoding=_encoding(plain, form), newline="")
+    row, size, start, width = 1, 0, 0, 0
+    first, delimiter = text.readline(MAX_ROW), form.delimiter
+    if declared := _SEPARATOR.fullmatch(first):  # as Excel writes it
+        first, delimiter, start = "", declared[1], 1
 
     def lines() -> Iterator[str]:
-        nonlocal size
-        while piece := text.readline(MAX_ROW):
+        nonlocal size, first
+        while piece := first or text.readline(MAX_ROW):
+            first = ""
             # A quoted value may span lines.
             size += len(piece)
             if size >= MAX_ROW:
@@ -177,32 +206,39 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
                 )
             yield piece
 
-    reader = csv.reader(lines(), delimiter=form.delimiter, strict=True)
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
 
     def rows() -> Iterator[Row]:
         nonlocal row, size
-        line[0] = 1
+        line[0] = start + 1
         try:
             for values in reader:
-                line[0] = reader.line_num + 1
+                began, line[0] = line[0], start + reader.line_num + 1
                 row, size = row + 1, 0
                 if values:
                     # CSV has no other form of a missing value.
-                    yield tuple(value or None for value in values)
+                    found = tuple(value or None for value in values)
+                    if len(found) != width and width:
+                        problem = f"has {len(found)} values instead of {width} (line {began} of the file)"
+                        found = WrongWidth.of(found, problem)
+                    yield found
         except UnicodeDecodeError as error:
             # Text is decoded some lines ahead.
-            line[0] = reader.line_num + 1 + error.object[: error.start].count(b"\n")
+            line[0] = start + reader.line_num + 1 + error.object[: error.start].count(b"\n")
             raise
 
     found = rows()
     if form.column_names is not None:
+        width = len(form.column_names)
         return list(form.column_names), batched(found, form.size), None
     header = next(found, None)
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
-    if None in header:
-        raise WarehouseError(f"column {header.index(None) + 1} has no name (column_names, if this line is no header)")
-    return [str(name).strip() for name in header], batched(found, form.size), None
+    if not any(header):
+        raise WarehouseError("no column has a name (column_names, if this line is no header)")
+    width = len(header)
+    # A column without a name, such as the index of pandas, cannot be mapped.
+    return [str(name or "").strip() for name in header], batched(found, form.size), None
 
 
 def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
@@ -233,15 +269,38 @@ def _drained(rows: list[Any]) -> Iterator[Any]:
 def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[str, Any]]:
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    utf8 = form.utf8
-    while text := plain.readline(MAX_ROW):
+    lines: Any = plain
+    if (encoding := _encoding(plain, form)) != "utf-8-sig":
+        lines = io.TextIOWrapper(plain, encoding=encoding, newline="\n")
+    while text := lines.readline(MAX_ROW):
         line[0] += 1
         if len(text) == MAX_ROW:
             raise WarehouseError(f"is longer than {MAX_ROW:,} bytes: is it one JSON object a line?")
-        if line[0] == 1:
-            text = text.removeprefix(b"\xef\xbb\xbf")
+        if line[0] == 1 and lines is plain:
+            text = text.removeprefix(codecs.BOM_UTF8)
         if not text.isspace():
-            yield decode(text if utf8 else text.decode(form.encoding))
+            try:
+                found = decode(text)
+            except msgspec.DecodeError:
+                if (found := _with_surrogates(text)) is None:
+                    raise
+            yield found
+
+
+def _with_surrogates(text: str | bytes) -> dict[str, Any] | None:
+    """Decode an object with half a surrogate pair, so that its row is rejected and names the column."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _encoding(plain: io.BufferedReader, form: FileForm) -> str:
+    """The encoding by the byte order mark, which is not part of a name, or as given."""
+    if not form.utf8:
+        return form.encoding
+    return "utf-16" if plain.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, int]:
@@ -259,10 +318,34 @@ def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence
     def batches() -> Batches:
         for batch in opened.iter_batches(batch_size=form.size, columns=wanted):
             # Columns have the file's order, not that of `wanted`.
-            columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in wanted]
+            columns = [_python_values(batch.column(batch.schema.get_field_index(name))) for name in wanted]
             yield list(zip(*columns, strict=True))
 
     return wanted, batches(), opened.metadata.num_rows
+
+
+def _python_values(column: Any) -> list[Any]:
+    """The values of a column of Arrow; those that Python cannot represent as `UnreadableValue`."""
+    import pyarrow
+
+    kind = column.type
+    if getattr(kind, "unit", "") == "ns":  # Python's times have microseconds
+        zone = {"tz": kind.tz} if pyarrow.types.is_timestamp(kind) else {}
+        makes = {"timestamp": pyarrow.timestamp, "time": pyarrow.time64, "duration": pyarrow.duration}
+        make = next(make for name, make in makes.items() if str(kind).startswith(name))
+        column = column.cast(make("us", **zone), safe=False)
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ArithmeticError, ValueError):
+        values = [_python_value(scalar) for scalar in column]
+    return values
+
+
+def _python_value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ArithmeticError, ValueError):
+        return UnreadableValue()
 
 
 class _UnownedFile(io.RawIOBase):

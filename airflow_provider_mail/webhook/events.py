@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.fields import time_from_text
 from airflow_provider_mail.api.events import EventCode, MailEvent
 from airflow_provider_mail.warehouse.rows import json_text, text_problem
@@ -176,7 +177,9 @@ def event_id(event: Mapping[str, Any], code: str) -> str:
     if not message or code == EventCode.TASK_STATUS:
         return _digest(json_text(event))
     time = "" if code in HAPPENS_ONCE else event.get(_TRIGGERED)
-    return _digest(f"{message}\x00{code}\x00{event.get(_EMAIL)}\x00{time}")
+    email = event.get(_EMAIL)
+    person = address_key(email) if isinstance(email, str) else email
+    return _digest(f"{message}\x00{code}\x00{person}\x00{time}")
 
 
 def _digest(text: str) -> str:

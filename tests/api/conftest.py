@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from airflow_provider_mail.api import campaigns
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, QUICK, Driver, driver
@@ -35,6 +36,12 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(autouse=True)
+def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected cancellation is asked about as often as ever, within less time."""
+    monkeypatch.setattr(campaigns, "_CONFIRM_PAUSES", (0.01,) * len(campaigns._CONFIRM_PAUSES))
 
 
 @pytest.fixture

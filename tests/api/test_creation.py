@@ -288,6 +288,223 @@ def test_what_is_older(campaign: Campaign, older: bool) -> None:
     assert is_older(campaign, datetime.now(UTC) - timedelta(hours=1), ServiceClock()) is older
 
 
+class ClockAt(ServiceClock):
+    """The service's clock, and how far it is ahead of the worker's."""
+
+    def __init__(self, service: datetime, worker: datetime) -> None:
+        super().__init__()
+        self.offset = (service - worker).total_seconds()
+        self._service = service.timestamp()
+
+    def time(self) -> float:
+        return self._service
+
+
+@pytest.mark.parametrize(
+    ("worker", "scheduler", "service", "own_is_older", "earlier_is_older"),
+    [
+        (0, 0, 0, False, True),
+        (2, 0, 0, False, True),
+        (-2, 0, 0, False, True),
+        (0, 0, 120, False, True),
+        (0, 0, -120, False, True),
+        # Unknown without a record: the task fails, and says what to do.
+        (0, 2, 0, True, True),
+        # Unknown without a record: an earlier run's looks like its own.
+        (0, -2, 0, False, False),
+        (2, 0, -2, False, False),
+        (-2, 0, 2, False, False),
+    ],
+)
+def test_whose_a_campaign_is_where_clocks_are_hours_apart(
+    worker: int, scheduler: int, service: int, own_is_older: bool, earlier_is_older: bool
+) -> None:
+    began = datetime(2030, 1, 31, 9, tzinfo=UTC)
+    now, hour = began + timedelta(minutes=10), timedelta(hours=1)
+    clock = ClockAt(now + service * hour, now + worker * hour)
+
+    def older(sent: datetime) -> bool:
+        return is_older(found(sendByDateTime=millis(sent + service * hour)), began + scheduler * hour, clock)
+
+    assert older(began + timedelta(seconds=40)) is own_is_older
+    assert older(began - hour) is earlier_is_older
+
+
+def test_a_send_time_in_minutes_is_not_older_than_its_minute() -> None:
+    began = datetime(2030, 1, 31, 9, 0, 20, tzinfo=UTC)
+    clock = ClockAt(began + timedelta(minutes=5), began + timedelta(minutes=5))
+    assert not is_older(found(sendByDateTime=millis(began.replace(second=0))), began, clock)
+    assert is_older(found(sendByDateTime=millis(began.replace(second=1))), began, clock)
+
+
+# What the task knows, what people did meanwhile, and whether a user has cleared it: see docs/campaigns.md.
+
+
+def lose(service: Emulator, client: Driver, request: CreateCampaign, state: CreationState) -> None:
+    """A try whose response and lookups are lost."""
+    service.faults.add("close_after", SENDS)
+    service.faults.add("http_error_before", GET, skip=1, count=None)
+    with pytest.raises(MailError):
+        create(client, request, memory=state)
+    service.faults.clear()
+
+
+def before(what: str, service: Emulator, client: Driver, request: CreateCampaign) -> CreationState:
+    """What an earlier try leaves behind."""
+    state = CreationState()
+    if what == "rejected":
+        with pytest.raises(MailRejectedError):
+            create(client, request.model_copy(update={"send_list_names": ["nobody"]}), memory=state)
+    elif what == "lost":
+        lose(service, client, request, state)
+    else:
+        create(client, request, memory=state)
+    return state
+
+
+def happens(service: Emulator, client: Driver, request: CreateCampaign, state: CreationState) -> str:
+    """What the next try does."""
+    sends = service.journal.count(SENDS)
+    try:
+        creation = create(client, request, memory=state)
+    except MailConflictError as error:
+        assert not error.temporary  # noqa: PT017
+        assert service.journal.count(SENDS) == sends
+        return "fails"
+    return "adopts" if creation.adopted else "creates"
+
+
+IN_A_DAY = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+
+
+@pytest.mark.parametrize(
+    ("what", "people", "retried", "cleared", "again"),
+    [
+        ("rejected", None, "creates", "creates", "creates"),
+        ("lost", None, "adopts", "adopts", "adopts"),
+        ("lost", "removed", "creates", "creates", "creates"),
+        ("scheduled", None, "adopts", "adopts", "adopts"),
+        ("scheduled", "removed", "fails", "creates", "creates"),
+        ("scheduled", "cancelled", "fails", "creates", "creates"),
+        ("sent", None, "adopts", "adopts", "adopts"),
+        ("sent", "removed", "fails", "fails", "creates"),
+    ],
+)
+@pytest.mark.parametrize("how", ["retried", "cleared", "again"])
+def test_the_next_try(
+    what: str, people: str | None, retried: str, cleared: str, again: str, how: str, service: Emulator, client: Driver
+) -> None:
+    request = REQUEST if what == "sent" else REQUEST.model_copy(update={"send_date": IN_A_DAY})
+    state = before(what, service, client, request)
+    if people == "removed":
+        service.set_campaign_state(REQUEST.mail_name, "removed")
+    elif people == "cancelled":
+        service.settings.state_after_cancel = "removed"
+        client.send(CancelCampaign(mail_name=REQUEST.mail_name))
+    state.cleared, state.send_again = how != "retried", how == "again"
+    assert happens(service, client, request, state) == {"retried": retried, "cleared": cleared, "again": again}[how]
+
+
+@pytest.mark.parametrize(
+    ("what", "people", "retried", "cleared", "again"),
+    [
+        ("rejected", None, "creates", "creates", "creates"),
+        ("lost", None, "fails", "fails", "creates"),
+        ("lost", "removed", "fails", "fails", "creates"),  # it may show late
+        ("scheduled", None, "fails", "fails", "creates"),
+        ("scheduled", "removed", "fails", "creates", "creates"),
+        ("sent", None, "fails", "fails", "creates"),
+        ("sent", "removed", "fails", "creates", "creates"),
+    ],
+)
+@pytest.mark.parametrize("how", ["retried", "cleared", "again"])
+def test_the_next_try_under_another_name(
+    what: str, people: str | None, retried: str, cleared: str, again: str, how: str, service: Emulator, client: Driver
+) -> None:
+    """A name with the present time would mail everybody in every try."""
+    request = REQUEST if what == "sent" else REQUEST.model_copy(update={"send_date": IN_A_DAY})
+    state = before(what, service, client, request)
+    if people:
+        service.set_campaign_state(REQUEST.mail_name, people)
+    state.cleared, state.send_again = how != "retried", how == "again"
+    other = request.model_copy(update={"mail_name": "news 0"})
+    assert happens(service, client, other, state) == {"retried": retried, "cleared": cleared, "again": again}[how]
+    if how == "retried" and retried == "fails":
+        with pytest.raises(MailConflictError, match=r"campaign 'news 2026-01'.*'news 0'"):
+            create(client, other, memory=state)
+        # The user goes back to the name.
+        assert happens(service, client, request, state) == (
+            "adopts" if people is None else "creates" if what == "lost" else "fails"
+        )
+
+
+@pytest.mark.parametrize("minutes", [1, 60])
+def test_a_rejection_does_not_erase_an_earlier_doubt(minutes: int, service: Emulator, client: Driver) -> None:
+    """The lost one shows after the rejection, however old it is by then."""
+    service.settings.visible_after_seconds = 2 * 3600
+    state = before("lost", service, client, REQUEST)
+    clock = client.client.service_clock
+    service.clock.advance(60 * minutes)
+    wrong = REQUEST.model_copy(update={"send_list_names": ["nobody"]})
+    with pytest.raises(MailPendingCampaignError if minutes == 1 else MailRejectedError, match="nobody"):
+        create(client, wrong, memory=state, clock=clock)
+    assert state.attempted_at is not None
+    service.clock.advance(2 * 3600)
+    service.clock.advance(86_400)
+    creation = create(client, memory=state, clock=clock, not_older_than=datetime.now(UTC) + timedelta(days=1))
+    assert creation.adopted
+    assert there(service) == 1
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_after_an_own_attempt_no_advice_mails_everybody_again(lost: bool, service: Emulator, client: Driver) -> None:
+    service.settings.added_content = "<img src='p.gif'>"
+    state = CreationState()
+    state.knows_all = True
+    if lost:
+        service.faults.add("close_after", SENDS)
+    else:
+        client.send(REQUEST)
+    with pytest.raises(MailConflictError, match="differs in content: ") as raised:
+        create(client, memory=state)
+    assert ("choose another" in str(raised.value)) is not lost
+    own = "this task probably created it; if the service rewrites what it is sent, set ignore_differences=['content']; "
+    assert (own + "another mail_name, or deleting it, mails everybody again" in str(raised.value)) is lost
+    assert create(client, memory=state, ignore=["content"]).adopted
+    assert there(service) == 1
+
+
+def test_send_times_are_compared_to_the_minute(service: Emulator, client: Driver) -> None:
+    service.settings.send_time_in_minutes = True
+    request = REQUEST.model_copy(update={"send_date": IN_A_DAY.replace(second=59)})
+    create(client, request)
+    assert create(client, request).adopted
+    with pytest.raises(MailConflictError, match="differs in send_date"):
+        create(client, request.model_copy(update={"send_date": IN_A_DAY + timedelta(minutes=2)}))
+
+
+@pytest.mark.parametrize("first_draft", [0, 60])
+def test_of_runs_begun_together_only_one_adopts(first_draft: int, service: Emulator, client: Driver) -> None:
+    """Also when what the others find shows as a draft at first."""
+    began = datetime.now(UTC) - timedelta(minutes=1)
+    first, *others = [CreationState() for _ in range(3)]
+    for state in (first, *others):
+        state.knows_all = True
+    assert not create(client, memory=first, not_older_than=began).adopted
+    service.settings.draft_at_first_seconds = first_draft
+    if first_draft:
+        with pytest.raises(MailPendingCampaignError):
+            create(client, memory=others[0], not_older_than=began)
+        service.clock.advance(first_draft)
+    for state in others:
+        for _ in range(2):
+            with pytest.raises(MailConflictError, match=r"was not created by this task.*set adopt_older=True"):
+                create(client, memory=state, not_older_than=began)
+        assert create(client, memory=state).adopted
+    assert create(client, memory=first, not_older_than=began).adopted
+    assert there(service) == 1
+
+
 # Every fault at the creation, and whatever shows late.
 
 ALL = [kind for kind in FAULT_KINDS.values() if kind.operations is None or SENDS in kind.operations]

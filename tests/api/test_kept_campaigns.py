@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api._core.exchange import FlowRunner
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign, MailStatus
+from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign, MailStatus, is_scheduled
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
@@ -28,7 +28,7 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
 )
 from airflow_provider_mail.api.flows.adopt_campaign import Creation
-from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign, is_scheduled
+from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator

@@ -39,7 +39,9 @@ def service(emulator: Emulator) -> Emulator:
 
 
 def report(client: Driver, *, rules: dict[str, Any] | None = None, **fields: Any) -> Report:
-    return client.run(preflight(CreateCampaign(**GOOD | fields), PreflightRules(**rules or {})))
+    return client.run(
+        preflight(CreateCampaign(**GOOD | fields), PreflightRules(**{"known_tags": ["name", "link"]} | (rules or {})))
+    )
 
 
 def found(report: Report, level: str) -> list[tuple[str, str]]:
@@ -82,7 +84,12 @@ def test_nothing_is_wrong(service: Emulator, client: Driver) -> None:
             "nothing in the content matches '(?i)unsubscri'",
         ),
         ({}, {"known_tags": ["name"]}, "tags", "unknown tags: link"),
+        ({}, {"known_tags": ["name"], "service_tags": ["Link"]}, "tags", "unknown tags: link"),
         ({"content": None}, {}, "content", "there is none"),
+        ({"content": "<p>&nbsp;</p>"}, {}, "content", "shows nothing"),
+        ({"subject": None}, {}, "subject", "there is none"),
+        ({"subject": "\u200b "}, {}, "subject", "is blank"),
+        ({}, {"template_name": "none"}, "template", "there is no template 'none'"),
     ],
 )
 def test_an_error(
@@ -179,7 +186,7 @@ def test_what_is_let_pass_must_be_something_that_is_compared(service: Emulator, 
 def test_one_list_whose_size_is_not_told(service: Emulator, client: Driver) -> None:
     def silent() -> Flow[Report]:
         """The flow, to a service that does not say how many contacts the first list has."""
-        flow = preflight(CreateCampaign(**GOOD), PreflightRules(max_recipients=100))
+        flow = preflight(CreateCampaign(**GOOD), PreflightRules(max_recipients=100, known_tags=["name", "link"]))
         answer = None
         while True:
             try:
@@ -246,4 +253,4 @@ def test_the_page_has_every_check() -> None:
     page = (ROOT / "docs" / "preflight.md").read_text().partition("| check | level |")[2].partition("\n\n")[0]
     documented = set(re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE))
     source = (ROOT / "airflow_provider_mail" / "api" / "flows" / "preflight.py").read_text()
-    assert documented == set(re.findall(r'(?:Finding|note|_bound)\(\s*(?:report, )?"([a-z ]+)"', source))
+    assert documented == {"tags", *re.findall(r'(?:Finding|note|_bound)\(\s*(?:report, )?"([a-z ]+)"', source)}

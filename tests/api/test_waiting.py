@@ -95,7 +95,9 @@ def expected(polls: Polled, seen: bool, looked: bool, most: int, seconds: float)
         was_there = seen or any(look is not None for look, _ in good)
         return WaitStatus.FAILED if was_there and missing > 1 and lasted >= CONFIRM_SECONDS else WaitStatus.WAITING
     if last.mail_status == -1:
-        idle, lasted = streak(good, lambda look: look is not None and look.is_idle_draft)
+        idle, lasted = streak(
+            good, lambda look: look is not None and look.mail_status == -1 and not look.send_time_is_ahead()
+        )
         return WaitStatus.FAILED if idle > 1 and lasted >= CONFIRM_SECONDS else WaitStatus.WAITING
     return {2: WaitStatus.COMPLETE, 4: WaitStatus.FAILED}.get(last.mail_status, WaitStatus.WAITING)
 

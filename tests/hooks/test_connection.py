@@ -44,6 +44,7 @@ def every_field(tmp_path: Path) -> dict[str, Any]:
         "oauth_obtained_at": "2026-01-01T00:00:00+00:00",
         "oauth_expires_at": "2126-01-01T00:00:00+00:00",
         "team_name": "Équipe nº 1",
+        "service_tags": "unsubscribe_link, {{year}}",
         "sandbox": True,
         "timeout": 2.5,
         "requests_per_second": 0.5,
@@ -91,6 +92,7 @@ def test_every_field_reaches_the_client(
     }
     assert hook.config.credentials() == {"OAuth": every_field["access_token"]}
     assert hook.team_name == "Équipe nº 1"
+    assert hook.service_tags == {"unsubscribe_link", "year"}
     assert fields_of(hook.get_connection("mail_test"))["client_secret"] == every_field["client_secret"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+from email.header import Header
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,40 @@ def test_one_person(emulator: Emulator, to: Any) -> None:
     send_email(to, "Report", CONTENT)
     (body,) = bodies(emulator)
     assert body["to"] == {"email": "ada@example.com"}
+
+
+@pytest.mark.parametrize("nothing", [None, "", "None", "\n"])
+def test_nothing_is_not_mailed_as_none(emulator: Emulator, nothing: Any) -> None:
+    send_email("ada@example.com", nothing, nothing)
+
+    (message,) = emulator.messages()
+    assert message["subject"] == "(no subject)"
+    assert "Left out of this message: subject: is " in message["content"]
+    assert "; content: is " in message["content"]
+    with pytest.raises(MailValidationError, match="subject: is "):
+        send_email("ada@example.com", nothing, CONTENT, raise_errors=True)
+
+
+def test_in_a_task_the_default_is_that_of_the_notifier(run: Run, emulator: Emulator) -> None:
+    def build() -> None:
+        @task
+        def report() -> None:
+            send_email("ada@example.com", None, None)
+
+        report()
+
+    done = run(build)
+
+    (message,) = emulator.messages()
+    assert message["subject"] == f"Running: {done.result.dag_id}.report"
+    assert "Open the log" in message["content"]
+
+
+@pytest.mark.parametrize("header", ["Help Desk <help@x.com>", '"Desk, Help" <help@x.com>', Header("help@x.com")])
+def test_replies_go_to_the_address_of_the_header(emulator: Emulator, header: Any) -> None:
+    send_email("ada@example.com", "Report", CONTENT, custom_headers={"REPLY-TO": header})
+    (body,) = bodies(emulator)
+    assert (body["replyTo"], body["content"]) == ("help@x.com", CONTENT)
 
 
 @pytest.mark.parametrize("conn_id", [None, "", "smtp_default"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 import zipfile
+from email.headerregistry import Address
+from email.utils import formataddr
 from pathlib import Path
 from typing import Any
 
@@ -117,27 +120,129 @@ def test_nobody_to_write_to(to: Any) -> None:
         letter(to=to)
 
 
-def test_too_many_copies() -> None:
-    with pytest.raises(MailValidationError, match="bcc: 21 recipients, at most 20 are allowed"):
-        letter(to="ada@example.com", bcc=[f"user{number}@example.com" for number in range(21)])
+NAMES = ["Ada", "Lovelace, Ada", 'Ada "The Countess" L.', "Zoë, Čeněk; 陈", "a\\b", "Alerts [prod]", "O'Neil", "a@b.cc"]
 
 
-def test_addresses_are_text() -> None:
-    with pytest.raises(MailValidationError, match="to: addresses must be text"):
-        letter(to=[{"email": "ada@example.com"}])
+@pytest.mark.parametrize("name", NAMES)
+def test_names_as_the_standard_library_writes_them(emulator: Emulator, name: str) -> None:
+    written = [formataddr((name, "ada@example.com")), str(Address(name, addr_spec="bob@example.com"))]
+
+    (version,) = sent(emulator, to=", ".join(written))["messageVersions"]
+
+    assert version["to"] == [{"email": f"{who}@example.com", "name": name} for who in ("ada", "bob")]
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ('"Lovelace, Ada" <ada@example.com>', "Lovelace, Ada"),
         ("<ada@example.com>", None),
+        (" Ada  Lovelace<ada@example.com>", "Ada Lovelace"),
+        ("Alerts [prod] <ada@example.com>", "Alerts [prod]"),
+        ("Prod: Airflow <ada@example.com>", "Prod: Airflow"),
+        ("a@b.cc <ada@example.com>", "a@b.cc"),
+        ("ada@example.com (Ada)", "Ada"),
+        ("Ada <ada@example.com>(work)", "Ada"),
+        ("=?utf-8?q?Zo=C3=AB?= =?utf-8?q?_L?= <ada@example.com>", "Zoë L"),
+        ('"=?utf-8?b?Wm/Dqw==?=" <ada@example.com>', "Zoë"),
+        ("=?utf-8?q?Ada=0ABcc=3A_bob=40example=2Ecom?= <ada@example.com>", "Ada Bcc: bob@example.com"),
         ("é" * 60 + " <ada@example.com>", "é" * 50),
+        ("Team: ada@example.com;", None),
+        ('"Team, A": ada@example.com;', None),
+        ("undisclosed-recipients:; ada@example.com", None),
     ],
-    ids=["quoted", "without", "too long"],
 )
 def test_names_beside_addresses(emulator: Emulator, text: str, name: str | None) -> None:
     assert sent(emulator, to=text)["to"] == {"email": "ada@example.com"} | ({"name": name} if name else {})
+
+
+def test_the_members_of_a_group(emulator: Emulator) -> None:
+    (version,) = sent(emulator, to='Team: "A, B" <ada@example.com>, bob@example.com; Carl <carl@example.com>')[
+        "messageVersions"
+    ]
+    assert [person["email"] for person in version["to"]] == [f"{name}@example.com" for name in ("ada", "bob", "carl")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eve@example.org <ada@example.com> bob@example.com",
+        "Ada <ada@example.com> Bob <bob@example.com>",
+        "eve(ada@example.com)bob@example.com",
+        "eve@example.org)bob@example.com",
+        "ada@example.com(Ada)",
+        "ada@example.com\nbob@example.com",
+    ],
+)
+def test_what_could_be_another_address_is_none(text: str) -> None:
+    with pytest.raises(MailValidationError, match="is not an email address"):
+        letter(to=text)
+
+
+COPIES = [f"user{number}@example.com" for number in range(21)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "note"),
+    [
+        ({"bcc": COPIES}, {}, "bcc: 21 recipients, at most 20 are allowed"),
+        ({"cc": 7}, {}, "cc[0]: addresses must be text"),
+        ({"to": [{"email": "bob@example.com"}, "ada@example.com"]}, {}, "to[0]: addresses must be text"),
+        ({"reply_to": "Help Desk <help@example.com>"}, {"replyTo": "help@example.com"}, ""),
+        ({"reply_to": "a@x.com, b@x.com"}, {"replyTo": "a@x.com"}, "reply_to: the service accepts one address"),
+        ({"reply_to": "help"}, {}, "reply_to[0].email: is not an email address"),
+        ({"reply_to": "None"}, {}, "reply_to: is None"),
+        ({"category": "data-team"}, {}, "category: only letters and digits are allowed"),
+        ({"category": "None"}, {}, "category: is None"),
+        ({"sender_name": " None "}, {"senderName": None}, "sender_name: is None"),
+        ({"sender_name": "two\nlines\x00"}, {"senderName": "two lines"}, ""),
+        ({"sender": "nobody"}, {"senderName": "Airflow"}, "sender_mail: is not an email address"),
+        ({"sender": "=?x?q?a?= <news@example.com>"}, {}, "sender_mail: the name cannot be decoded"),
+        ({"to": "=?utf-8?b?a?= <ada@example.com>"}, {}, "to[0]: the name cannot be decoded"),
+        (
+            {"to": "ada@example.com, ada\u200b@example.com"},
+            {},
+            "to[1].email: is not an email address: it ",
+        ),
+        ({"subject": None}, {"subject": "(no subject)"}, ""),
+        ({"subject": "None"}, {"subject": "(no subject)"}, "subject: is None"),
+        ({"subject": "\x07"}, {"subject": "(no subject)"}, ""),
+        ({"subject": "bell\x07 \ud800"}, {"subject": "bell ?"}, ""),
+        ({"content": " "}, {}, "content: is blank"),
+        ({"content": "report.html"}, {}, "content: is only the name of a file"),
+        ({"files": ["\0", 7]}, {}, "files[1]: is not a path"),
+    ],
+    ids=str,
+)
+def test_a_part_that_cannot_be_used_is_left_out(
+    emulator: Emulator, arguments: dict[str, Any], fields: dict[str, Any], note: str
+) -> None:
+    written = letter(**{"to": "ada@example.com"} | arguments)
+    MailHook().send(written.request)
+
+    assert len(emulator.messages()) == 1
+    (body,) = bodies(emulator)
+    optional = dict.fromkeys(("replyTo", "category", "senderName", "attachment"))
+    assert {name: body.get(name) for name in (optional | fields)} == optional | fields
+    assert bool(written.skipped) == bool(note)
+    assert note in "; ".join(written.skipped)
+    said = html.unescape(body["content"])
+    assert said.endswith(f"<p>Left out of this message: {'; '.join(written.skipped)}.</p>") == bool(note)
+
+
+def test_the_note_is_a_part_of_the_page(emulator: Emulator) -> None:
+    content = sent(emulator, to="ada@example.com", category="-", content="<html><body>Hi</body></html>")["content"]
+    assert content.startswith("<html><body>Hi<p>Left out of this message: category: ")
+    assert content.endswith("</p></body></html>")
+
+
+def test_an_empty_file_is_left_out(emulator: Emulator, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "full.csv").write_bytes(b"1")
+
+    body = sent(emulator, to="ada@example.com", files=[tmp_path / "empty.csv", tmp_path / "full.csv"])
+
+    assert body["attachment"]["fileName"] == "full.csv"
+    assert "files[0]: is empty" in body["content"]
 
 
 @pytest.mark.parametrize("given", [None, "", "airflow@airflow"])
@@ -212,11 +317,29 @@ def test_a_file_that_is_not_there_does_not_keep_anybody_from_hearing(tmp_path: P
     assert written.skipped == ["files[0]: No such file or directory"]
 
 
-def test_an_occasion_has_an_id_and_no_occasion_a_new_one() -> None:
+def test_an_occasion_has_an_id_and_no_occasion_a_new_one(tmp_path: Path) -> None:
     def identity(**arguments: Any) -> str | None:
         return letter(**{"to": "ada@example.com, bob@example.com"} | arguments).request.unique_msg_id
 
-    assert identity() == identity(to=["bob@example.com", "ADA@example.com"], content="another")
-    others = [identity(event_key="another"), identity(subject="another"), identity(to="ada@example.com"), identity()]
-    assert len(set(others)) == 4
+    (tmp_path / "one.csv").write_bytes(b"1")
+    (tmp_path / "two.csv").write_bytes(b"2")
+    files = [str(tmp_path / "one.csv"), str(tmp_path / "two.csv")]
+    assert identity() == identity(to=["bob@example.com", "ADA@example.com"])
+    assert identity(files=files) == identity(files=files)
+    different: list[dict[str, Any]] = [
+        {},
+        {"event_key": "another"},
+        {"subject": "another"},
+        {"content": "another"},
+        {"to": "ada@example.com"},
+        {"to": "ada@example.com", "cc": "bob@example.com"},
+        {"to": "Ada <ada@example.com>, bob@example.com"},
+        {"sender_name": "another"},
+        {"reply_to": "another@example.com"},
+        {"category": "another"},
+        {"files": files},
+        {"files": files[:1]},
+        {"files": files[1:]},
+    ]
+    assert len({identity(**each) for each in different}) == len(different)
     assert identity(event_key=None) != identity(event_key=None)

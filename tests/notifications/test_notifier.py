@@ -117,6 +117,65 @@ def test_a_callback_that_runs_twice_can_be_told_by_the_id(emulator: Emulator) ->
     assert first["unique_msg_id"] == second["unique_msg_id"]
 
 
+FAILED_RUN = {"dag_id": "orders", "run_id": "r", "clear_number": 0, "start_date": "2026-01-31T06:00:00Z"}
+FAILED_TASK = {"dag_id": "orders", "task_id": "load", "run_id": "r", "map_index": 1, "try_number": 1, "state": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("context", "other"),
+    [
+        ({"dag_run": FAILED_RUN, "reason": "task_failure"}, {"dag_run": FAILED_RUN | {"clear_number": 1}}),
+        ({"dag_run": FAILED_RUN, "reason": "task_failure"}, {"dag_run": FAILED_RUN | {"run_id": "other"}}),
+        ({"dag_run": FAILED_RUN, "reason": "task_failure"}, {"reason": "success"}),
+        ({"ti": FAILED_TASK}, {"ti": FAILED_TASK | {"try_number": 2}}),
+        ({"ti": FAILED_TASK}, {"ti": FAILED_TASK | {"map_index": 2}}),
+        ({"ti": FAILED_TASK}, {"ti": FAILED_TASK | {"state": "up_for_retry"}}),
+        ({"ti": FAILED_TASK}, {"ti": FAILED_TASK | {"task_id": "loads"}}),
+        (DEADLINE, {"deadline": {**DEADLINE["deadline"], "id": "0200"}}),
+    ],
+)
+def test_each_event_has_an_id_of_its_own(emulator: Emulator, context: dict[str, Any], other: dict[str, Any]) -> None:
+    for each in (context, context, context | other):
+        tell(dict(each), subject="Orders", content="<p>No</p>")
+    tell(dict(context), subject="Orders", content="<p>Of another notifier</p>")
+    first, again, another_event, another_notifier = [message["unique_msg_id"] for message in emulator.messages()]
+    assert first == again
+    assert len({first, another_event, another_notifier}) == 3
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"run_id": "r", "dag": DAG("orders", schedule=None), "reason": "task_failure"},
+        {"ti": {"dag_id": "orders", "task_id": "load", "run_id": "r"}},
+    ],
+)
+def test_events_that_cannot_be_told_apart_share_no_id(emulator: Emulator, context: dict[str, Any]) -> None:
+    """As Airflow 3.0 reports a run: its failure, and its failure after it was cleared."""
+    for _ in range(2):
+        tell(dict(context))
+    first, second = emulator.messages()
+    assert first["unique_msg_id"] != second["unique_msg_id"]
+
+
+@pytest.mark.parametrize("nothing", ["{{ none }}", " {{ ti.nothing }} ", "{{ '' }}", "{{ none if ti else '' }}"])
+def test_what_is_rendered_to_nothing_has_its_default(
+    emulator: Emulator, caplog: pytest.LogCaptureFixture, nothing: str
+) -> None:
+    texts = {name: nothing for name in MailNotifier.template_fields if name != "to"}
+
+    tell({"ti": FAILED_TASK}, **texts)
+
+    (message,) = emulator.messages()
+    assert message["subject"] == "Failed: orders.load[1]"
+    assert "orders" in message["content"]
+    assert (message["sender"], message["sender_name"]) == ("news@example.com", "Airflow")
+    assert not {"category", "replyTo", "attachment"} & set(bodies(emulator)[0])
+    for name in texts:
+        assert f"{name}: renders to nothing" in message["content"]
+    assert "Mail: skipped: " in caplog.text
+
+
 def test_success_and_start(run: Run, emulator: Emulator) -> None:
     def build() -> None:
         @task(on_execute_callback=MailNotifier(to="ada@example.com"), on_success_callback=[MailNotifier(to=PEOPLE)])
@@ -269,6 +328,7 @@ def test_what_cannot_be_rendered_is_left_to_its_default(emulator: Emulator, capl
         "content",
         "cc",
     ]
+    assert "subject: cannot be rendered; content: cannot be rendered; cc: cannot be rendered" in message["content"]
 
 
 @pytest.mark.parametrize(

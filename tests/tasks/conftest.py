@@ -20,6 +20,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
+from airflow_provider_mail.api import campaigns
 from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api.flows import create_campaign, create_once, polling
 from airflow_provider_mail.api.flows.create_once import pauses
@@ -56,6 +57,7 @@ def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     set_default(monkeypatch, Exchange.__init__, "draw", lambda: random.random() / 20)
     for module in (create_once, create_campaign):
         monkeypatch.setattr(module, "pauses", lambda patience, *, brief=False: pauses(patience / 30, brief=brief))
+    monkeypatch.setattr(campaigns, "_CONFIRM_PAUSES", (0.01,) * len(campaigns._CONFIRM_PAUSES))
     monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 

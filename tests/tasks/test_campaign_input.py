@@ -23,7 +23,13 @@ from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run
 
-GOOD = {"mail_name": "spring", "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+GOOD = {
+    "mail_name": "spring",
+    "sender_mail": "news@example.com",
+    "subject": "Spring",
+    "content": "<p>Hi</p>",
+    "send_list_names": ["newsletter"],
+}
 
 
 def create(**arguments: Any) -> MailCreateCampaignOperator:
@@ -267,3 +273,71 @@ def test_what_another_task_made_is_no_template(run: Run, new_dag: Callable[..., 
     assert run(dag).state == "success"
 
     assert sent(emulator)["content"] == "<p>Hello {{name}}</p>"
+
+
+# --- what renders to nothing ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"subject": None}, "subject: is missing"),
+        ({"content": None}, "content: is missing"),
+        ({"subject": ""}, "subject: is empty"),
+        ({"subject": "{{ '\u200b ' }}"}, "subject: is blank"),
+        ({"content": "<p>&nbsp;</p><!-- {{ ds_nodash }} -->"}, "content: shows nothing"),
+        ({"content": "{{ var.value.get('body', '') }}"}, "content: is empty"),
+        ({"content": "{{ ti.xcom_pull('nothing') }}"}, "content: is the text 'None'"),
+        ({"sender_name": "{{ ti.xcom_pull('nothing') }}"}, "sender_name: is the text 'None'"),
+        ({"sender_name": "{{ '' }}"}, "sender_name: is empty"),
+        ({"reply_to": "{{ none }}"}, "reply_to: is the text 'None'"),
+        ({"attachment": {"file_name": "a.txt", "file_data": "{{ none }}"}}, "attachment.file_data: is the text 'None'"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_renders_to_nothing_is_not_mailed(
+    run: Run, emulator: Emulator, arguments: dict[str, Any], words: str
+) -> None:
+    done = run(lambda: create(**arguments))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.parametrize("name", ["subject", "content", "sender_name"])
+@pytest.mark.parametrize("native", [False, True])
+def test_none_of_another_task_is_not_mailed(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, name: str, native: bool
+) -> None:
+    from airflow.sdk import task
+
+    with new_dag(render_template_as_native_obj=native) as dag:
+
+        @task
+        def nothing() -> None:
+            return None
+
+        nothing() >> create(**{name: "{{ ti.xcom_pull('nothing') }}"})
+        create(task_id="other", mail_name="other", **{name: nothing.override(task_id="none")()})
+
+    done = run(dag)
+
+    assert done.result.state == "failed"
+    assert done.log.count(f"{name}: is None; nothing was sent") >= 1 + native
+    assert emulator.journal.count("campaign/mail/sends") == 0
+
+
+@pytest.mark.usefixtures("_newsletter")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"subject": "None"},
+        {"subject": "{{ none }}", "content": "<p></p>", "allow_blank": True},
+        {"subject": "{{ '' }}", "content": "{{ none }}", "only_save": True},
+        {"content": "<img src='news.png'>"},
+    ],
+)
+def test_what_is_meant_is_mailed(run: Run, emulator: Emulator, arguments: dict[str, Any]) -> None:
+    assert run(lambda: create(**arguments)).state == "success"
+    assert emulator.journal.count("campaign/mail/sends") == 1

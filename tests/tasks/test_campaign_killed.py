@@ -51,6 +51,8 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         "task_id": TASK,
         "mail_name": "spring",
         "sender_mail": "news@example.com",
+        "subject": "Hi",
+        "content": "<p>Hi</p>",
         "send_date": IN_AN_HOUR,
         "send_list_names": ["newsletter"],
         "wait_for_completion": True,
@@ -204,6 +206,8 @@ def test_of_a_mapped_task_the_one_that_was_ended(run_in_airflow: Run, emulator: 
             lambda: MailCreateCampaignOperator.partial(
                 task_id=TASK,
                 sender_mail="news@example.com",
+                subject="Hi",
+                content="<p>Hi</p>",
                 send_date=IN_AN_HOUR,
                 send_list_names=["newsletter"],
                 wait_for_completion=True,

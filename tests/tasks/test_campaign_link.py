@@ -39,6 +39,7 @@ def _as_in_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def create(**arguments: Any) -> MailCreateCampaignOperator:
     given = {"task_id": TASK, "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+    given |= {"subject": "Hi", "content": "<p>Hi</p>"}
     return MailCreateCampaignOperator(**given | arguments)
 
 
@@ -187,7 +188,11 @@ def test_each_mapped_task_has_its_own(run_in_airflow: Run, new_dag: Callable[...
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     with new_dag() as dag:
         MailCreateCampaignOperator.partial(
-            task_id=TASK, sender_mail="news@example.com", send_list_names=["newsletter"]
+            task_id=TASK,
+            sender_mail="news@example.com",
+            subject="Hi",
+            content="<p>Hi</p>",
+            send_list_names=["newsletter"],
         ).expand(mail_name=["one", "two"])
     done = run_in_airflow(dag)
 

@@ -35,6 +35,8 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         "task_id": TASK,
         "mail_name": "spring",
         "sender_mail": "news@example.com",
+        "subject": "Hi",
+        "content": "<p>Hi</p>",
         "send_list_names": ["newsletter"],
         "wait_for_completion": True,
         "poke_interval": 0.3,
@@ -92,6 +94,8 @@ def test_of_a_mapped_task_each_has_its_own(run_in_airflow: Run, emulator: Emulat
         lambda: MailCreateCampaignOperator.partial(
             task_id=TASK,
             sender_mail="news@example.com",
+            subject="Hi",
+            content="<p>Hi</p>",
             wait_for_completion=True,
             deferrable=deferrable,
             poke_interval=0.3,

@@ -71,6 +71,7 @@ def test_of_a_message(run: Run, dag: DAG, emulator: Emulator) -> None:
             to="ada@example.com",
             subject="news.html",
             content="newsletter.html",
+            service_tags=["name"],
             attachment=attachment,
         )
     assert run(dag).state == "success"
@@ -85,6 +86,7 @@ def test_of_a_batch_and_of_a_template(run: Run, dag: DAG, emulator: Emulator) ->
             sender_mail=SENDER,
             subject="x",
             content="newsletter.html",
+            service_tags=["name"],
             messages=[{"to": "ada@example.com"}],
         )
         MailCreateTemplateOperator(
@@ -98,7 +100,13 @@ def test_of_a_batch_and_of_a_template(run: Run, dag: DAG, emulator: Emulator) ->
 def test_of_a_batch_from_a_query_in_a_file(run: Run, dag: DAG, emulator: Emulator, crm: SqlDatabase) -> None:
     with dag:
         SqlToMailBatchOperator(
-            task_id=TASK, sql_conn_id="crm", sql="carts.sql", sender_mail=SENDER, subject="x", content="newsletter.html"
+            task_id=TASK,
+            sql_conn_id="crm",
+            sql="carts.sql",
+            sender_mail=SENDER,
+            subject="x",
+            content="newsletter.html",
+            service_tags=["name"],
         )
     assert run(dag).state == "success"
     assert contents(emulator) == [TEXT]

@@ -15,7 +15,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators._campaign import default_mail_name, run_began
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import clears_faults
+from tests.tasks.sending import clears_faults, remembers
 
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
@@ -29,6 +29,7 @@ def _lists(emulator: Emulator) -> None:
 
 def create(**arguments: Any) -> MailCreateCampaignOperator:
     given = {"task_id": TASK, "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
+    given |= {"subject": "Hi", "content": "<p>Hi</p>"}
     return MailCreateCampaignOperator(**given | arguments)
 
 
@@ -80,7 +81,7 @@ def test_every_field_of_the_document_arrives(run: Run, emulator: Emulator) -> No
 
 
 def test_what_was_not_given_is_not_sent(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: create(mail_name="plain"))
+    done = run(lambda: create(mail_name="plain", subject=None, content=None, allow_blank=True))
 
     assert sends(emulator) == [{"mailName": "plain", "senderMail": "news@example.com", "sendListNames": ["newsletter"]}]
     (campaign,) = emulator.campaigns()
@@ -101,7 +102,8 @@ def test_what_was_not_given_is_not_sent(run: Run, emulator: Emulator) -> None:
 
 
 def test_a_draft_needs_no_list(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: create(mail_name="draft", only_save=True, send_list_names=None, wait_for_completion=True))
+    empty = {"subject": None, "content": None, "send_list_names": None}
+    done = run(lambda: create(mail_name="draft", only_save=True, wait_for_completion=True, **empty))
 
     assert done.state == "success"
     assert "mail_stats" not in done.returned
@@ -133,6 +135,7 @@ def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) ->
         "mailName": "day 2030-01-02",
         "senderMail": "news@example.com",
         "subject": "News of 2030-01-02",
+        "content": "<p>Hi</p>",
         "sendDate": "2030-01-01T23:00:00Z",
         "sendListNames": ["newsletter", "vip"],
         "repelListNames": ["staff"],
@@ -152,7 +155,7 @@ def test_nothing_from_another_task_is_nothing(run: Run, new_dag: Callable[..., D
         def nothing() -> str:
             return ""
 
-        create(mail_name="plain", repel_list_names=nobody(), subject=nothing())
+        create(mail_name="plain", repel_list_names=nobody(), subject=nothing(), allow_blank=True)
 
     done = run(dag)
 
@@ -173,9 +176,9 @@ def test_the_default_name_is_the_task_instance_s(run: Run, emulator: Emulator) -
 
 def test_each_mapped_task_has_a_name_of_its_own(run_in_airflow: Run, emulator: Emulator) -> None:
     done = run_in_airflow(
-        lambda: MailCreateCampaignOperator.partial(task_id=TASK, sender_mail="news@example.com").expand(
-            send_list_names=[["newsletter"], ["vip"]]
-        )
+        lambda: MailCreateCampaignOperator.partial(
+            task_id=TASK, sender_mail="news@example.com", subject="Hi", content="<p>Hi</p>"
+        ).expand(send_list_names=[["newsletter"], ["vip"]])
     )
 
     assert done.state == "success"
@@ -220,6 +223,18 @@ def test_dots_in_ids_do_not_make_names_alike() -> None:
     }
 
     assert names == {"sales.news/send/run", "sales/news.send/run"}
+
+
+def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [("r", -1), ("r", 1), ("r/1", -1), ("r%2F1", -1), ("r/1", 1)]
+    tis: list[Any] = [SimpleNamespace(dag_id="d", task_id="t", run_id=run_id, map_index=index) for run_id, index in ids]
+    names = [default_mail_name({"ti": ti}) for ti in tis]
+
+    assert names[:2] == ["d/t/r", "d/t/r/1"]
+    assert len(set(names)) == len(ids)
+
+    monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", "production")
+    assert [default_mail_name({"ti": ti}) for ti in tis] == [f"production:{name}" for name in names]
 
 
 # --- once ---
@@ -272,6 +287,125 @@ def test_a_cleared_task_adopts_what_it_has_sent(
     assert done.result.clear_and_run(TASK).state == "success"
     assert done.result.xcom(TASK)["adopted"] is True
     assert len(sends(emulator)) == 1
+
+
+NOW: dict[str, Any] = {"retries": 2, "retry_delay": datetime.timedelta(0)}
+WAIT: dict[str, Any] = {**NOW, "mail_name": "spring", "wait_for_completion": True, "poke_interval": 0.2}
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "deferrable"])
+
+
+@remembers
+@both_ways
+def test_a_name_with_the_present_time_mails_once(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    """Every try renders another name."""
+    emulator.settings.sending_seconds = 10_000
+
+    done = run(
+        lambda: create(**WAIT | {"mail_name": "News {{ ti.try_number }}", "timeout": 0, "deferrable": deferrable})
+    )
+
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "created campaign 'News 1', which exists (mailStatus 1); this try asks for 'News 2'" in done.log
+    assert len(sends(emulator)) == 1
+
+
+@remembers
+@both_ways
+@pytest.mark.parametrize("send_date", [None, "2030-01-01T00:00:00Z"], ids=["sending", "scheduled"])
+def test_a_retry_does_not_create_what_people_removed(
+    run: Run, emulator: Emulator, send_date: str | None, deferrable: bool
+) -> None:
+    """The wait times out before it believes that the campaign is gone."""
+    emulator.settings.sending_seconds = 10_000
+
+    def remove(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.set_campaign_state("spring", "removed")
+
+    with_poll = {"timeout": 0, "send_date": send_date, "deferrable": deferrable, "pre_execute": remove}
+    if send_date:  # the timeout counts from there
+        with_poll |= {"wait_for_completion": False, "post_execute": fails_once}
+    done = run(lambda: create(**WAIT | with_poll))
+
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "campaign 'spring' was created by this task and is gone: deleted or cancelled" in done.log
+    assert len(sends(emulator)) == 1
+
+
+def fails_once(context: Any, result: Any = None) -> None:
+    if context["ti"].try_number == 1:
+        raise RuntimeError("after the campaign was created")
+
+
+@remembers
+@both_ways
+def test_a_cleared_task_does_not_repeat_what_was_sent(
+    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], deferrable: bool
+) -> None:
+    """The service has removed the campaign; an argument lets a cleared task create it again."""
+    emulator.settings.sending_seconds = 0.0
+    with new_dag() as dag:
+        operator = create(**WAIT | {"deferrable": deferrable, "retries": 0})
+    done = run(dag)
+    assert done.returned["mail_stats"]
+    emulator.set_campaign_state("spring", "removed")
+
+    assert done.result.clear_and_run(TASK).state == "failed"
+    operator.send_again = True
+    assert done.result.clear_and_run(TASK).state == "success"
+    assert done.result.clear_and_run(TASK).state == "success"
+    assert done.result.xcom(TASK)["adopted"] is True
+    assert len(sends(emulator)) == 2
+
+
+@remembers
+def test_a_cleared_task_creates_what_was_cancelled(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
+    emulator.settings.state_after_cancel = "removed"
+    with new_dag() as dag:
+        create(mail_name="spring", send_date="2030-01-01T00:00:00Z")
+    done = run(dag)
+    emulator.set_campaign_state("spring", "removed")
+
+    assert done.result.clear_and_run(TASK).state == "success"
+    assert len(sends(emulator)) == 2
+
+
+def test_only_the_run_that_created_a_campaign_adopts_it(
+    run: Run, emulator: Emulator, new_dag: Callable[..., DAG]
+) -> None:
+    """Runs that began together, with one constant name."""
+    began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=1)
+    dags = []
+    for _ in range(3):
+        with new_dag() as dag:
+            create(mail_name="weekly")
+        dags.append(dag)
+
+    first, *others = [run(dag, logical_date=began) for dag in dags]
+
+    assert [done.state for done in (first, *others)] == ["success", "failed", "failed"]
+    assert "exists and is equal, but was not created by this task" in others[0].log
+    assert first.result.clear_and_run(TASK).state == "success"
+    assert len(sends(emulator)) == 1
+
+
+def test_without_a_store_the_log_says_what_is_not_known(
+    run: Run, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose_store(context: Any) -> None:
+        context.pop("task_state_store", None)
+
+    done = run(lambda: create(**NOW, mail_name="spring", pre_execute=lose_store, post_execute=fails_once))
+    assert (done.state, done.tries) == ("success", 2)
+    assert "it is not known whether" not in caplog.text
+
+    def remove(context: Any) -> None:
+        lose_store(context)
+        if context["ti"].try_number == 2:
+            emulator.set_campaign_state("summer", "removed")
+
+    run(lambda: create(**NOW, mail_name="summer", pre_execute=remove, post_execute=fails_once))
+    assert "so it is not known whether an earlier try created one under another name" in caplog.text
 
 
 DAY = datetime.datetime(2030, 1, 31, 9, tzinfo=datetime.UTC)

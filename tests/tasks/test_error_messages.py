@@ -85,7 +85,9 @@ def campaign(**arguments: Any) -> MailCreateCampaignOperator:
 
 
 def one(**arguments: Any) -> MailSendOperator:
-    return MailSendOperator(**{"task_id": TASK, "to": "ada@example.com"} | HELLO | arguments)
+    return MailSendOperator(
+        **{"task_id": TASK, "to": "ada@example.com"} | HELLO | {"content": "<p>Hello</p>"} | arguments
+    )
 
 
 def batch(**arguments: Any) -> MailSendBatchOperator:
@@ -276,7 +278,14 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         sender_mail="nobody@example.com",
         send_list_names=["newsletter"],
         subject="News",
-        content="<p></p>",
+        content="<p>Hi</p>",
+    ),
+    "content: is the text 'None'; nothing was sent. Did a template find no value? ...": lambda stage: campaign(
+        content="{{ none }}"
+    ),
+    "content: {{name}} has no value in ...: ...": lambda stage: batch(messages=[{"to": "ada@example.com"}]),
+    "template_name: there is no template '...': nothing was sent": lambda stage: batch(
+        template_name="none", content=None
     ),
     "CreateCampaign: mail_name: 213 bytes in UTF-8, at most 200 are allowed": lambda stage: campaign(
         mail_name="x" * 213
@@ -295,7 +304,6 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "... code 403: rejected: ...": (
         lambda stage: campaign(send_list_names=["nobodies"]),
         lambda stage: one(sender_mail="unknown@example.com"),
-        lambda stage: batch(template_name="none", content=None),
         lambda stage: [setattr(stage.emulator.settings, "email_credits", 0), batch()],
     ),
     "mail_name: a campaign named '...' exists (mailStatus ...) and differs in subject...": existing,
@@ -306,6 +314,9 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     # transactional mail
     "messages: there are no messages to send": lambda stage: batch(messages=[]),
     "messages[1].to[0].email: is not an email address": lambda stage: batch(messages=[*letters(1), {"to": "nobody"}]),
+    "messages[1].to[0].email: is not an email address: it contains ZERO WIDTH SPACE (U+200B)": lambda stage: batch(
+        messages=[*letters(1), {"to": "ann\u200b@example.com"}]
+    ),
     "SendMail: to.email: is not an email address": lambda stage: one(to="nobody"),
     "versions_per_request: must be a whole number from 1 to 100, not 101": lambda stage: batch(
         versions_per_request=101

@@ -87,7 +87,7 @@ def test_the_campaign(
     done = run_in_airflow(dag)
 
     assert done.result.state == "success"
-    assert emulator.contact_count("newsletter") == 200
+    assert emulator.contact_count(f"newsletter {done.result.run_id}") == 200
     (campaign,) = emulator.campaigns()
     assert campaign["mailName"] == done.result.xcom("send_newsletter", "mail_name")
     assert len(emulator.campaign_recipients(campaign["mailName"])) == 200
@@ -97,6 +97,13 @@ def test_the_campaign(
     assert rejected == (201, "email", "is not an email address")
     sent = emulator.journal.entries("campaign/mail/sends")[0]["body"]
     assert sent["content"] == "<p>Hello {{name}}, this is new: ...</p>"
+
+    # Who has left since is not mailed again, although an import removes nobody.
+    crm.execute("UPDATE customers SET subscribed = 0 WHERE email = 'user7@example.com'")
+    run_in_airflow(dag)
+    (second,) = [each["mailName"] for each in emulator.campaigns() if each["mailName"] != campaign["mailName"]]
+    assert len(emulator.campaign_recipients(second)) == 199
+    assert "user7@example.com" not in emulator.campaign_recipients(second)
 
 
 def test_the_daily_statistics(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:

@@ -230,4 +230,4 @@ def test_the_example(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase) 
 
     assert done.result.state == "success", done.log
     assert sum([done.result.xcom("import_contacts", map_index=index)["accepted"] for index in range(8)]) == 100
-    assert emulator.contact_count("newsletter") == 100
+    assert emulator.contact_count(f"newsletter {done.result.run_id}") == 100

@@ -69,6 +69,8 @@ def test_what_tasks_do_is_counted(
                 task_id="send",
                 mail_name="spring",
                 sender_mail="news@example.com",
+                subject="Hi",
+                content="<p>Hi</p>",
                 send_list_names=["news"],
                 wait_for_completion=True,
                 deferrable=True,

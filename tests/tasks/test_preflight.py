@@ -43,7 +43,9 @@ def _lists(emulator: Emulator) -> None:
 
 
 def look(**arguments: Any) -> MailPreflightOperator:
-    return MailPreflightOperator(**{"task_id": TASK, "retries": 2} | CAMPAIGN | arguments)
+    return MailPreflightOperator(
+        **{"task_id": TASK, "retries": 2} | CAMPAIGN | {"known_tags": ["name", "link"]} | arguments
+    )
 
 
 def levels(done: Any) -> dict[str, list[str]]:
@@ -139,9 +141,9 @@ def test_more_than_last_time(run: Run, emulator: Emulator) -> None:
     ("arguments", "fail_on", "state"),
     [
         ({}, "warning", "success"),
-        ({"subject": None}, "error", "success"),
-        ({"subject": None}, "warning", "failed"),
-        ({"subject": None, "send_list_names": ["nobody"]}, "never", "success"),
+        ({"subject": None, "allow_blank": True}, "error", "success"),
+        ({"subject": None, "allow_blank": True}, "warning", "failed"),
+        ({"subject": None, "allow_blank": True, "send_list_names": ["nobody"]}, "never", "success"),
     ],
 )
 def test_who_decides(run: Run, emulator: Emulator, arguments: dict[str, Any], fail_on: str, state: str) -> None:

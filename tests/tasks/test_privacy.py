@@ -156,7 +156,7 @@ def _talkative(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def all_kinds() -> None:
     """A task of each kind that has secrets or people's data to lose."""
-    MailSendOperator(task_id="send", to={"email": GOOD, "name": "Plantagenet"}, **HELLO)
+    MailSendOperator(task_id="send", to={"email": GOOD, "name": "Plantagenet"}, service_tags=["name"], **HELLO)
     for choice in ("fail", "resend", "skip"):
         message = {"to": "a@example.com", "cc": [GOOD], "params": {"name": "Plantagenet"}}
         MailSendBatchOperator(task_id=choice, messages=[message], on_ambiguous=choice, **HELLO)

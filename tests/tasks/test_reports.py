@@ -72,6 +72,8 @@ def created(**arguments: Any) -> MailCreateCampaignOperator:
         "task_id": TASK,
         "mail_name": "spring",
         "sender_mail": "news@example.com",
+        "subject": "Hi",
+        "content": "<p>Hi</p>",
         "send_list_names": ["newsletter"],
         "wait_for_completion": True,
         "poke_interval": 0.1,

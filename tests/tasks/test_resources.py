@@ -62,6 +62,17 @@ def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> Non
     assert run(delete).returned["deleted"] is False
 
 
+@pytest.mark.parametrize("stored", ["ada@münchen.de", "ada@xn--mnchen-3ya.de"])
+@pytest.mark.parametrize("given", ["ada@münchen.de", "ada@mu\u0308nchen.de ", "ada@xn--mnchen-3ya.de"])
+def test_a_contact_is_erased_in_every_spelling(run: Run, emulator: Emulator, stored: str, given: str) -> None:
+    emulator.add_contact(stored)
+
+    done = run(lambda: MailDeleteContactOperator(task_id=TASK, contact_email=given, ignore_if_missing=False))
+
+    assert (done.returned["deleted"], done.returned["gone"]) == (True, True)
+    assert emulator.contacts() == []
+
+
 def test_an_erasure_is_asked_for_although_the_contact_is_not_found(run: Run, emulator: Emulator) -> None:
     """The service may refuse to tell for another reason than that there is no such contact."""
     emulator.add_contact("ada@example.com")

@@ -163,6 +163,15 @@ def test_requests_are_cut_and_counted(run: Run, emulator: Emulator, any_crm: Sql
         ({"sql": "SELECT email, printf('%101d', 1) AS n FROM people", "name_column": "n"}, "row 1, column 'n'"),
         ({"sql": "SELECT email, x'00' AS photo FROM people"}, "sql: row 1, params.photo: is of type bytes"),
         ({"sql": "SELECT email, 9e999 AS rate FROM people"}, "sql: row 1, params.rate: is NaN or infinite"),
+        (
+            {"sql": "SELECT email, name AS full_name FROM people"},
+            "content: {{name}} has no value in 25 of 25 rows, the first is row 1. Nothing was sent. Values are given "
+            "for full_name: ",
+        ),
+        (
+            {"sql": "SELECT email, CASE id WHEN 3 THEN NULL WHEN 4 THEN ' ' ELSE name END AS name FROM people"},
+            "content: {{name}} has no value in 2 of 25 rows, the first is row 4",
+        ),
         ({"subject": None}, "subject: row 1 has none"),
         ({"sender_mail": "nobody"}, "sender_mail: is not an email address"),
         (

@@ -24,7 +24,9 @@ FILE = {"file_name": "a.txt", "file_data": "aGVsbG8="}
 
 
 def single(**arguments: Any) -> MailSendOperator:
-    return MailSendOperator(**{"task_id": TASK, "to": "ada@example.com"} | HELLO | arguments)
+    return MailSendOperator(
+        **{"task_id": TASK, "to": "ada@example.com"} | HELLO | {"content": "<p>Hello</p>"} | arguments
+    )
 
 
 def test_the_single_form_with_all_fields(run: Run, emulator: Emulator) -> None:
@@ -47,7 +49,7 @@ def test_the_single_form_with_all_fields(run: Run, emulator: Emulator) -> None:
     assert bodies(emulator) == [
         {
             "subject": "Hello",
-            "content": "<p>Hello {{name}}</p>",
+            "content": "<p>Hello</p>",
             "senderMail": "news@example.com",
             "senderName": "News",
             "replyTo": "help@example.com",
@@ -79,7 +81,7 @@ def test_the_single_form_with_what_it_needs(run: Run, emulator: Emulator) -> Non
     assert 0 < len(body.pop("uniqueMsgID").encode()) <= 50
     assert body == {
         "subject": "Hello",
-        "content": "<p>Hello {{name}}</p>",
+        "content": "<p>Hello</p>",
         "senderMail": "news@example.com",
         "to": {"email": "ada@example.com"},
     }
@@ -181,7 +183,9 @@ def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulato
 def test_twenty_people_of_each_kind_in_a_message(run: Run, emulator: Emulator) -> None:
     people = [[address(number) for number in range(start, start + 20)] for start in (0, 20, 40)]
 
-    done = run(lambda: batch(messages=[dict(zip(("to", "cc", "bcc"), people, strict=True))]))
+    done = run(
+        lambda: batch(mail_params={"name": "all"}, messages=[dict(zip(("to", "cc", "bcc"), people, strict=True))])
+    )
 
     assert done.state == "success"
     assert mailed(emulator) == everybody(range(60))
@@ -375,7 +379,8 @@ def test_fields_are_templates(run: Run, emulator: Emulator) -> None:
         lambda: single(
             to="{{ params.to }}",
             subject="{{ dag_run.conf['subject'] }}",
-            content="{% raw %}{{name}}{% endraw %}, {{ 1 + 1 }}",
+            content="{% raw %}{{link}}{% endraw %}, {{ 1 + 1 }}",
+            service_tags=["{{ 'link' }}"],
             sender_mail="{{ 'news' }}@example.com",
             params={"to": "ada@example.com"},
         ),
@@ -385,7 +390,7 @@ def test_fields_are_templates(run: Run, emulator: Emulator) -> None:
     assert done.state == "success"
     (body,) = bodies(emulator)
     assert body["to"] == {"email": "ada@example.com"}
-    assert (body["subject"], body["content"]) == ("Templated", "{{name}}, 2")
+    assert (body["subject"], body["content"]) == ("Templated", "{{link}}, 2")
     assert body["senderMail"] == "news@example.com"
 
 
@@ -432,3 +437,93 @@ def test_addresses_stay_in_the_service(run: Run, emulator: Emulator, make: Calla
         left += str(records(done.result))
     for word in ("planted", "Plantagenet"):
         assert word not in left
+
+
+# --- what renders to nothing, and tags without a value ---
+
+LINK = "{% raw %}<p>{{name}}, {{link}}</p>{% endraw %}"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: single(subject="{{ none }}"), "subject: is the text 'None'"),
+        (lambda: single(content="<p></p>"), "content: shows nothing"),
+        (lambda: single(to={"email": "ada@example.com", "name": "{{ none }}"}), "to.name: is the text 'None'"),
+        (lambda: single(content=LINK), "content: {{name}} has no value: a single message has none for tags"),
+        (lambda: batch(messages=letters(3), sender_name="{{ '' }}"), "sender_name: is empty"),
+        (
+            lambda: batch(messages=letters(3), mail_params={"name": "{{ none }}"}),
+            "mail_params.name: is the text 'None'",
+        ),
+        (
+            lambda: batch(messages=[{"to": "ada@example.com", "params": {"name": "{{ none }}"}}]),
+            "messages[0].params.name: is the text 'None'",
+        ),
+        (
+            lambda: batch(messages=lambda: [*letters(2), letters(1)[0] | {"content": ""}]),
+            "messages[2].content: is blank",
+        ),
+        (lambda: batch(messages=letters(3), content=LINK), "content: {{link}} has no value in 3 of 3 messages"),
+        (
+            lambda: batch(messages=lambda: [*letters(2), {"to": "ada@example.com", "params": {"name": None}}]),
+            "content: {{name}} has no value in 1 of 3 messages, the first is messages[2]",
+        ),
+        (
+            lambda: batch(messages=lambda: [*letters(2), letters(1, 2)[0] | {"subject": "{{nmae}}"}]),
+            "subject: {{nmae}} has no value in 1 of 3 messages, the first is messages[2]",
+        ),
+        (
+            lambda: batch(messages=letters(3), template_name="stored", subject=None),
+            "content of template 'stored': {{link}} has no value in 3 of 3 messages",
+        ),
+        (
+            lambda: batch(messages=letters(3), template_name="stored", subject=None),
+            "subject of template 'stored': {{day}} has no value in 3 of 3 messages",
+        ),
+        (lambda: batch(messages=letters(3), template_name="empty"), "the content of template 'empty' shows nothing"),
+        (lambda: batch(messages=letters(3), template_name="none"), "template_name: there is no template 'none'"),
+    ],
+)
+def test_what_shows_nothing_or_a_raw_tag_is_not_sent(
+    run: Run, emulator: Emulator, make: Callable[..., Any], words: str
+) -> None:
+    emulator.add_template("stored", subject="On {{day}}", content="<p>{{name}}: {{link}}</p>")
+    emulator.add_template("empty", subject="Empty", content="<p></p>")
+
+    done = run(make)
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count(SENDS) == 0
+
+
+@pytest.mark.parametrize("how", ["argument", "connection", "default", "warn"])
+def test_tags_that_something_fills(run: Run, emulator: Emulator, connect: Connect, how: str) -> None:
+    connect(**{"service_tags": "link, other"} if how == "connection" else {})
+    arguments: dict[str, Any] = {
+        "argument": {"service_tags": ["{{ 'link' }}"]},
+        "default": {"mail_params": {"link": "", "name": "customer"}},
+        "warn": {"on_unfilled_tag": "warn"},
+    }.get(how, {})
+    last = {"to": address(3), "params": {"name": " " if how == "default" else "Eve"}}
+
+    done = run(lambda: batch(messages=lambda: [*letters(3), last], content=LINK, **arguments))
+
+    assert done.state == "success", done.log
+    link = "" if how == "default" else "{{link}}"
+    name = "customer" if how == "default" else "Eve"
+    assert [message["content"] for message in emulator.messages()][2:] == [
+        f"<p>N2, {link}</p>",
+        f"<p>{name}, {link}</p>",
+    ]
+    assert ("{{link}} has no value in 4 of 4 messages" in done.log) == (how == "warn")
+
+
+def test_a_stored_template_is_read_once(run: Run, emulator: Emulator) -> None:
+    emulator.add_template("stored", subject="Hi", content="<p>{{name}}</p>")
+
+    assert run(lambda: batch(messages=letters(35), template_name="stored")).state == "success"
+
+    assert emulator.journal.count("campaign/mail/template/get") == 1
+    assert mailed(emulator) == everybody(range(35))

@@ -83,7 +83,7 @@ def test_what_was_refused_in_the_middle_goes_on_there(
 def test_a_finished_mailing_is_not_sent_again(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
     with new_dag() as dag:
         batch(messages=letters(15))
-        MailSendOperator(task_id="single", to="ada@example.com", **HELLO)
+        MailSendOperator(task_id="single", to="ada@example.com", **HELLO | {"content": "<p>Hello</p>"})
     done = run(dag)
     assert emulator.journal.count(SENDS) == 3
 

@@ -212,3 +212,64 @@ def test_drivers_that_nobody_has_heard_of() -> None:
     assert safe_message(quoting, [SECRET], quotes_rows=False) == "ProgrammingError"
     assert safe_message(quoting, {"who": SECRET}, quotes_rows=False) == "ProgrammingError"
     assert safe_message(DataError(SECRET), quotes_rows=False) == "DataError"
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_text_that_sqlite_cannot_decode(
+    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str], before: int
+) -> None:
+    hook = make_warehouse("sqlite").hook
+    text = f"SELECT CAST(X'{SECRET.encode().hex()}ff' AS TEXT) AS who"
+    union = " UNION ALL ".join([*["SELECT 'x' AS who"] * before, text])
+    with pytest.raises(WarehouseError, match="CAST") as caught, stream_rows(hook, union, size=2) as (_, batches):
+        list(batches)
+    assert "Could not decode to UTF-8 column 'who'" in no_secret(caught)
+
+
+@pytest.mark.not_unit
+@pytest.mark.parametrize("value", ["DATE '0044-03-15 BC'", "TIMESTAMP '0044-03-15 BC'"])
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2"])
+def test_a_time_that_python_has_not_names_its_column(
+    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str], kind: str, value: str
+) -> None:
+    hook = make_warehouse(kind).hook
+    sql = f"SELECT '{SECRET}' AS who, {value} AS born"
+    with pytest.raises(WarehouseError) as caught, stream_rows(hook, sql) as (_, batches):
+        list(batches)
+    assert "select its column as text (suspects, by their types: born)" in no_secret(caught)
+    assert "0044" not in str(caught.value)
+
+
+def driver_error(module: str, name: str, base: type[Exception] = Exception) -> Exception:
+    return type(name, (base,), {"__module__": module})(f"cannot convert {SECRET}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(driver_error(module, name) for module in ("psycopg", "psycopg2", "MySQLdb", "mysql.connector", "duckdb",
+          "sqlite3", "other") for name in ("DataError", "OperationalError", "ProgrammingError", "InterfaceError")),
+        *(driver_error("builtins", "Odd", base) for base in (ValueError, OverflowError, TypeError)),
+    ],
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
+)  # fmt: skip
+def test_a_fetch_that_fails_in_the_driver_is_cleaned(
+    make_warehouse: Callable[..., Warehouse],
+    no_secret: Callable[[Any], str],
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warehouse = make_warehouse("sqlite")
+
+    class Cursor:
+        description = (("who", None),)
+
+        def execute(self, *given: object) -> None: ...
+
+        def fetchmany(self, size: int) -> list[Any]:
+            raise error
+
+    monkeypatch.setattr("airflow_provider_mail.warehouse.dialects.sqlite.Sqlite.open_reader", lambda *given: Cursor())
+    with pytest.raises(WarehouseError) as caught, stream_rows(warehouse.hook, "SELECT 1") as (_, batches):
+        list(batches)
+    no_secret(caught)

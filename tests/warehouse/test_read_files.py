@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import tracemalloc
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api.flows.validate_rows import RowChecker
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read_files import MAX_ROW, FileForm, file_rows
 
@@ -49,3 +52,60 @@ def test_rows_within_the_limit() -> None:
         read = [row for batch in found.batches for row in batch]
     assert len(rows) > MAX_ROW
     assert read == [(f"ada{number}@example.com", value) for number in range(30)]
+
+
+def read(content: bytes, form: FileForm) -> tuple[list[str], list[Any]]:
+    with file_rows(io.BytesIO(content), "contacts", form) as found:
+        return list(found.columns), [row for batch in found.batches for row in batch]
+
+
+@pytest.mark.parametrize("mark", ["", "sep=;\r\n"])
+def test_a_csv_row_of_another_width_names_its_line(mark: str) -> None:
+    comma = ";" if mark else ","
+    text = f'{mark}email,name,n\n"a@x.com","A\nB",1\n\nb@x.com,2\nc@x.com,C,3,4\n'.replace(",", comma)
+    columns, rows = read(text.encode(), FileForm(file_format="csv"))
+    assert columns == ["email", "name", "n"]
+    lines = (5, 6) if not mark else (6, 7)
+    assert [row.problem for row in rows[1:]] == [
+        f"has {width} values instead of 3 (line {line} of the file)" for width, line in zip((2, 4), lines, strict=True)
+    ]
+
+
+def test_a_column_without_a_name_is_no_error() -> None:
+    assert read(b",email\n0,a@x.com\n", FileForm(file_format="csv")) == (["", "email"], [("0", "a@x.com")])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("told", ["utf-8", None])
+def test_a_byte_order_mark_tells_the_encoding(told: str | None, encoding: str) -> None:
+    form = FileForm(file_format="csv", encoding=told or encoding)
+    assert read("email\n\u010a@x.com\n".encode(encoding), form) == (["email"], [("\u010a@x.com",)])
+    form = FileForm(file_format="jsonl", encoding=told or encoding)
+    assert read('{"email": "\u010a@x.com"}\n{"email": "b"}\n'.encode(encoding), form)[1] == [("\u010a@x.com",), ("b",)]
+
+
+def test_half_a_surrogate_rejects_only_its_row() -> None:
+    _, rows = read(b'{"email": "a@x.com", "name": "\\ud800"}\n{"email": "b@x.com"}\n', FileForm(file_format="jsonl"))
+    checked = RowChecker(["email", "name"]).check(rows, 1)
+    assert [(each.row_number, each.field, each.reason) for each in checked.rejects] == [
+        (1, "name", "holds half a surrogate pair, which is no text")
+    ]
+
+
+def test_parquet_times_that_python_has_not() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    far = 400_000_000_000_000_000  # microseconds: the year 14645
+    table = pyarrow.table({
+        "email": ["a@x.com", "b@x.com"],
+        "at": pyarrow.array([1, None], pyarrow.timestamp("ns", tz="UTC")),
+        "seen": pyarrow.array([far, 0], pyarrow.timestamp("us")),
+    })  # fmt: skip
+    file = io.BytesIO()
+    parquet.write_table(table, file)
+    _, rows = read(file.getvalue(), FileForm(file_format="parquet"))
+    assert rows[0][1] == datetime(1970, 1, 1, tzinfo=UTC)
+    (reject,) = RowChecker(["email", "at", "seen"]).check(rows, 1).rejects
+    assert (reject.row_number, reject.field) == (1, "seen")
+    assert "write it as text" in reject.reason

@@ -75,6 +75,8 @@ def test_what_happens_once_is_identified_by_message_and_code(code: str) -> None:
     assert id_of(event(code=code, TriggeredDateTimeV2="2026-03-02T12:00:00Z", Platform="x")) == first
     others = [event(code="Opened"), event(code=code, UniqueMsgID="m2"), event(code=code, Email="other@example.com")]
     assert first not in map(id_of, others)
+    spelled = [event(code=code, Email=email) for email in ("Ann@München.de", "ann@xn--mnchen-3ya.de")]
+    assert len(set(map(id_of, spelled))) == 1
 
 
 @pytest.mark.parametrize("code", ["Opened", "Clicked", "Forwarded"])

@@ -17,6 +17,11 @@ MAX_OFFSET = 10 * 366 * 86_400.0
 """Seconds. A header that is further away from the local time (such as 1970) is ignored."""
 
 
+NEW_SECONDS = 15 * 60.0
+"""Seconds after its creation or send time for which what a campaign shows is not final: the document does not say what
+a new one shows."""
+
+
 class ServiceClock:
     """The service's time: the local time plus an offset from the last response with a ``Date`` header.
 

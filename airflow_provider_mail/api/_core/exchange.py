@@ -258,9 +258,8 @@ class Exchange:
         """Whether an earlier attempt whose response was lost has carried out a deletion that is now rejected."""
         if not _can_look_up(request, error):
             return False
-        exists: Flow[bool] = request.exists()  # type: ignore[attr-defined]
         try:
-            return not (yield from exists)
+            return (yield from request.took_effect(self.service_clock))
         except MailError as lookup_error:
             raise _after_lost_response(lookup_error) from None
 

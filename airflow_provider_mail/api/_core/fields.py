@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
@@ -19,14 +20,7 @@ from pydantic import (
     StringConstraints,
 )
 
-_CONTROL = r"\x00-\x1f\x7f-\x9f"
-"""Control characters, for a character class. In a header a line break would start another header."""
-
-ADDRESS_PATTERN = rf"^[^@\s<>,;{_CONTROL}]+@[^@\s<>,;.{_CONTROL}]+(?:\.[^@\s<>,;.{_CONTROL}]+)+$"
-"""One ``@``, a domain with a dot, no separators, brackets or control characters.
-
-The document says "format-validated" but not how. This rejects what cannot be an address; the service checks the rest.
-"""
+from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem
 
 PHONE_PATTERN = (
     r"^ *(?:\+ ?)?(?:\([+0-9 ]+\)|[0-9])[0-9 ()./\u00a0\u2010-\u2015\u202f-]*(?:(?i:ext|x|#)[. ]*[0-9]+)? *$"
@@ -39,14 +33,14 @@ checks the rest.
 
 OPTIONAL_PHONE_PATTERN = rf"^$|{PHONE_PATTERN}"
 
-LINE_PATTERN = rf"^[^{_CONTROL}\u2028\u2029]*$"
+LINE_PATTERN = rf"^[^{CONTROL}\u2028\u2029]*$"
 
 _WEB_URL_PATTERN = r"^https?://\S+$"
 _OPTIONAL_WEB_URL_PATTERN = r"^(https?://\S+)?$"
 _NO_SPACE_PATTERN = r"^\S+$"
 
-PATTERN_MESSAGES = {
-    ADDRESS_PATTERN: "is not an email address",
+PATTERN_MESSAGES: dict[str, str | Callable[[str], str]] = {
+    ADDRESS_PATTERN: address_problem,
     PHONE_PATTERN: "is not a phone number",
     OPTIONAL_PHONE_PATTERN: "is not a phone number",
     LINE_PATTERN: "must be one line without control characters",
@@ -54,7 +48,7 @@ PATTERN_MESSAGES = {
     _OPTIONAL_WEB_URL_PATTERN: "must be empty or begin with http:// or https://",
     _NO_SPACE_PATTERN: "must not contain white space",
 }
-"""The message for a value that does not match a pattern."""
+"""The message for a value that does not match a pattern, or the function that makes it from the value."""
 
 
 def _max_bytes(limit: int) -> AfterValidator:
@@ -140,7 +134,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 """Text that must not be empty."""
 
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
-"""An email address."""
+"""An email address. It is sent as it is spelled."""
 
 PhoneNumber = Annotated[str, StringConstraints(pattern=PHONE_PATTERN)]
 """A phone number."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, Day, WholeNumber
 from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError, describe_validation_error
 
@@ -33,7 +34,7 @@ class Effect(Enum):
     CREATE = "create"
     """Creates an object with a name: is repeated only after a lookup of the name."""
     DELETE = "delete"
-    """Deletes or cancels: is repeated; an object that is missing after a lost response counts as deleted."""
+    """Deletes or cancels: is repeated; when that is rejected, the client checks whether the first one took effect."""
     SEND = "send"
     """Cannot be looked up and must not happen twice: is never repeated."""
 
@@ -145,6 +146,14 @@ class MailRequest(RequestModel, Generic[R_co]):
         """Return the sender addresses of the request."""
         values = (getattr(self, name, None) for name in SENDER_FIELDS)
         return [address for address in values if isinstance(address, str)]
+
+    def took_effect(self, clock: ServiceClock) -> Flow[bool]:
+        """Return whether an earlier attempt, whose response was lost, has carried out a deletion that is now rejected.
+
+        :param clock: the service's clock.
+        """
+        exists: bool = yield from self.exists()  # type: ignore[attr-defined]
+        return not exists
 
     def query(self) -> dict[str, str]:
         """Return the fields as query parameters, for the operations that use ``GET``."""

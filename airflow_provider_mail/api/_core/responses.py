@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
 from airflow_provider_mail.api._core.retry import retry_after_seconds
 from airflow_provider_mail.api.errors import (
@@ -160,13 +161,13 @@ def _service_message(body: Mapping[str, Any] | None, secrets: Collection[str], r
             message = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "***", message)
     for secret in secrets:
         message = message.replace(secret, "***")
-    senders = {sender.casefold() for sender in request.senders()}
+    senders = {address_key(sender) for sender in request.senders()}
     message = _WORD.sub(lambda word: "***" if _is_address(word[0], senders) else word[0], message)
     return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
 
 
 def _is_address(word: str, exceptions: Collection[str]) -> bool:
-    return "@" in word[1:-1] and word.rstrip(".!?").casefold() not in exceptions
+    return "@" in word[1:-1] and address_key(word.rstrip(".!?")) not in exceptions
 
 
 MEMORY_RATIO = 4

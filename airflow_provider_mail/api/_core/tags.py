@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _TAG = re.compile(r"\{\{([^{}]++)\}\}")
@@ -25,3 +25,12 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
     :param values: the values by tag.
     """
     return _TAG.sub(lambda tag: str(values.get(tag[1].strip(), tag[0])), text)
+
+
+def tag_names(given: Any) -> frozenset[str]:
+    """Return the names of tags in an argument or a connection's field: a list of names, or text with commas.
+
+    :param given: the value; ``None`` for none.
+    """
+    names: Iterable[Any] = given.split(",") if isinstance(given, str) else given or ()
+    return frozenset(name for each in names if (name := str(each).strip().strip("{}").strip()))

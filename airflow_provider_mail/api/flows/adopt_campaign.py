@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
-from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CreateCampaign,
+    MailStatus,
+    find_campaign,
+    is_scheduled,
+    latest,
+)
 from airflow_provider_mail.api.errors import MailConflictError
-from airflow_provider_mail.api.flows.cancel_campaign import is_scheduled
-from airflow_provider_mail.api.flows.create_once import NEW_SECONDS
+
+MINUTE = 60.0
+"""Seconds: the resolution to which send times are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,38 +44,37 @@ class Creation:
     found: Campaign | None = None
 
 
-def latest(clock: ServiceClock) -> datetime:
-    """Return the latest time that it can be at the service: its clock is known to the second.
+def is_unsent(found: Campaign, clock: ServiceClock) -> bool:
+    """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead.
 
+    :param found: the campaign.
     :param clock: the service's clock.
     """
-    return clock.now() + timedelta(seconds=RESOLUTION)
+    return found.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or found.send_time_is_ahead(latest(clock))
 
 
 def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     """Return whether a campaign was sent before a moment, or may have been.
 
-    The document shows no time of creation. A draft, a failed campaign and one whose send time is ahead
-    count as not sent.
+    The document shows no time of creation, so the send time counts. The clocks of the scheduler, which wrote the
+    moment, and of the service cannot be compared; that of the worker can be with the service's. So the service's clock
+    agrees with the scheduler's, or the worker's does; a moment in the future shows which of them does not. When neither
+    is shown to be wrong, the campaign is older if it is by one of them.
 
     :param found: the campaign.
-    :param moment: in local time.
+    :param moment: by the scheduler's clock.
     :param clock: the service's clock.
     """
-    if found.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or found.send_time_is_ahead(latest(clock)):
+    if is_unsent(found, clock):
         return False
     sent = found.send_by_date_time
-    return sent is None or sent < moment + timedelta(seconds=clock.offset) - timedelta(seconds=RESOLUTION)
-
-
-def is_new(found: Campaign, clock: ServiceClock) -> bool:
-    """Return whether the send time passed so recently that what the campaign shows may not be final.
-
-    :param found: the campaign.
-    :param clock: the service's clock.
-    """
-    sent = found.send_by_date_time
-    return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)
+    if sent is None:
+        return True
+    readings = (moment, moment + timedelta(seconds=clock.offset))
+    began = max((reading for reading in readings if reading <= latest(clock)), default=moment)
+    # A time in whole minutes may have been cut to them.
+    resolution = RESOLUTION if sent.second or sent.microsecond else MINUTE
+    return sent < began - timedelta(seconds=resolution)
 
 
 def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
@@ -95,7 +103,12 @@ def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]
 
 
 def adopt(
-    request: CreateCampaign, found: Campaign, ignore: Collection[str] = (), now: datetime | None = None
+    request: CreateCampaign,
+    found: Campaign,
+    ignore: Collection[str] = (),
+    now: datetime | None = None,
+    *,
+    own: bool | None = None,
 ) -> Creation:
     """Adopt an existing campaign for the requested one.
 
@@ -103,13 +116,22 @@ def adopt(
     :param found: the existing campaign.
     :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
+    :param own: whether an earlier try probably created it. Default: that is unknown.
     :raises MailConflictError: naming the fields that differ.
     """
     different = [name for name in differences(request, found, now) if name not in ignore]
     if different:
+        choose = "choose another mail_name, or delete that campaign"
+        rewritten = f"if the service rewrites what it is sent, set ignore_differences={different}"
+        again = "another mail_name, or deleting it, mails everybody again"
+        advice = {
+            True: f"this task probably created it; {rewritten}; {again}",
+            None: f"{choose}. But if an earlier try of this task created it, {again}; {rewritten}",
+            False: choose,
+        }[own]
         raise MailConflictError(
             f"mail_name: a campaign named {request.mail_name!r} exists (mailStatus {found.mail_status}) and differs in "
-            f"{', '.join(different)}: choose another mail_name, or delete that campaign",
+            f"{', '.join(different)}: {advice}",
             operation=request.path,
         )
     return Creation(mail_name=request.mail_name, id=None, guid=found.guid, adopted=True, found=found)
@@ -147,7 +169,7 @@ def _identity(value: object) -> object:
 
 
 def _address(value: Any) -> object:
-    return value and value.casefold()
+    return value and address_key(value)
 
 
 _FORMS: dict[str, Callable[[Any], object]] = {
@@ -174,6 +196,7 @@ COMPARED = frozenset({*_COMPARED, "send_date", "only_save"})
 def _sends_at_another_time(request: CreateCampaign, found: Campaign, ahead: bool) -> bool:
     if request.send_date is None or found.send_by_date_time is None:
         return False
-    # A sent campaign shows its actual send time, a little after the requested one.
+    # Compared to the minute, which may be all that the service keeps. A sent campaign shows its actual send time, a
+    # little after the requested one.
     delay = found.send_by_date_time - request.send_date
-    return abs(delay) >= timedelta(seconds=1) if ahead else delay <= -timedelta(seconds=1)
+    return delay <= -timedelta(seconds=MINUTE) or (ahead and delay >= timedelta(seconds=MINUTE))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
+from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, MailStatus, find_campaign
-from airflow_provider_mail.api.errors import (
-    MailConflictError,
-    MailError,
-    MailMissingError,
-    MailRejectedError,
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CancelCampaign,
+    MailStatus,
+    find_campaign,
+    latest,
+    not_known,
+    state_after_rejection,
 )
+from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
 __all__ = ["cancel_campaign"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,72 +37,69 @@ class Cancellation:
     found: Campaign | None = None
 
 
-def cancel_campaign(mail_name: str) -> Flow[Cancellation]:
+def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[Cancellation]:
     """Cancel a campaign whose send time is ahead.
 
     Service errors are returned as ``Cancellation(done=False)``, never raised.
 
     :param mail_name: the campaign's name.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     """
     try:
         yield CancelCampaign(mail_name=mail_name)
     except MailError as error:
-        found, status = yield from _status_after(error, mail_name)
-        return Cancellation(False, f"could not be cancelled: {error}{status}", found)
+        found, state = None, ""
+        if isinstance(error, MailRejectedError):
+            found, state = yield from _describe(mail_name, clock or ServiceClock())
+        return Cancellation(False, f"could not be cancelled: {error}{state}", found)
     return Cancellation(True, "was cancelled: it is not sent")
 
 
-def end_campaign(request: CancelCampaign, *, missing_ok: bool = True) -> Flow[bool]:
+def end_campaign(request: CancelCampaign, *, missing_ok: bool = True, clock: ServiceClock | None = None) -> Flow[bool]:
     """Cancel a campaign whose send time is ahead; return whether there was anything to cancel.
 
     :param request: the cancellation.
     :param missing_ok: succeed when there is no campaign of that name.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
-    :raises MailConflictError: its send time has passed.
+    :raises MailConflictError: it is or will be sent, and cannot be cancelled.
+    :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """
     found: Campaign | None = yield from find_campaign(request.mail_name)
-    if found is None:
-        if missing_ok:
-            return False
-        raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
-    if found.is_idle_draft:
-        return False
+    # Sent whatever was found: a scheduled campaign may look like a draft, or may not be listed yet.
     try:
         yield request
     except MailRejectedError as rejection:
-        found = yield from find_campaign(request.mail_name)
-        if found is None or found.mail_status == MailStatus.DRAFT:
-            return False  # cancelled already: the document does not show what that looks like, but a draft is not sent
-        raise MailConflictError(
-            f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it shows mailStatus {found.mail_status}: "
-            f"{rejection}",
-            operation=request.path,
-        ) from None
-    return True
+        found, sent = yield from state_after_rejection(request.mail_name, clock or ServiceClock())
+        if found is not None and sent is None:
+            if found.mail_status != MailStatus.DRAFT:
+                raise not_known(found, request.path) from None
+            log.warning(
+                "campaign %r shows as a draft, and the service rejects its cancellation. Its send time has just "
+                "passed: if it was not only saved, it is sent.", request.mail_name,
+            )  # fmt: skip
+        if sent:
+            shown = "is not listed" if found is None else f"shows mailStatus {found.mail_status}"
+            raise MailConflictError(
+                f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it {shown}: {rejection}",
+                operation=request.path,
+            ) from None
+        cancelled = False
+    else:
+        # The document does not show the response for a name that does not exist.
+        found = found or (yield from find_campaign(request.mail_name))
+        cancelled = found is not None
+    if found is None and not missing_ok:
+        raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
+    return cancelled
 
 
-def is_scheduled(mail_name: str) -> Flow[bool]:
-    """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
-
-    The document shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
-    draft. A cancellation in sandbox mode distinguishes them and changes nothing.
-
-    :param mail_name: the campaign's name.
-    """
+def _describe(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, str]]:
     try:
-        yield CancelCampaign(mail_name=mail_name, sandbox_mode=True)
-    except MailRejectedError:
-        return False
-    return True
-
-
-def _status_after(error: MailError, mail_name: str) -> Flow[tuple[Campaign | None, str]]:
-    if not isinstance(error, MailRejectedError):
-        return None, ""
-    try:
-        found: Campaign | None = yield from find_campaign(mail_name)
-    except MailError:
-        return None, ""
+        found, sent = yield from state_after_rejection(mail_name, clock)
+    except MailError as error:
+        return None, f"; it is not known whether it is sent: {error}"
     if found is None:
-        return None, "; there is no campaign of that name"
-    return found, f"; it shows mailStatus {found.mail_status}"
+        return None, "; it is scheduled" if sent else "; there is no campaign of that name"
+    scheduled = " and is still scheduled" if sent and found.send_time_is_ahead(latest(clock)) else ""
+    return found, f"; it shows mailStatus {found.mail_status}{scheduled}"

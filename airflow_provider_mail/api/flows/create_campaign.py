@@ -6,15 +6,23 @@ worker that died between request and response. Nothing is created without a look
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
+from airflow_provider_mail.api._core.requests import Flow, Pause
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CreateCampaign,
+    GetCampaigns,
+    MailStatus,
+    find_campaign,
+    is_new,
+    latest,
+)
 from airflow_provider_mail.api.errors import (
     MailConflictError,
     MailError,
@@ -27,13 +35,11 @@ from airflow_provider_mail.api.flows.adopt_campaign import (
     Creation,
     adopt,
     confirm_sending,
-    is_new,
     is_older,
-    latest,
+    is_unsent,
 )
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_once import (
-    NEW_SECONDS,
     PATIENCE,
     CreationState,
     create_once,
@@ -65,13 +71,13 @@ def create_campaign(
     :param memory: what is known of the attempts of earlier tries; updated. Default: there were none.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
-    :param not_older_than: do not adopt a campaign that was sent before this moment (local time), unless ``memory`` has
-        an attempt. Default: adopt it however old it is.
+    :param not_older_than: do not adopt a campaign of another task or run: one that was sent before this moment (by the
+        clock of Airflow's scheduler), unless ``memory`` knows whose it is. Default: adopt any.
     :param tries: maximum number of attempts to create it, each after a lookup.
     :param patience: seconds to look for the campaign after an attempt, and to wait for a new one to show more than a
         draft. After a rejection without an earlier attempt, about a quarter of that.
-    :raises MailConflictError: a campaign of that name exists and differs (the fields are named), is not sent, or is
-        older than ``not_older_than``.
+    :raises MailConflictError: a campaign of that name exists and differs (the fields are named), is not sent, or is of
+        another task or run; an earlier try may have created a campaign of another name; or one that it created is gone.
     :raises MailPendingCampaignError: the result of an earlier attempt is not visible yet, or not in its final state.
     :raises MailIncompleteCampaignError: code 500, the service kept the campaign, and ``on_incomplete`` says so.
     :raises MailValidationError: ``ignore`` names a field that is never compared, or the campaign does not exist and its
@@ -81,6 +87,8 @@ def create_campaign(
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     state = CreationState() if memory is None else memory
     clock = ServiceClock() if clock is None else clock
+    yield from _check_name(request, state, clock, patience)
+    state.start(request.mail_name)
     server_error: MailError | None = None
 
     find = partial(find_campaign, request.mail_name)
@@ -90,29 +98,91 @@ def create_campaign(
         if not (allow_past_send_date or request.only_save):
             check_send_date(request.send_date, clock.now(), operation=request.path)
 
-    in_doubt = state.incomplete or state.attempted_lately
-    found = yield from find_repeatedly(find, pauses(patience) if in_doubt else ())
+    found = yield from _find_known(find, state, clock, patience)
     if found is None:
+        _check_gone(request, state, clock)
         result = yield from create_once(
             request,
             find,
             state=state,
             tries=tries,
             patience=patience,
+            clock=clock,
             check=check,
             unconfirmed=lambda rejection: _pending(request, rejection),
         )
         if (response := result.response) is not None:
+            sends_at = request.send_date.timestamp() if request.send_date else clock.time()
+            state.mark_seen(None if request.only_save else sends_at)
             return Creation(mail_name=request.mail_name, id=response.id, guid=response.guid, adopted=False)
         found, server_error = result.found, result.server_error
         assert found is not None
-    new = state.attempted_lately or is_new(found, clock)
+    new = state.attempted_lately(clock.time()) or is_new(found, clock)
     if state.incomplete:
         waits = pauses(patience, brief=not new)
-        return (yield from _handle_incomplete(request, found, ignore, on_incomplete, server_error, clock, waits))
-    if state.attempted_at is None and not_older_than is not None and is_older(found, not_older_than, clock):
-        raise _too_old(request, found, ignore, clock, not_older_than)
-    return (yield from _adopt_if_sent(request, found, ignore, clock, patience, new=new))
+        return (yield from _handle_incomplete(request, found, ignore, on_incomplete, server_error, state, clock, waits))
+    return (yield from _adopt_if_sent(request, found, ignore, state, clock, not_older_than, patience, new=new))
+
+
+def _find_known(
+    find: Callable[[], Flow[Campaign | None]], state: CreationState, clock: ServiceClock, patience: float
+) -> Flow[Campaign | None]:
+    """Look a campaign up; repeatedly if there is reason to expect it."""
+    found = yield from find()
+    # The service's clock is known only after a response.
+    expected = state.incomplete or state.seen or state.attempted_lately(clock.time())
+    if found is None and expected:
+        first, *further = pauses(patience)
+        yield Pause(first)
+        found = yield from find_repeatedly(find, further)
+    return found
+
+
+def _check_name(request: CreateCampaign, state: CreationState, clock: ServiceClock, patience: float) -> Flow[None]:
+    """Prevent a campaign beside one of another name that an earlier try created, or may have created.
+
+    After a user cleared the task, the name may change if the campaign of the other name is gone.
+    """
+    earlier, name = state.mail_name, request.mail_name
+    attempted = state.attempted_at is not None or state.seen or state.incomplete
+    if earlier in (None, name) or not attempted:
+        return
+    assert earlier is not None
+    found = yield from _find_known(partial(find_campaign, earlier), state, clock, patience)
+    gone = found is None and (state.seen or not state.attempted_lately(clock.time()))
+    if state.cleared and (state.send_again or gone):
+        return
+    created = "created" if state.seen else "may have created"
+    shown = "cannot be found now" if found is None else f"exists (mailStatus {found.mail_status})"
+    raise MailConflictError(
+        'mail_name: give every try the same name, such as "news {{ ds }}", not one with the present time. An earlier '
+        f"try of this task {created} campaign {earlier!r}, which {shown}; this try asks for {name!r}, and created "
+        f"nothing. If {earlier!r} is the campaign that you want, mark the task as success. To send {name!r} too, clear "
+        "the task with send_again=True: that mails everybody again if the other one is or was sent",
+        operation=request.path,
+    )
+
+
+def _check_gone(request: CreateCampaign, state: CreationState, clock: ServiceClock) -> None:
+    """Prevent that a campaign which an earlier try created or adopted is created again.
+
+    A kept campaign (``state.incomplete``) is to be deleted by a user, as its error says.
+    """
+    sent = state.was_sent(clock.time())
+    removed = sent or (state.seen and not state.incomplete)
+    if not removed or (state.cleared and (state.send_again or not sent)):
+        return
+    advice = (
+        "It was sent, or its send time has passed: another one mails everybody again. If you want that, clear the task "
+        "with send_again=True, or with another mail_name"
+        if sent
+        else "If you want it after all, clear the task"
+    )
+    raise MailConflictError(
+        f"mail_name: campaign {request.mail_name!r} was created by this task and is gone: deleted or cancelled. It was "
+        f"not created again. {advice}",
+        operation=request.path,
+    )
 
 
 def _pending(request: CreateCampaign, rejection: MailError) -> MailPendingCampaignError:
@@ -126,18 +196,33 @@ def _pending(request: CreateCampaign, rejection: MailError) -> MailPendingCampai
     )
 
 
-def _too_old(
-    request: CreateCampaign, found: Campaign, ignore: Collection[str], clock: ServiceClock, moment: datetime
-) -> MailConflictError:
-    """Return the error for a campaign of that name that an earlier run sent."""
-    adopt(request, found, {*ignore, "only_save"}, latest(clock))  # differences are reported first
+def _check_owner(
+    request: CreateCampaign,
+    found: Campaign,
+    state: CreationState,
+    clock: ServiceClock,
+    not_older_than: datetime | None,
+) -> None:
+    """Reject an equal campaign of that name if another task or run sent it."""
+    if not_older_than is None or state.is_own or is_unsent(found, clock):
+        return
+    older = is_older(found, not_older_than, clock)
+    if state.is_own is None and not older:
+        return
     sent = found.send_by_date_time
     when = f"was sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
-    return MailConflictError(
-        f"mail_name: a campaign named {found.mail_name!r} exists and is equal, but is older than this run, which began "
-        f"at {moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}: it {when} (mailStatus {found.mail_status}). It was not "
-        'adopted, and nothing was sent. Give each run its own name, such as mail_name="news {{ ds }}", or leave '
-        "mail_name out; to adopt the earlier campaign, set adopt_older=True",
+    whose = (
+        f"is older than this run, which began at {not_older_than.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        if older
+        else "was not created by this task"
+    )
+    unless = (
+        "" if state.first_try else ", also if an earlier try of this task created it: else everybody is mailed again"
+    )
+    raise MailConflictError(
+        f"mail_name: a campaign named {found.mail_name!r} exists and is equal, but {whose}: it {when} (mailStatus "
+        f"{found.mail_status}). It was not adopted, and nothing was sent. Give each run its own name, such as "
+        'mail_name="news {{ ds }}", or leave mail_name out; to adopt that campaign, set adopt_older=True' + unless,
         operation=request.path,
     )
 
@@ -146,36 +231,60 @@ def _adopt_if_sent(
     request: CreateCampaign,
     found: Campaign,
     ignore: Collection[str],
+    state: CreationState,
     clock: ServiceClock,
+    not_older_than: datetime | None,
     patience: float,
     *,
     new: bool,
 ) -> Flow[Creation]:
-    """Adopt a campaign that is equal and is or will be sent.
+    """Adopt a campaign that is equal, is or will be sent, and is of this task.
 
     :param new: whether what it shows may not be final.
     """
-    if request.only_save or "only_save" in ignore:
-        return adopt(request, found, ignore, latest(clock))
-    # The status may take time to become final.
-    ignore = {*ignore, "only_save"}
-    adopt(request, found, ignore, latest(clock))
-    found, confirmed = yield from confirm_sending(found, clock, pauses(patience, brief=not new))
-    if confirmed:
-        return adopt(request, found, ignore, latest(clock))
+    draft = request.only_save or "only_save" in ignore
+    if not draft:
+        # The status may take time to become final.
+        adopt(request, found, {*ignore, "only_save"}, latest(clock), own=state.is_own)
+        _check_owner(request, found, state, clock, not_older_than)
+        found, confirmed = yield from confirm_sending(found, clock, pauses(patience, brief=not new))
+        if not confirmed:
+            raise _not_sent(request, found, state, clock, new=new or is_new(found, clock))
+        ignore = {*ignore, "only_save"}
+    creation = adopt(request, found, ignore, latest(clock), own=state.is_own)
+    _check_owner(request, found, state, clock, not_older_than)
+    state.mark_seen(_sends_at(found, clock))
+    return creation
+
+
+def _not_sent(
+    request: CreateCampaign, found: Campaign, state: CreationState, clock: ServiceClock, *, new: bool
+) -> MailError:
+    """Return the error for a campaign that is not going to be sent, as far as it shows."""
     status = (
         f"mail_name: a campaign named {found.mail_name!r} exists (mailStatus {found.mail_status}) and is not scheduled"
     )
-    if new or is_new(found, clock):
-        raise MailPendingCampaignError(
+    if new:
+        return MailPendingCampaignError(
             f"{status}. It is new, so that may change: the next try checks again. If it is still not scheduled or sent "
             f"{NEW_SECONDS / 60:g} minutes after its creation, it was cancelled, or only saved",
             operation=GetCampaigns.path,
         )
-    raise MailConflictError(
-        f"{status}: it was cancelled, or only saved. Choose another mail_name, or delete that campaign",
-        operation=request.path,
-    )
+    if state.is_own:
+        # It will not be sent, so it may be created again once it is deleted.
+        state.mark_seen(None if is_unsent(found, clock) else clock.time())
+        advice = "To send it after all, delete that campaign and clear this task"
+    else:
+        advice = "Choose another mail_name, or delete that campaign"
+    return MailConflictError(f"{status}: it was cancelled, or only saved. {advice}", operation=request.path)
+
+
+def _sends_at(found: Campaign, clock: ServiceClock) -> float | None:
+    """Return the time from which an existing campaign counts as sent; ``None`` for a draft."""
+    sent, ahead = found.send_by_date_time, found.send_time_is_ahead(latest(clock))
+    if found.mail_status == MailStatus.DRAFT and not ahead:
+        return None
+    return sent.timestamp() if sent is not None and ahead else clock.time()
 
 
 def _handle_incomplete(
@@ -184,6 +293,7 @@ def _handle_incomplete(
     ignore: Collection[str],
     choice: OnIncomplete,
     error: MailError | None,
+    state: CreationState,
     clock: ServiceClock,
     waits: Sequence[float],
 ) -> Flow[Creation]:
@@ -191,24 +301,25 @@ def _handle_incomplete(
     taken = ""
     cancelled = False
     if choice == "cancel":
-        cancellation = yield from cancel_campaign(found.mail_name)
+        cancellation = yield from cancel_campaign(found.mail_name, clock)
         taken, cancelled = f"It {cancellation.text}. ", cancellation.done
         found = cancellation.found or found
     elif not request.only_save and (choice == "keep" or found.mail_status == MailStatus.DRAFT):
         # The advice depends on whether it will be sent.
         found, confirmed = yield from confirm_sending(found, clock, waits)
         if choice == "keep" and confirmed:
-            creation = adopt(request, found, {*ignore, "only_save"}, latest(clock))
+            creation = adopt(request, found, {*ignore, "only_save"}, latest(clock), own=True)
+            state.mark_seen(_sends_at(found, clock))
             return replace(creation, incomplete=True)
         if choice == "keep":
             status = "a draft" if found.mail_status == MailStatus.DRAFT else "not scheduled"
             taken = f"It is {status} and will not be sent, so it is not adopted. "
     elif choice == "keep":
-        return replace(adopt(request, found, ignore, latest(clock)), incomplete=True)
+        return replace(adopt(request, found, ignore, latest(clock), own=True), incomplete=True)
+    # Who deletes it may have it created again by clearing the task, unless it is sent by then.
+    state.mark_sends_at(None if cancelled else _sends_at(found, clock))
     advice = (
-        "Delete it (its name may still be taken) or choose another mail_name, fix the cause, and run again"
-        if cancelled
-        else _advice(found, clock)
+        "Delete it (its name may still be taken), fix the cause, and run again" if cancelled else _advice(found, clock)
     )
     cause = "the task check failed" if request.attachment is None else "adding the attachment or the task check failed"
     reason = "an earlier try was answered with code 500" if error is None else str(error)
@@ -222,6 +333,11 @@ def _handle_incomplete(
 
 def _advice(kept: Campaign, clock: ServiceClock) -> str:
     """Advise what to do about a kept campaign, never causing a second mail to recipients who got the first."""
+    if kept.mail_status == MailStatus.FAILED and not kept.send_time_is_ahead(latest(clock)):
+        return (
+            "It failed: look at the service whether it reached somebody. If not, delete it at the service, fix the "
+            "cause, and clear the task with send_again=True"
+        )
     if kept.mail_status not in (MailStatus.SENDING, MailStatus.COMPLETE):
         return "Cancel or delete it at the service, fix the cause, and run again"
     twice = "running again, under another mail_name or after deleting it, mails every recipient a second time"

@@ -11,15 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 
 PATIENCE = 30.0
 """Seconds for which a new resource may take to appear, or a new campaign to show more than a draft."""
-
-NEW_SECONDS = 15 * 60.0
-"""Seconds after its creation for which what a campaign shows is not final: the document does not say what a new one
-shows."""
 
 _BACKOFF = (1, 2, 4, 8, 8, 7)
 _BRIEF_STEPS = 3
@@ -34,24 +31,80 @@ class CreationState:
     This class forgets when the process ends. Override the methods to store the state.
     """
 
+    mail_name: str | None = None
+    """The campaign that the rest is about."""
+
     incomplete = False
     """Whether an attempt got code 500, so that the resource may be incomplete."""
 
     attempted_at: float | None = None
-    """Unix time of the last attempt that may have taken effect, successful or not."""
+    """Unix time, by the service's clock, of the last attempt that may have taken effect, successful or not."""
+
+    seen = False
+    """Whether the campaign was created or adopted: if it cannot be found any more, it was removed."""
+
+    sends_at: float | None = None
+    """Unix time, by the service's clock, from which the campaign counts as sent; ``None`` if it is not to be sent."""
+
+    cleared = False
+    """Whether a user has cleared the task since the state was written, so that this is no automatic retry."""
+
+    send_again = False
+    """Whether the user wants a second campaign; only a cleared task creates one."""
+
+    first_try = False
+    """Whether there was no earlier try."""
+
+    knows_all = False
+    """Whether an attempt of an earlier try would be known."""
+
+    own_name = False
+    """Whether the campaign's name is one that no other task uses."""
 
     @property
-    def attempted_lately(self) -> bool:
-        """Whether the result of an attempt may not be visible yet, or not in its final state."""
-        return self.attempted_at is not None and time.time() - self.attempted_at < NEW_SECONDS
+    def is_own(self) -> bool | None:
+        """Whether a campaign of this name is of an earlier try; ``None`` if that is unknown."""
+        if self.attempted_at is not None or self.seen or self.incomplete or self.own_name:
+            return True
+        return False if self.knows_all or self.first_try else None
 
-    def mark_attempted(self) -> None:
-        """Record an attempt; called before the request is sent."""
-        self.attempted_at = time.time()
+    def attempted_lately(self, now: float) -> bool:
+        """Whether the result of an attempt may not be visible yet, or not in its final state.
 
-    def clear_attempt(self) -> None:
-        """Clear the record of an attempt: it had no effect."""
-        self.attempted_at = None
+        :param now: Unix time by the service's clock.
+        """
+        return self.attempted_at is not None and now - self.attempted_at < NEW_SECONDS
+
+    def was_sent(self, now: float) -> bool:
+        """Whether the campaign has mailed somebody, or may have.
+
+        :param now: Unix time by the service's clock.
+        """
+        return self.sends_at is not None and self.sends_at <= now
+
+    def start(self, mail_name: str) -> None:
+        """Begin with a campaign; what is known of one of another name is dropped.
+
+        :param mail_name: its name.
+        """
+        if self.mail_name not in (None, mail_name):
+            self.incomplete = self.seen = False
+            self.attempted_at = self.sends_at = None
+        self.mail_name = mail_name
+
+    def mark_attempted(self, at: float | None = None) -> None:
+        """Record an attempt; called before the request is sent.
+
+        :param at: Unix time by the service's clock. Default: the local time.
+        """
+        self.attempted_at = time.time() if at is None else at
+
+    def clear_attempt(self, earlier: float | None = None) -> None:
+        """Clear the record of an attempt that had no effect.
+
+        :param earlier: the time of an earlier attempt that may have had one. Default: there was none.
+        """
+        self.attempted_at = earlier
 
     def mark_incomplete(self) -> None:
         """Record code 500; called before anything else is done."""
@@ -60,6 +113,21 @@ class CreationState:
     def mark_complete(self) -> None:
         """Clear the record of code 500: the resource was created completely."""
         self.incomplete = False
+
+    def mark_seen(self, sends_at: float | None) -> None:
+        """Record that the campaign was created or adopted.
+
+        :param sends_at: Unix time, by the service's clock, from which it counts as sent; ``None`` if it will not be.
+        """
+        self.seen = True
+        self.sends_at = sends_at
+
+    def mark_sends_at(self, sends_at: float | None) -> None:
+        """Record when a campaign that is not adopted counts as sent.
+
+        :param sends_at: as for :meth:`mark_seen`.
+        """
+        self.sends_at = sends_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +151,7 @@ def create_once(
     state: CreationState,
     tries: int,
     patience: float,
+    clock: ServiceClock | None = None,
     check: Callable[[], None] = lambda: None,
     unconfirmed: Callable[[MailError], MailError] = lambda rejection: rejection,
 ) -> Flow[CreateResult[T, R]]:
@@ -93,23 +162,25 @@ def create_once(
     :param state: what is known of earlier attempts; updated.
     :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt; about a quarter of that after a rejection of the first.
-    :param check: called before an attempt, unless an earlier one may have taken effect; raises to prevent it.
-    :param unconfirmed: makes the error for a rejection when an earlier attempt may have taken effect, and the resource
-        is not found. Default: the rejection.
+    :param clock: the service's clock. Default: the local one.
+    :param check: called before an attempt, unless one shortly before may have taken effect; raises to prevent it.
+    :param unconfirmed: makes the error for a rejection when an attempt shortly before may have taken effect, and the
+        resource is not found. Default: the rejection.
     :raises MailError: the error of the last attempt.
     """
+    clock = ServiceClock() if clock is None else clock
     server_error: MailError | None = None
     for attempt in range(1, tries + 1):
-        in_doubt = state.attempted_lately
+        earlier, in_doubt = state.attempted_at, state.attempted_lately(clock.time())
         if not in_doubt:
             check()
-            state.mark_attempted()
+        state.mark_attempted(clock.time())
         try:
             response: R = yield request
         except MailError as error:
             if not error.may_have_taken_effect:
-                if not in_doubt:
-                    state.clear_attempt()
+                # This attempt had no effect; an earlier one, however old, may have had.
+                state.clear_attempt(earlier)
                 # A rejection may mean that the name was taken in the meantime.
                 if not isinstance(error, MailRejectedError):
                     raise
@@ -118,7 +189,8 @@ def create_once(
                 # Recorded: the kept resource may appear only after another attempt is rejected because of its name.
                 state.mark_incomplete()
                 server_error = error
-            found = yield from find_repeatedly(find, pauses(patience, brief=state.attempted_at is None))
+            brief = not state.attempted_lately(clock.time())
+            found = yield from find_repeatedly(find, pauses(patience, brief=brief))
             if found is not None:
                 return CreateResult(None, found, server_error)
             if not error.may_have_taken_effect:

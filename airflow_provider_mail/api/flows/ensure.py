@@ -68,9 +68,13 @@ def create(
             return True
         found, created = result.found, state.attempted_at is not None
     if different := request.differences(found):
+        advice = (
+            "this task probably created it, and the service rewrites what it is sent: send what it keeps"
+            if created
+            else "choose another name, or delete it"
+        )
         raise MailConflictError(
-            f"{request.path}: a resource of that name exists and differs in {', '.join(different)}: choose another "
-            "name, or delete it",
+            f"{request.path}: a resource of that name exists and differs in {', '.join(different)}: {advice}",
             operation=request.path,
         )
     return created

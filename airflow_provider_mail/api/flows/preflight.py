@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.blank import is_blank, is_blank_html
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
@@ -20,8 +22,12 @@ from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences
 from airflow_provider_mail.api.flows.send_date import lateness
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
+from airflow_provider_mail.api.templates import Template, find_template
 
 MARKETING = 1
+
+CONTACT_TAGS = ("email", "name", "phoneNumber")
+"""The properties of contacts that the document names."""
 
 Level = Literal["ok", "warning", "error"]
 
@@ -52,7 +58,10 @@ class PreflightRules:
         no limit.
     :param compare_with: part of the name of the previous campaign; needed with ``max_growth``.
     :param known_tags: the tags that the service can fill in, or a mapping with these as keys; other tags are an error.
-        ``None``: tags are not checked.
+        ``None``: tags that are not known to be properties of contacts are a warning.
+    :param service_tags: further tags that the service fills in. Default: none.
+    :param template_name: a stored template to check as well. Default: none.
+    :param allow_blank: whether a missing or blank subject or content is a warning. Default: false, an error.
     :param unsubscribe_pattern: regular expression for the unsubscribe link; content without a match is an error.
         ``None``: not checked.
     :param max_content_bytes: larger content is a warning: widespread mail clients cut it off.
@@ -64,6 +73,9 @@ class PreflightRules:
     max_growth: float | None = None
     compare_with: str | None = None
     known_tags: Collection[str] | None = None
+    service_tags: Collection[str] = ()
+    template_name: str | None = None
+    allow_blank: bool = False
     unsubscribe_pattern: str | None = "(?i)unsubscri"
     max_content_bytes: int = 100_000
     max_attachment_bytes: int = 10_000_000
@@ -147,9 +159,12 @@ def preflight(
     rules = rules or PreflightRules()
     report = Report()
     report.findings.append((yield from sender_finding(request.sender_mail)))
-    yield from _lists(request, report)
+    known = {*CONTACT_TAGS, *rules.service_tags}
+    yield from _lists(request, report, known)
     yield from _growth(request, rules, report)
-    report.findings.extend(_content(request, rules))
+    report.findings.extend(_content(request, rules, known))
+    if rules.template_name:
+        report.findings.extend(_template(rules, (yield from find_template(rules.template_name)), known))
     clock = ServiceClock() if clock is None else clock
     existing: Campaign | None = yield from find_campaign(request.mail_name)
     if existing is None:
@@ -168,11 +183,11 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     :param sender_mail: the address.
     """
     response: GetSendersResponse = yield GetSenders()
-    address = sender_mail.casefold()
+    address = address_key(sender_mail)
     entries = [
         each
         for each in response.mail_from_domains or []
-        if each.from_domain.casefold() in (address, address.rpartition("@")[2])
+        if address_key(each.from_domain) in (address, address.rpartition("@")[2])
     ]
     usable = [each for each in entries if each.sender_type in (None, MARKETING)]
     if not entries:
@@ -186,12 +201,14 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     return Finding("sender", "ok", f"{sender_mail} is verified")
 
 
-def _lists(request: CreateCampaign, report: Report) -> Flow[None]:
+def _lists(request: CreateCampaign, report: Report, known_tags: set[str]) -> Flow[None]:
+    """Check the lists; add the properties of a contact of each to ``known_tags``."""
     for name in request.send_list_names or []:
         if (yield from find_list(name)) is None:
             report.note("lists", "error", f"there is no list {name!r}")
             continue
         page: ContactsPage = yield GetListContacts(list_name=name, page_size=1)
+        known_tags.update(*(contact.properties or () for contact in page.records))
         total = page.total_records
         if total is None:
             report.recipients = None
@@ -250,15 +267,17 @@ def _last_sent(part: str, but: str) -> Flow[Campaign | None]:
     return last
 
 
-def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding]:
+def _content(request: CreateCampaign, rules: PreflightRules, known_tags: Collection[str]) -> Iterator[Finding]:
     content = request.content or ""
     if request.attachment is not None:
         size = len(base64.b64decode(request.attachment.file_data))
         yield _size("attachment", size, rules.max_attachment_bytes)
-    if not request.subject:
-        yield Finding("subject", "warning", "there is none")
+    blank: Level = "warning" if rules.allow_blank or request.only_save else "error"
+    if is_blank(request.subject or ""):
+        yield Finding("subject", blank, "is blank" if request.subject else "there is none")
+    if is_blank_html(content):
+        yield Finding("content", blank, "shows nothing" if content else "there is none")
     if not content:
-        yield Finding("content", "error", "there is none")
         return
     yield _size("content", len(content.encode()), rules.max_content_bytes)
     if rules.unsubscribe_pattern is not None:
@@ -266,12 +285,29 @@ def _content(request: CreateCampaign, rules: PreflightRules) -> Iterator[Finding
             yield Finding("unsubscribe", "ok", "the content has an unsubscribe link")
         else:
             yield Finding("unsubscribe", "error", f"nothing in the content matches {rules.unsubscribe_pattern!r}")
-    if rules.known_tags is not None:
-        tags = tags_of(request.subject, content)
-        if unknown := [tag for tag in tags if tag not in rules.known_tags]:
-            yield Finding("tags", "error", f"unknown tags: {', '.join(unknown)}")
-        else:
-            yield Finding("tags", "ok", f"{len(tags)} tags, all known")
+    yield from _tags("tags", rules, known_tags, request.subject, content)
+
+
+def _template(rules: PreflightRules, template: Template | None, known_tags: Collection[str]) -> Iterator[Finding]:
+    if template is None:
+        yield Finding("template", "error", f"there is no template {rules.template_name!r}")
+        return
+    content = template.template_content
+    if content is not None and is_blank_html(content):
+        yield Finding("template", "warning" if rules.allow_blank else "error", "its content shows nothing")
+    yield from _tags("template", rules, known_tags, template.template_subject, content)
+
+
+def _tags(check: str, rules: PreflightRules, known_tags: Collection[str], *texts: str | None) -> Iterator[Finding]:
+    tags = tags_of(*texts)
+    known = known_tags if rules.known_tags is None else {*rules.known_tags, *rules.service_tags}
+    unknown = ", ".join(tag for tag in tags if tag not in known)
+    if not unknown:
+        yield Finding(check, "ok", f"{len(tags)} tags, all known")
+    elif rules.known_tags is not None:
+        yield Finding(check, "error", f"unknown tags: {unknown}")
+    else:
+        yield Finding(check, "warning", f"tags that may have no value: {unknown}; known_tags names those that have one")
 
 
 def _size(what: str, size: int, limit: int) -> Finding:

@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from email.utils import getaddresses
 from typing import Any
 
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.mailboxes import mailbox, split_mailboxes
 from airflow_provider_mail.api.errors import MailValidationError
 
 MAX_RECIPIENTS = 20
 
 
 def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
-    """Return the recipients, each once.
+    """Return the recipients of one message, each once.
 
     :param argument: the name of the argument, for errors.
     :param value: an address, ``Name <address>``, several separated by commas, a dictionary, or a list of these.
     :raises MailValidationError: there is none, there are more than 20, or the value has another type.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for each in [value] if isinstance(value, str | Mapping) else _items(argument, value):
-        for person in _people(argument, each):
-            found.setdefault(str(person.get("email")).lower(), person)
-    if not found:
-        raise MailValidationError(f"{argument}: is empty; give at least one address")
-    if len(found) > MAX_RECIPIENTS:
-        raise MailValidationError(
-            f"{argument}: {len(found)} recipients, one message can have {MAX_RECIPIENTS}. MailSendBatchOperator sends "
-            "a message to each"
-        )
-    return list(found.values())
-
-
-def _items(argument: str, value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, str | Mapping | list | tuple):
         raise MailValidationError(
             f"{argument}: an address or a list of addresses is needed, not {type(value).__name__}"
         )
-    return list(value)
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    people = [person for number, item in enumerate(given) for person in _people(f"{argument}[{number}]", item)]
+    recipients = list({address_key(str(person.get("email"))): person for person in reversed(people)}.values())[::-1]
+    if not recipients:
+        raise MailValidationError(f"{argument}: is empty; give at least one address")
+    if len(recipients) > MAX_RECIPIENTS:
+        raise MailValidationError(
+            f"{argument}: {len(recipients)} recipients, one message can have {MAX_RECIPIENTS}. MailSendBatchOperator "
+            "sends a message to each"
+        )
+    return recipients
 
 
-def _people(argument: str, value: Any) -> list[dict[str, Any]]:
+def _people(where: str, value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         return [dict(value)]
     if not isinstance(value, str):
-        raise MailValidationError(f"{argument}: every address must be text, but one is {type(value).__name__}")
-    if not any(mark in value for mark in ",;<"):
-        return [{"email": value.strip()}] if value.strip() else []
-    if '"' not in value:
-        value = value.replace(";", ",")
-    return [{"email": address, "name": name or None} for name, address in getaddresses([value]) if name or address]
+        raise MailValidationError(f"{where}: an address must be text, not {type(value).__name__}")
+    undecoded: list[str] = []
+    parts = [mailbox(where, part, undecoded) for part in split_mailboxes(value)]
+    if undecoded:
+        raise MailValidationError(undecoded[0])
+    return [{"email": address, "name": name or None} for address, name in parts]

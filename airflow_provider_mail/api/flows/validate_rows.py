@@ -19,12 +19,9 @@ from uuid import UUID
 import msgspec
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.fields import (
-    ADDRESS_PATTERN,
-    OPTIONAL_PHONE_PATTERN,
-    PATTERN_MESSAGES,
-    PHONE_PATTERN,
-)
+from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN
+from airflow_provider_mail.api._core.fields import OPTIONAL_PHONE_PATTERN, PATTERN_MESSAGES, PHONE_PATTERN
+from airflow_provider_mail.api.errors import problem_message
 
 __all__ = ["Reject"]
 
@@ -122,7 +119,8 @@ class RowChecker:
     def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
         """Return the row as text and ``None``, or the row, the first invalid property and the reason."""
         if len(row) != len(self._properties):
-            return row, ("", f"has {len(row)} values instead of {len(self._properties)}")
+            # Its source may know how many values it had before some were picked.
+            return row, ("", getattr(row, "problem", f"has {len(row)} values instead of {len(self._properties)}"))
         try:
             text = self._single.validate_python(self._text(row))
         except ValidationError as error:
@@ -231,8 +229,10 @@ def _reason(problem: Any) -> str:
         return "is NaN or infinite: give None where there is no value"
     if isinstance(value, int) and _as_text(value) is value:
         return "is a whole number with thousands of digits"
+    if type(value).__name__ == "UnreadableValue":
+        return "is no value that Python can represent, such as a time before the year 1: write it as text"
     if problem["type"] == "string_type":
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":
         return "holds half a surrogate pair, which is no text"
-    return PATTERN_MESSAGES.get(problem.get("ctx", {}).get("pattern")) or str(problem["msg"])
+    return problem_message(problem, PATTERN_MESSAGES)

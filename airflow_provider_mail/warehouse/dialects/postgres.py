@@ -304,7 +304,11 @@ class StreamCursor:
         """
         if self._rows is None:
             self._rows = self._cursor.stream(*self._statement, size=size)
-        rows = list(islice(self._rows, size))
+        try:
+            rows = list(islice(self._rows, size))
+        except Exception:
+            self.description = self.description or self._cursor.description
+            raise
         if self.description is None:
             self.description = self._cursor.description if rows else self._description_without_rows()
         return rows

@@ -14,6 +14,8 @@ for deferrable in (True, False):
             task_id="task",
             mail_name="{{ dag_run.conf['case'] }}",
             sender_mail="news@example.com",
+            subject="Hi",
+            content="<p>Hi</p>",
             send_date="{{ dag_run.conf['send_date'] }}",
             send_list_names=["everybody"],
             wait_for_completion=True,

@@ -1,0 +1,67 @@
+"""Detection of text and HTML that shows nothing."""
+
+from __future__ import annotations
+
+import unicodedata
+from html.parser import HTMLParser
+from typing import Any
+
+_SHOWN = frozenset(
+    {"audio", "button", "canvas", "embed", "iframe", "img", "input", "meter", "object", "progress", "svg", "video"}
+)
+"""Elements that show something without any text."""
+
+_HIDDEN = frozenset({"head", "script", "style", "template", "title"})
+"""Elements whose text is not shown."""
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text is empty or has only white space, control and zero-width characters.
+
+    :param text: the text.
+    """
+    return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
+
+
+def is_blank_html(html: str) -> bool:
+    """Return whether HTML shows nothing: no text, no picture, no background picture. CSS is not evaluated.
+
+    :param html: a document, a part of one, or plain text.
+    """
+    parser = _Parser()
+    try:
+        parser.feed(html)
+        parser.close()
+    except _SomethingShown:
+        return False
+    return True
+
+
+class _SomethingShown(Exception):
+    """Ends the parsing: most documents show something near their beginning."""
+
+
+class _Parser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._within: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        if tag in _SHOWN or any(name == "background" or "url(" in (value or "") for name, value in attrs):
+            raise _SomethingShown
+        if tag == "body":
+            self._within.clear()  # whether or not the head was closed
+        elif tag in _HIDDEN:
+            self._within.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._within:
+            del self._within[self._within.index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        if not self._within and not is_blank(data):
+            raise _SomethingShown
