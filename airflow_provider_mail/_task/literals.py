@@ -42,8 +42,8 @@ ONE_OR_MORE = ("send_list_names", "repel_list_names")
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")
 """Arguments for which empty text has a meaning, or is checked when the request is built."""
 
-IDENTIFIERS = ("list_name", "mail_name", "template_name")
-"""Optional names: left out they mean something else, so a template must not render them to nothing."""
+NEVER_LEFT_OUT_BY_A_TEMPLATE = ("list_name", "mail_name", "send_date", "template_name")
+"""Optional arguments that mean something else when they are left out: a template must not render them to nothing."""
 
 _NOT_TEXT = ("Any", "Callable", "bool", "datetime", "float", "int")
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
@@ -120,7 +120,8 @@ def _problem(owner: type, name: str, annotation: str, value: Any, templated: boo
 def _wrong_type(name: str, kind: str, value: Any) -> str | None:
     if kind in ("int", "float"):
         number = isinstance(value, int if kind == "int" else (int, float)) and not isinstance(value, bool)
-        return None if number or isinstance(value, str) else f"must be a number, not {value!r}"
+        needed = "a whole number" if kind == "int" else "a number"
+        return None if number or isinstance(value, str) else f"{needed} is needed, not {value!r}"
     if kind == "str":
         return None if isinstance(value, str) else not_text(name, value)
     if "|" in kind:
@@ -149,7 +150,11 @@ def _wrong_mapping(name: str, kind: str, value: Any) -> str | None:
 def _wrong_sequence(name: str, kind: str, value: Any) -> str | None:
     if isinstance(value, str) and name in ONE_OR_MORE:
         return None
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    if (
+        isinstance(value, str | bytes)
+        or (isinstance(value, Mapping) and kind.startswith("Sequence"))
+        or not isinstance(value, Iterable)
+    ):
         given = "text" if isinstance(value, str) else type(value).__name__
         return f"a list is needed, such as {name}=[...], not {given}"
     if kind.endswith("[str]") and isinstance(value, Sequence):
@@ -226,8 +231,8 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
             return not_text(name, read)
         return None
     if value is None:
-        required = kind == annotation or name in IDENTIFIERS
-        missing = template is not None and kind == "str" and required and not blank_is_checked
+        required = kind == annotation or name in NEVER_LEFT_OUT_BY_A_TEMPLATE
+        missing = template is not None and kind in ("str", "datetime") and required and not blank_is_checked
         return "its template rendered to nothing: the value that it names is missing" if missing else None
     return not_text(name, value) if kind == "str" else None
 

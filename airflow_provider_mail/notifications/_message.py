@@ -113,6 +113,7 @@ def build_message(
     sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
     subject = _one_line(_required("subject", subject, skipped) or "") or _one_line(default_subject)
     content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
+    sender_name = one_line(_given("sender_name", sender_name, skipped) or name)
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
         "sender_name": _cut(one_line(_given("sender_name", sender_name, skipped) or name), MAX_SENDER_NAME_BYTES)

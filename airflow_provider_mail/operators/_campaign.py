@@ -55,10 +55,12 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
         super().check_arguments(arguments, mapped=mapped)
-        lists = arguments.get("send_list_names")
-        if not mapped and {"send_list_names", "only_save"} <= arguments.keys() and not arguments["only_save"]:
-            if lists is None or (isinstance(lists, str | list | tuple) and not lists):
-                raise ValueError("send_list_names: name at least one list; it is required unless only_save is true")
+        lists, only_save = arguments.get("send_list_names", ...), arguments.get("only_save", ...)
+        # A mapped task may give either of them to each of its instances.
+        if only_save is False and (lists is None or (isinstance(lists, str | list | tuple) and not lists)):
+            raise (AirflowFailException if mapped else ValueError)(
+                "send_list_names: required unless only_save is true; name at least one list"
+            )
 
     def request(self, context: Context) -> CreateCampaign:
         """Build the request that creates the campaign.
