@@ -226,7 +226,9 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
             return None
         if value == "None" and kind == "str" and not blank_is_checked:
             return "its template rendered to None: the value that it names is missing"
-        read = _container(value) if kind in ("str", "Sequence[str]", "ObjectStoragePath") else None
+        read = _container(value) if kind in ("str", "Sequence[str]") or "ObjectStoragePath" in kind else None
+        if isinstance(read, Mapping) and "Mapping" in kind:
+            return f"write {name}=task.output; a template renders the dictionary of a task as text"
         if read is not None and (kind != "Sequence[str]" or isinstance(read, Mapping)):
             return not_text(name, read)
         return None

@@ -257,7 +257,7 @@ WRONG_BATCHES = [
     ({"template_name": 7}, "template_name: "),
     ({"content": 7}, "content: "),
     ({"sender_mail": None}, "sender_mail: "),
-    ({"attachment": "{{ {'file_name': 'a.txt'} }}"}, "attachment: one text is needed, not the whole result"),
+    ({"attachment": "{{ {'file_name': 'a.txt'} }}"}, "attachment: write attachment=task.output"),
     ({"category": "{{ 'a b' }}"}, "category: only letters and digits"),
     ({"on_ambiguous": "{{ none }}"}, "on_ambiguous: "),
     ({"on_ambiguous": "retry"}, "on_ambiguous: 'retry' is none of fail, resend, skip"),
@@ -270,7 +270,7 @@ WRONG_SINGLES = [
     ({"to": [7]}, "to[0]: an address must be text, not int"),
     ({"to": ", ".join(f"a{number}@example.com" for number in range(21))}, "to: 21 recipients, one message can have 20"),
     ({"subject": None}, "subject: is missing"),
-    ({"content": ""}, "SendMail: content: "),
+    ({"content": ""}, "content: "),
     ({"unique_msg_id": "é" * 26}, "unique_msg_id: 52 bytes in UTF-8, at most 50"),
 ]
 
