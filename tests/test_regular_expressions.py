@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.api._core import mailboxes
 from airflow_provider_mail.notifications import _message
 from airflow_provider_mail.notifications._context import NotificationContext
 from airflow_provider_mail.notifications._delivery import summarize
@@ -156,8 +157,8 @@ def test_all_patterns_were_found() -> None:
     "work",
     [
         pytest.param(lambda text: without_addresses(text), id="addresses"),
-        pytest.param(lambda text: _message._mailbox("to", text, []), id="parts"),
-        pytest.param(lambda text: list(_message._split(text)), id="separated"),
+        pytest.param(lambda text: mailboxes.mailbox("to", text, []), id="parts"),
+        pytest.param(lambda text: list(mailboxes.split_mailboxes(text)), id="separated"),
         pytest.param(lambda text: _message._one_line(f"Airflow alert: dag_id=a task_id=b {text}"), id="subject"),
         pytest.param(lambda text: summarize(ValueError(text)), id="in_short"),
     ],

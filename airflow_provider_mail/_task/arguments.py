@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import inf
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
@@ -36,6 +37,9 @@ OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 
 CONTENT_ARGUMENTS = ("content", "template_content")
 """The arguments that take content, or the name of a file with it."""
+
+FROM_MAPPED = "_BaseOperator__from_mapped"
+"""Where Airflow notes that a task is made from a mapped one."""
 
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
@@ -71,6 +75,7 @@ class MailTaskMixin:
     """Arguments that may be left out only with ``allow_blank``."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
+    _renders_text = False
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
 
@@ -90,18 +95,46 @@ class MailTaskMixin:
         """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
 
         :param arguments: ``locals()`` of ``__init__``.
-        :raises ValueError: naming an argument of type ``bool`` that is neither true nor false.
+        :raises ValueError: naming each argument whose value is known and wrong.
         """
-        types = arguments["__class__"].__init__.__annotations__
         names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
+        self.check_arguments({name: arguments[name] for name in names}, mapped=getattr(self, FROM_MAPPED, False))
         for name in names:
-            if types[name] == "bool":
-                check_flag(name, arguments[name])
-            setattr(self, name, from_file(arguments[name]) if name in CONTENT_ARGUMENTS else arguments[name])
+            value = arguments[name]
+            if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
+                value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
+            setattr(self, name, from_file(value) if name in CONTENT_ARGUMENTS else value)
         self._arguments = tuple(names)
         self._written = {
             name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
         }
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        """Check the values that are known when the DAG file is parsed.
+
+        :param arguments: by name; not all need to be given.
+        :param mapped: whether they are those of a mapped task, which is made when it runs: another try would not help.
+        :raises ValueError: naming each argument that is wrong.
+        """
+        from airflow_provider_mail._task.literals import problems
+
+        if found := "; ".join(problems(cls, arguments)):
+            if mapped:
+                from airflow_provider_mail.version_compat import AirflowFailException
+
+                raise AirflowFailException(found)
+            raise ValueError(found)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Make a mapped task, with Airflow's ``partial``.
+
+        :param kwargs: the arguments that are the same for all.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        cls.check_arguments(kwargs)
+        return super().partial(**kwargs)  # type: ignore[misc]
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
@@ -111,6 +144,10 @@ class MailTaskMixin:
         """
         names = [name for name in self._arguments if name in model.model_fields]
         values = {name: unwrap(self, getattr(self, name), context) for name in names}
+        if "attachment" in values:
+            from airflow_provider_mail._task.attachments import attachment
+
+            values["attachment"] = attachment(values["attachment"])
         return {name: None if value is False else value for name, value in values.items()}
 
     def build_request(self, model: type[P], context: Context, **given: Any) -> P:
@@ -173,7 +210,11 @@ class MailTaskMixin:
         self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
+        from airflow_provider_mail._task.literals import takes_text
+
         for name in template_fields:
+            template = getattr(parent, name, None)
+            self._renders_text = parent is self and takes_text(type(self), name)
             try:
                 super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
             except Exception as error:
@@ -183,6 +224,34 @@ class MailTaskMixin:
                 if advice := template_advice(name, error):
                     raise AirflowFailException(advice) from None
                 raise
+            finally:
+                self._renders_text = False
+            if parent is self:
+                self._check_rendered(name, template)
+
+    def _check_rendered(self, name: str, template: Any) -> None:
+        """Fail the task when an argument that takes text became something else, such as the whole output of a task."""
+        from airflow_provider_mail._task.literals import rendered_problem
+        from airflow_provider_mail.version_compat import AirflowFailException
+
+        value = getattr(self, name)
+        value = value.value if isinstance(value, RedactedValue) else value
+        if problem := rendered_problem(type(self), name, template, value):
+            raise AirflowFailException(f"{name}: {problem}")
+
+    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
+        """Render a template; text stays text also with ``render_template_as_native_obj``.
+
+        There Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` be 100000.0.
+        """
+        from jinja2.nativetypes import NativeEnvironment
+
+        if not self._renders_text or not isinstance(template.environment, NativeEnvironment):
+            return super()._render(template, context, dag)  # type: ignore[misc]
+        parts = list(template.generate(context))
+        if len(parts) == 1 and (parts[0] is None or isinstance(parts[0], Mapping | list | tuple)):
+            return parts[0]
+        return "".join(map(str, parts))
 
     def ask(self, flow: Flow[T]) -> T | MailError:
         """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.
@@ -273,6 +342,19 @@ def unwrap(operator: Any, value: Any, context: Any) -> Any:
     return operator.render_template(value, context) if hasattr(value, "resolve") else value
 
 
+def rows_problem(argument: str, value: object) -> str:
+    """Say how an argument that takes rows is written.
+
+    :param argument: its name.
+    :param value: what was given.
+    """
+    return (
+        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
+        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
+        "as text"
+    )
+
+
 def check_choice(name: str, value: object, choices: Any) -> None:
     """Reject a value that is not among the choices when the DAG is parsed.
 
@@ -294,17 +376,6 @@ def check_names(name: str, value: object) -> None:
     """
     if isinstance(value, str):
         raise ValueError(f"{name}: a list of fields is needed, not text")
-
-
-def check_flag(name: str, value: object) -> None:
-    """Reject a flag that is neither true nor false when the DAG is parsed: Python takes any text for true.
-
-    :param name: of the argument.
-    :param value: its value.
-    :raises ValueError: naming the argument.
-    """
-    if not isinstance(value, bool):
-        raise ValueError(f"{name}: True or False is needed, not {value!r}")
 
 
 def check_number(

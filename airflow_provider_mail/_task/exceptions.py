@@ -45,13 +45,22 @@ class AirflowErrors(AbstractContextManager[None]):
         if not isinstance(error, MailError):
             return
         log.debug("%s: %s", self._where, error, exc_info=error)
-        # An invalid request has nothing to do with the connection, and some errors name the connection themselves.
-        is_complete = isinstance(error, MailValidationError) or str(error).startswith("connection ")
-        message = str(error) if is_complete else f"{self._where}: {error}"
+        message = self._message(error)
         if error.temporary:
             error.args = (message,)
             raise error.with_traceback(None) from None
         raise AirflowFailException(message) from None
+
+    def _message(self, error: MailError) -> str:
+        """Say what to do first and the operation last: Airflow's log view cuts an exception at the right."""
+        text = str(error).removeprefix(f"{error.operation}: ")
+        if isinstance(error, MailValidationError):
+            # An invalid request has nothing to do with the connection.
+            text = re.sub(r"^[A-Z]\w+: ", "", text)
+        elif not text.startswith("connection "):
+            text = f"{self._where}: {text}"
+        known = not error.operation or error.operation in text
+        return text if known else f"{text} ({error.operation})"
 
     def _hide_addresses(self, error: BaseException) -> None:
         """Remove addresses from an error and its causes: the service may quote what it was sent."""

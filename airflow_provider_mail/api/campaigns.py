@@ -15,6 +15,7 @@ from airflow_provider_mail.api._core.fields import (
     EpochMillis,
     FileName,
     Html,
+    LanguageCode,
     Line,
     MailName,
     NewMailName,
@@ -52,11 +53,6 @@ __all__ = [
     "MailStatus",
     "find_campaign",
 ]
-
-LanguageCode = Literal[
-    "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
-]  # fmt: skip
-"""The languages of system modules, such as the unsubscribe link."""
 
 TaskType = Literal["MailList", "ABTest"]
 

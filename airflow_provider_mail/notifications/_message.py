@@ -13,11 +13,8 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.errors import MessageError
-from email.header import decode_header, make_header
-from email.utils import unquote
 from html import escape
 from pathlib import Path
 from string import ascii_letters, digits
@@ -26,8 +23,9 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.addresses import CONTROL, address_key
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.fields import Address, Html, Label
+from airflow_provider_mail.api._core.mailboxes import mailbox, one_line, split_mailboxes
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.api.flows.batches import unique_msg_id
@@ -47,14 +45,6 @@ MAX_SENDER_NAME_BYTES = 200
 
 MAX_CHARACTERS_READ = 10_000
 """Characters of a subject that are read: a subject of a megabyte must not block an event loop."""
-
-MAX_NAME_CHARACTERS_READ = 1000
-"""Characters of a display name that are decoded."""
-
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_SEPARATORS = re.compile(r'\\.|[",;]', re.DOTALL)
-_GROUP = re.compile(r'(?:"(?:[^"\\]|\\.)*+"|[^"<>@:])*+:', re.DOTALL)
-_BREAKS = re.compile(rf"[{CONTROL}\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +113,11 @@ def build_message(
     sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
     subject = _one_line(_required("subject", subject, skipped) or "") or _one_line(default_subject)
     content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
+    sender_name = one_line(_given("sender_name", sender_name, skipped) or name)
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
-        "sender_name": _cut(_line(_given("sender_name", sender_name, skipped) or name), MAX_SENDER_NAME_BYTES) or None,
+        "sender_name": _cut(one_line(_given("sender_name", sender_name, skipped) or name), MAX_SENDER_NAME_BYTES)
+        or None,
         "subject": _escape_tags(subject, "{ {"),
         "reply_to": _reply_to(_given("reply_to", reply_to, skipped), skipped),
         "category": _usable("category", Label, _given("category", category, skipped), skipped),
@@ -186,13 +178,13 @@ def _recipients(where: str, addresses: Any, known: set[str], skipped: list[str])
         texts: list[Any] = [addresses]
     else:
         texts = list(addresses) if isinstance(addresses, Iterable) else [] if addresses is None else [addresses]
-    parts = [part for text in texts for part in (_split(text) if isinstance(text, str) else [text])]
+    parts = [part for text in texts for part in (split_mailboxes(text) if isinstance(text, str) else [text])]
     recipients = []
     for number, part in enumerate(parts):
         if not isinstance(part, str):
             skipped.append(f"{where}[{number}]: addresses must be text")
             continue
-        address, name = _mailbox(f"{where}[{number}]", part, skipped)
+        address, name = mailbox(f"{where}[{number}]", part, skipped)
         if (key := address_key(address)) in known:
             continue
         try:
@@ -202,57 +194,6 @@ def _recipients(where: str, addresses: Any, known: set[str], skipped: list[str])
         else:
             known.add(key)
     return recipients
-
-
-def _split(text: str) -> Iterator[str]:
-    """Split at commas and semicolons outside quotation marks, without the names of groups."""
-    separators = [(found.start(), found[0]) for found in _SEPARATORS.finditer(text)]
-    marks_left = sum(separator == '"' for _, separator in separators)
-    start = 0
-    for place, separator in [*separators, (len(text), ",")]:
-        if separator == '"':
-            marks_left -= 1
-        elif separator in (",", ";") and marks_left % 2 == 0:
-            part = text[start:place].strip()
-            start = place + 1
-            # Without the semicolon that ends a group, the colon may belong to a name.
-            if (group := _GROUP.match(part)) and ("<" not in part or ";" in text):
-                part = part[group.end() :].strip()
-            if part:
-                yield part
-
-
-def _mailbox(where: str, text: str, skipped: list[str]) -> tuple[str, str]:
-    """Return address and display name.
-
-    Not with `email.utils.parseaddr`: how it reads what is not well-formed depends on the release of Python, and may be
-    another address than the one that is meant.
-    """
-    comment = ""
-    if text.endswith(")"):
-        before, _, comment = text[:-1].rpartition("(")
-        text = before if before.endswith((" ", ">")) else ""
-    text = text.strip()
-    if not text.endswith(">"):
-        return text, _decoded(where, comment, skipped)
-    name, _, address = text[:-1].rpartition("<")
-    if {"<", ">"} & {*_QUOTED.sub("", name), *address}:
-        return text, ""
-    return address.strip(), _decoded(where, unquote(name.strip()) or comment, skipped)
-
-
-def _decoded(where: str, name: str, skipped: list[str]) -> str:
-    """Return a display name in one line, with the words that are encoded for a header (RFC 2047) decoded."""
-    try:
-        return _line(str(make_header(decode_header(name[:MAX_NAME_CHARACTERS_READ]))))
-    except (MessageError, LookupError, ValueError):
-        skipped.append(f"{where}: the name cannot be decoded")
-        return ""
-
-
-def _line(text: str) -> str:
-    text = _BREAKS.sub(" ", text).encode(errors="replace").decode()
-    return " ".join(text.split())
 
 
 def _cut(name: str, most: int) -> str:
@@ -279,7 +220,7 @@ def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) ->
 def _sender(sender: str | None, skipped: list[str]) -> tuple[str, str]:
     problems: list[str] = []
     for text in (sender, conf.get("email", "from_email", fallback=None)):
-        address, name = _mailbox("sender_mail", text or "", skipped)
+        address, name = mailbox("sender_mail", text or "", skipped)
         if not address or address == AIRFLOW_DEFAULT_SENDER:
             continue
         if _usable("sender_mail", Address, address, problems):
@@ -292,7 +233,7 @@ def _sender(sender: str | None, skipped: list[str]) -> tuple[str, str]:
 
 
 def _one_line(subject: str) -> str:
-    subject = _line(subject[:MAX_CHARACTERS_READ])
+    subject = one_line(subject[:MAX_CHARACTERS_READ])
     if len(subject) <= MAX_SUBJECT_CHARACTERS:
         return subject
     return _task_subject(subject) or subject[: MAX_SUBJECT_CHARACTERS - 2].rstrip() + " …"
@@ -318,7 +259,7 @@ def _attachment(files: Any, skipped: list[str]) -> dict[str, str] | None:
     for number, path in enumerate([] if is_blank(files) else paths):
         try:
             data = Path(path).read_bytes()
-            name = _line(Path(path).name)
+            name = one_line(Path(path).name)
         except (OSError, TypeError, ValueError) as error:
             skipped.append(f"files[{number}]: {getattr(error, 'strerror', None) or 'is not a path'}")
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -198,6 +198,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api.contacts import check_mapping
         from airflow_provider_mail.api.flows.import_plan import ImportPlan
 
+        self._check_delimiter(columns)
         mapping = self._mapping(columns)
         twice = [column for column in mapping if columns.count(column) > 1]
         if twice:
@@ -206,6 +207,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             check_mapping(list(mapping.values()))
         except ValueError as error:
             raise AirflowFailException(f"columns: {str(error).partition(': ')[2]}") from None
+        self._log_properties(mapping.values())
         return [columns.index(column) for column in mapping], ImportPlan(
             properties=tuple(mapping.values()),
             update_mode=self._mode(),
@@ -216,6 +218,25 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             null_value=self.null_value,
             sandbox_mode=self.sandbox_mode or None,
         )
+
+    def _check_delimiter(self, columns: Sequence[str]) -> None:
+        """Name the delimiter of a file whose rows are read as one column."""
+        found = next((mark for mark in ";\t|," if len(columns) == 1 and mark in columns[0]), None)
+        if found and hasattr(self, "delimiter") and self.delimiter != found:
+            # Without the line: in a file without a header it is a person's.
+            raise AirflowFailException(f"delimiter: set delimiter={found!r}, which separates values in the first line")
+
+    def _log_properties(self, properties: Collection[str]) -> None:
+        """Log the properties that the specification does not show: which ones the service knows cannot be asked."""
+        from difflib import get_close_matches
+
+        new = [name for name in properties if name not in PROPERTIES.values()]
+        for name in new:
+            if similar := get_close_matches(name.lower(), list(PROPERTIES), cutoff=0.7):
+                self.log.warning("columns: is property %r a misspelled %r?", name, PROPERTIES[similar[0]])
+        if new:
+            known = ", ".join(PROPERTIES.values())
+            self.log.info("columns: properties that may be new to the service (not %s): %s", known, ", ".join(new))
 
     def _mode(self) -> contacts.UpdateMode:
         from airflow_provider_mail.api.contacts import UpdateMode as Mode
@@ -229,6 +250,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if self.columns is not None:
             if not isinstance(self.columns, Mapping):
                 raise AirflowFailException(f"columns: a dictionary is needed, not {type(self.columns).__name__}")
+            if empty := [column for column, name in self.columns.items() if not isinstance(name, str) or not name]:
+                raise AirflowFailException(f"columns: {empty[0]!r} has no property; leave out what is not to be sent")
             unknown = [column for column in self.columns if column not in columns]
             if unknown:
                 raise AirflowFailException(

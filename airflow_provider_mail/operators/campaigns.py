@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, check_choice, check_names, check_number
+from airflow_provider_mail._task.arguments import Templated, check_names, check_number
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -27,6 +27,9 @@ __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDele
 
 CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 """What a task pushes to XCom of the campaign that it has created or adopted."""
+
+
+DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
 class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
@@ -66,7 +69,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
     :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
+        runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param language_code: the language of system modules such as the unsubscribe link. Default: the service's.
         (templated)
     :param market_name: the activity that the campaign belongs to; created when missing. Default: none. (templated)
@@ -124,7 +128,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,
-        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         language_code: Templated[str] | None = None,
         market_name: Templated[str] | None = None,
         subscript_name: Templated[str] | None = None,
@@ -137,7 +141,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         allow_past_send_date: bool = False,
         on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = DEFERRABLE,
         poke_interval: float = 60.0,
         poll_error_timeout: float = 600.0,
         timeout: float = 24 * 60 * 60.0,
@@ -148,7 +152,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         super().__init__(**kwargs)
         self.set_arguments(locals())
         check_names("ignore_differences", ignore_differences)
-        check_choice("on_incomplete", on_incomplete, OnIncomplete)
         check_number("poke_interval", poke_interval, above=True)
         check_number("poll_error_timeout", poll_error_timeout)
         check_number("timeout", timeout)
@@ -157,6 +160,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
                 "an incomplete campaign goes out"
             )
+        # The configuration's default and that of the DAG may be true for tasks that do not wait.
+        explicit = deferrable and not DEFERRABLE and not (kwargs.get("default_args") or {}).get("deferrable")
+        if explicit and not wait_for_completion:
+            raise ValueError("deferrable: needs wait_for_completion=True: else the task does not wait for anything")
         if cancel_on_kill and not wait_for_completion:
             raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, RedactedField, Templated, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, RedactedField, Templated, rows_problem, unwrap
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -122,7 +122,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         if callable(rows):
             rows = rows()
         if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-            raise AirflowFailException(f"contacts: a list of rows is needed, not {type(rows).__name__}")
+            raise AirflowFailException(rows_problem("contacts", rows))
         return rows
 
     def _names(self, first: Mapping[str, Any] | Sequence[Any]) -> list[str]:

@@ -62,7 +62,8 @@ class MailPreflightOperator(BaseCampaignOperator):
         template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
     :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
+        runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param language_code: the language of system modules such as the unsubscribe link. Default: the service's.
         (templated)
     :param market_name: the activity that the campaign belongs to; created when missing. Default: none. (templated)
@@ -115,7 +116,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,
-        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         language_code: Templated[str] | None = None,
         market_name: Templated[str] | None = None,
         subscript_name: Templated[str] | None = None,

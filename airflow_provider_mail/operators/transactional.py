@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -17,6 +17,7 @@ from airflow_provider_mail._task.arguments import (
     Templated,
     check_choice,
     check_number,
+    rows_problem,
     task_instance_name,
     unwrap,
 )
@@ -25,7 +26,7 @@ from airflow_provider_mail.version_compat import AirflowFailException, AirflowSk
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.sdk import Context
+    from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import MailingState
@@ -170,7 +171,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
 
 class MailSendOperator(BaseSendOperator):
-    """Send one message to one person, at most once.
+    """Send one message, at most once.
 
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, and ``sandbox``; never addresses.
@@ -183,8 +184,10 @@ class MailSendOperator(BaseSendOperator):
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: none. (templated)
-    :param to: the address of the recipient, or ``{"email": ..., "name": ...}``. Airflow neither stores nor shows it.
-        (templated)
+    :param to: the recipient: an address, ``Name <address>``, or ``{"email": ..., "name": ...}``. Several, up to 20, as
+        a list or separated by commas, get one message together and may see each other, as with SMTP; for a message
+        each use ``MailSendBatchOperator``. An address that comes twice is mailed once. Airflow neither stores nor
+        shows them. (templated)
     :param subject: the subject. (templated)
     :param content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
         ``template_searchpath``, which is rendered as well. (templated)
@@ -194,7 +197,8 @@ class MailSendOperator(BaseSendOperator):
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
     :param track_click: count clicks. Default: false.
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
+        runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param unique_msg_id: your own id of the message, 50 bytes at most. Default: made of dag id, task id, run id and map
         index. (templated)
     :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
@@ -216,7 +220,7 @@ class MailSendOperator(BaseSendOperator):
         mail_conn_id: Templated[str] = "mail_default",
         sender_mail: Templated[str],
         sender_name: Templated[str] | None = None,
-        to: Templated[Mapping[str, Templated[str]]],
+        to: Templated[str | Mapping[str, Templated[str]] | Sequence[Templated[str] | Mapping[str, Templated[str]]]],
         subject: Templated[str],
         content: Templated[str],
         reply_to: Templated[str] | None = None,
@@ -225,7 +229,7 @@ class MailSendOperator(BaseSendOperator):
         campaign: Templated[str] | None = None,
         track_open: bool = False,
         track_click: bool = False,
-        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         unique_msg_id: Templated[str] | None = None,
         allow_blank: bool = False,
         on_unfilled_tag: OnUnfilledTag = "fail",
@@ -240,16 +244,16 @@ class MailSendOperator(BaseSendOperator):
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api._core.tags import tags_of
         from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
-        from airflow_provider_mail.api.transactional import SendMail
+        from airflow_provider_mail.api.flows.recipients import recipients_of
+        from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
 
-        to = unwrap(self, self.to, context)
-        request = self.build_request(
-            SendMail,
-            context,
-            to={"email": to} if isinstance(to, str) else to,
-            send_date=self.send_date or None,
-            unique_msg_id=self.unique_msg_id or unique_msg_id(key, 0),
-        )
+        to = recipients_of("to", unwrap(self, self.to, context))
+        given = {"send_date": self.send_date or None, "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0)}
+        if len(to) == 1:
+            request: Delivery = self.build_request(SendMail, context, to=to[0], **given)
+        else:
+            # Only the batch form takes several; in one version they share the message.
+            request = self.build_request(SendBatch, context, message_versions=[{"to": to}], **given)
         tags = [(name, tag) for name in ("subject", "content") for tag in tags_of(getattr(request, name))]
         known = self.tags_of_the_service(context) if tags else ()
         problems = [
@@ -258,7 +262,7 @@ class MailSendOperator(BaseSendOperator):
             if tag not in known
         ]
         self.report_unfilled("; ".join(problems), "Use MailSendBatchOperator")
-        return nullcontext([Chunk.of(0, request, recipients=1)])
+        return nullcontext([Chunk.of(0, request, recipients=len(to))])
 
 
 class BaseSendBatchOperator(BaseSendOperator):
@@ -371,7 +375,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
     :param track_click: count clicks. Default: false.
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
+        runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param versions_per_request: messages in one request, 100 at most. Default: 100.
     :param on_empty: what to do when there is no message: ``error`` fails the task, ``skip`` skips it, ``continue``
         returns zeros. Default: ``error``.
@@ -408,7 +413,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         campaign: Templated[str] | None = None,
         track_open: bool = False,
         track_click: bool = False,
-        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         versions_per_request: int = 100,
         on_empty: OnEmpty = "error",
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
@@ -427,5 +432,5 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            raise AirflowFailException(f"messages: a list of dictionaries is needed, not {type(messages).__name__}")
+            raise AirflowFailException(rows_problem("messages", messages))
         return nullcontext(messages)

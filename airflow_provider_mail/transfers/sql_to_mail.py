@@ -214,7 +214,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
     :param track_click: count clicks. Default: false.
-    :param attachment: one file: ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
+    :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
+        runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param versions_per_request: messages in one request, 100 at most. Default: 100.
     :param on_empty: what to do when there is no message: ``error`` fails the task, ``skip`` skips it, ``continue``
         returns zeros. Default: ``error``.
@@ -268,7 +269,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         campaign: Templated[str] | None = None,
         track_open: bool = False,
         track_click: bool = False,
-        attachment: Templated[Mapping[str, Templated[str]]] | None = None,
+        attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         versions_per_request: int = 100,
         on_empty: OnEmpty = "error",
         on_duplicate_recipient: OnDuplicateRecipient = "fail",

@@ -170,6 +170,21 @@ def run(run_with: Callable[..., Done]) -> Run:
 
 
 @pytest.fixture
+def failure(run: Run) -> Callable[[Callable[[], Any]], str]:
+    """A function that says why a task cannot work: with the DAG file, or else when it runs."""
+
+    def failure(make: Callable[[], Any]) -> str:
+        try:
+            done = run(make)
+        except ValueError as error:
+            return str(error)
+        assert done.state == "failed"
+        return done.log
+
+    return failure
+
+
+@pytest.fixture
 def run_in_airflow(run_with: Callable[..., Done], run_dag: Callable[..., RunResult]) -> Run:
     """`run` by `dag.test()`, for what the scheduler, the database or the API of Airflow does: a second each."""
     return functools.partial(run_with, run_dag)

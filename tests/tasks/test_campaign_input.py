@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators import campaigns
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run
@@ -42,33 +44,87 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         ({"send_date": datetime.datetime(2030, 1, 1)}, "send_date: "),
         ({"send_date": "2030-01-01T00:00:00"}, "send_date: "),
         ({"send_date": "2030-01-01"}, "send_date: not an ISO 8601 date and time"),
-        ({"send_date": "{{ '' }}"}, "send_date: not an ISO 8601 date and time"),
-        ({"send_date": "{{ none }}"}, "send_date: not an ISO 8601 date and time"),
-        ({"language_code": "xx"}, "language_code: "),
-        ({"language_code": "EN"}, "language_code: "),
-        ({"editor_type": "VI"}, "editor_type: "),
+        ({"send_date": 20300101}, "send_date: must be a datetime or ISO 8601 text"),
+        ({"language_code": "EN"}, "language_code: Input should be 'zh-cn', 'en', "),
+        ({"editor_type": "classic"}, "editor_type: 'classic' is none of CLASSIC, DRAG"),
         ({"mail_name": "x" * 201}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
         ({"mail_name": "ä" * 101}, "mail_name: 202 bytes in UTF-8, at most 200 are allowed"),
         ({"mail_name": ""}, "mail_name: "),
+        ({"mail_name": 5}, "mail_name: text is needed, not int"),
+        ({"mail_name": {"mail_name": "a"}}, "mail_name: one text is needed, not the whole result of a task"),
         ({"send_list_names": None}, "send_list_names: required unless only_save is true"),
         ({"send_list_names": []}, "send_list_names: required unless only_save is true"),
+        ({"send_list_names": ["a", 1]}, "send_list_names: item 1 must be text, not int"),
+        ({"repel_list_names": {"staff": 1}}, "repel_list_names: a list is needed"),
+        ({"sender_mail": "news"}, "sender_mail: is not an email address"),
+        ({"sender_mail": None}, "sender_mail: is missing"),
+        ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
+        ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
+        ({"deferrable": True}, "deferrable: needs wait_for_completion=True"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_wrong_in_the_dag_file_breaks_it(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        create(**arguments)
+    if not {"send_list_names", "deferrable"} & arguments.keys():
+        with pytest.raises(ValueError, match=re.escape(words)):
+            MailCreateCampaignOperator.partial(task_id=TASK, **arguments)
+
+
+def test_what_a_mapped_task_is_given_later_is_not_missing(new_dag: Callable[..., DAG]) -> None:
+    with new_dag():
+        MailCreateCampaignOperator.partial(task_id=TASK, sender_mail="news@example.com").expand(
+            send_list_names=[["a"], ["b"]]
+        )
+
+
+def test_deferrable_by_default_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, new_dag: Callable[..., DAG]) -> None:
+    with new_dag(default_args={"deferrable": True}):
+        create()
+    monkeypatch.setattr(campaigns, "DEFERRABLE", True)
+    create(deferrable=True)
+
+
+def test_a_stored_template_is_not_for_campaigns() -> None:
+    for make in (create, MailCreateCampaignOperator.partial):
+        with pytest.raises(TypeError, match=r"^template_name: write content="):
+            make(task_id=TASK, template_name="welcome")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"send_date": "{{ '2030-01-01' }}"}, "send_date: not an ISO 8601 date and time"),
+        ({"send_date": "{{ '' }}"}, "send_date: not an ISO 8601 date and time"),
+        ({"send_date": "{{ none }}"}, "send_date: not an ISO 8601 date and time"),
+        ({"language_code": "{{ 'EN' }}"}, "language_code: "),
+        ({"editor_type": "{{ 'VI' }}"}, "editor_type: "),
+        ({"mail_name": "{{ 'x' * 201 }}"}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
+        ({"mail_name": "{{ none }}"}, "mail_name: its template rendered to None"),
+        ({"mail_name": "{{ {'mail_name': 'a'} }}"}, "Write mail_name=task.output['mail_name']"),
         ({"send_list_names": [""]}, "send_list_names[0]: "),
         ({"send_list_names": "{{ [1] }}"}, "send_list_names: every name must be text"),
-        ({"repel_list_names": {"staff": 1}}, "repel_list_names: must be a list of names or one name"),
-        ({"sender_mail": "news"}, "sender_mail: is not an email address"),
-        ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
+        ({"send_list_names": "{{ {'list_name': 'a'} }}"}, "send_list_names: one text is needed, not the whole result"),
         ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
         ({"attachment": {"file_name": "a.pdf"}}, "attachment.file_data: "),
         ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
         ({"attachment": {"file_name": "a.pdf", "file_data": "QUJD", "size": "3"}}, "attachment.size: "),
+        ({"attachment": "/"}, "attachment: name one file, this is a folder"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_is_an_error(run: Run, emulator: Emulator, arguments: dict[str, Any], words: str) -> None:
-    done = run(lambda: create(**arguments))
+@pytest.mark.parametrize("native", [False, True])
+def test_is_an_error(
+    new_dag: Callable[..., DAG], run: Run, emulator: Emulator, arguments: dict[str, Any], words: str, native: bool
+) -> None:
+    with new_dag(render_template_as_native_obj=native) as dag:
+        create(**arguments)
+    done = run(dag)
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert words in done.log
+    if not native:
+        assert words in done.log
     assert emulator.journal.count() == 0
 
 
@@ -97,13 +153,9 @@ def test_choices_that_can_be() -> None:
     create(on_incomplete="cancel")
 
 
-def test_several_errors_are_told_at_once(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: create(language_code="xx", reply_to="nobody", mail_name="x" * 300))
-
-    assert done.state == "failed"
-    for name in ("language_code: ", "reply_to: ", "mail_name: "):
-        assert name in done.log
-    assert emulator.journal.count() == 0
+def test_several_errors_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"mail_name: .*; reply_to: .*; language_code: "):
+        create(language_code="xx", reply_to="nobody", mail_name="x" * 300)
 
 
 # --- the service's tags and Airflow's templates are both written with two braces ---

@@ -324,7 +324,7 @@ def test_a_retry_does_not_create_what_people_removed(
 
     with_poll = {"timeout": 0, "send_date": send_date, "deferrable": deferrable, "pre_execute": remove}
     if send_date:  # the timeout counts from there
-        with_poll |= {"wait_for_completion": False, "post_execute": fails_once}
+        with_poll |= {"wait_for_completion": False, "deferrable": False, "post_execute": fails_once}
     done = run(lambda: create(**WAIT | with_poll))
 
     assert (done.state, done.tries) == ("failed", 2)

@@ -74,7 +74,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailContactsToSqlOperator: {"sql_conn_id": "warehouse", "list_name": "friends"},
     MailCancelCampaignOperator: {"mail_name": "a"},
     MailDeleteCampaignOperator: {"mail_name": "a"},
-    MailCreateCampaignOperator: {"sender_mail": "news@example.com"},
+    MailCreateCampaignOperator: {"sender_mail": "news@example.com", "send_list_names": ["friends"]},
     MailCreateListOperator: {"list_name": "friends"},
     MailCreateTemplateOperator: {"template_name": "a", "template_content": "<p></p>", "template_subject": "b"},
     MailDeleteContactOperator: {"contact_email": "ada@example.com"},
@@ -85,7 +85,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailEventsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailInboxSensor: {},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
-    MailPreflightOperator: {"sender_mail": "news@example.com"},
+    MailPreflightOperator: {"sender_mail": "news@example.com", "send_list_names": ["friends"]},
     MailSaveWebhookOperator: {"trans_enable": False},
     MailSendBatchOperator: {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
     MailSenderSensor: {"sender_email": "new.example.com"},
@@ -117,6 +117,7 @@ LOCAL = {
 """They send nothing to the service."""
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
+    *("allow_blank", "on_unfilled_tag", "send_again"),
     *("adopt_older", "age", "all_team", "allow_empty", "allow_past_send_date", "apart", "cancel_on_kill"),
     *("chunk_size", "count_first", "deferrable", "history", "max_removed_fraction", "poll_error_timeout"),
     *("fail_if_invalid", "fail_on", "file_format", "ignore_differences", "ignore_if_missing", "keep_days", "kind"),

@@ -257,7 +257,7 @@ WRONG_BATCHES = [
     ({"template_name": 7}, "template_name: "),
     ({"content": 7}, "content: "),
     ({"sender_mail": None}, "sender_mail: "),
-    ({"attachment": "a.txt"}, "attachment: "),
+    ({"attachment": "{{ {'file_name': 'a.txt'} }}"}, "attachment: write attachment=task.output"),
     ({"category": "{{ 'a b' }}"}, "category: only letters and digits"),
     ({"on_ambiguous": "{{ none }}"}, "on_ambiguous: "),
     ({"on_ambiguous": "retry"}, "on_ambiguous: 'retry' is none of fail, resend, skip"),
@@ -266,9 +266,11 @@ WRONG_BATCHES = [
 WRONG_SINGLES = [
     ({"to": "nobody"}, "to.email: is not an email address"),
     ({"to": {"name": "Ada"}}, "to.email: "),
-    ({"to": ["ada@example.com"]}, "SendMail: to: "),
-    ({"subject": None}, "SendMail: subject: "),
-    ({"content": ""}, "SendMail: content: "),
+    ({"to": []}, "to: is empty"),
+    ({"to": [7]}, "to[0]: an address must be text, not int"),
+    ({"to": ", ".join(f"a{number}@example.com" for number in range(21))}, "to: 21 recipients, one message can have 20"),
+    ({"subject": None}, "subject: is missing"),
+    ({"content": ""}, "content: "),
     ({"unique_msg_id": "é" * 26}, "unique_msg_id: 52 bytes in UTF-8, at most 50"),
 ]
 
@@ -281,14 +283,23 @@ WRONG_SINGLES = [
 def test_what_cannot_work_is_said_before_anything_is_sent(
     run: Run, emulator: Emulator, make: Callable[..., Any], wrong: list[tuple[dict[str, Any], str]]
 ) -> None:
+    with_the_dag = []
+
     def tasks() -> None:
         for number, (arguments, _) in enumerate(wrong):
+            with DAG("none", schedule=None):
+                try:
+                    make(**arguments)
+                except ValueError as error:
+                    with_the_dag.append(str(error))
+                    continue
             make(task_id=f"wrong{number}", **arguments)
 
     done = run(tasks)
 
     assert {task.state for task in done.result.tasks.values()} == {"failed"}
-    assert [words for _, words in wrong if words not in done.log] == []
+    said = "\n".join([done.log, *with_the_dag])
+    assert [words for _, words in wrong if words not in said] == []
     assert emulator.journal.count() == 0
 
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -150,6 +150,11 @@ Html = Annotated[str, AfterValidator(_no_file_name)]
 
 Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 """Values for tags; NaN and infinity are rejected, because JSON cannot represent them."""
+
+LanguageCode = Literal[
+    "zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr"
+]  # fmt: skip
+"""The languages of system modules, such as the unsubscribe link."""
 
 MAX_MAIL_NAME_BYTES = 200
 
