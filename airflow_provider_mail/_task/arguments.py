@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ge
 
 from airflow.sdk import XComArg
 
+from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -43,12 +45,6 @@ FROM_MAPPED = "_BaseOperator__from_mapped"
 
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
-
-SEEN_ARGUMENTS = (
-    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
-    *("reply_to", "to", "messages", "mail_params", "attachment"),
-)
-"""The arguments whose values people see."""
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""

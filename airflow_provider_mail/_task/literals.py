@@ -42,8 +42,14 @@ ONE_OR_MORE = ("send_list_names", "repel_list_names")
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")
 """Arguments for which empty text has a meaning, or is checked when the request is built."""
 
-NEVER_LEFT_OUT_BY_A_TEMPLATE = ("list_name", "mail_name", "send_date", "template_name")
-"""Optional arguments that mean something else when they are left out: a template must not render them to nothing."""
+NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
+"""Optional arguments that mean something else when they are left out: empty text does not leave them out."""
+
+SEEN_ARGUMENTS = (
+    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
+    *("reply_to", "to", "messages", "mail_params", "attachment"),
+)
+"""The arguments whose values people see."""
 
 _NOT_TEXT = ("Any", "Callable", "bool", "datetime", "float", "int")
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
@@ -100,7 +106,7 @@ def _bare(annotation: str) -> str:
 
 def _problem(owner: type, name: str, annotation: str, value: Any, templated: bool) -> str | None:
     kind = annotation.removesuffix(" | None")
-    if value is None and annotation != kind:
+    if annotation != kind and (value is None or (value == "" and name not in NEVER_LEFT_OUT)):
         return None
     if choices := _choices(owner, kind):
         return None if value in choices else f"{value!r} is none of {', '.join(map(str, choices))}"
@@ -214,8 +220,6 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
     :param template: its value before rendering.
     :param value: its value.
     """
-    from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS
-
     types = argument_types(owner)
     annotation = types.get(name, "Any")
     kind = annotation.removesuffix(" | None")
@@ -233,7 +237,7 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
             return not_text(name, read)
         return None
     if value is None:
-        required = kind == annotation or name in NEVER_LEFT_OUT_BY_A_TEMPLATE
+        required = kind == annotation or name in NEVER_LEFT_OUT
         missing = template is not None and kind in ("str", "datetime") and required and not blank_is_checked
         return "its template rendered to nothing: the value that it names is missing" if missing else None
     return not_text(name, value) if kind == "str" else None

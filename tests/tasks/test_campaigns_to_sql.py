@@ -106,7 +106,7 @@ def test_a_largest_page_that_nobody_knows(emulator: Emulator, warehouse: SqlData
         ({"type": "ABTest"}, ["spring test"]),
         ({"mail_status": [-1, 4]}, ["summer", "winter"]),
         ({"all_team": True}, ["autumn", "spring", "spring test", "summer", "theirs", "winter"]),
-        ({"mail_name": "", "type": ""}, ["autumn", "spring", "spring test", "summer", "winter"]),
+        ({"subject": "", "type": ""}, ["autumn", "spring", "spring test", "summer", "winter"]),
     ],
 )
 def test_filters_are_the_service_s(

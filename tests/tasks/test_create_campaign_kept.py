@@ -179,7 +179,9 @@ def test_a_try_that_ends_behind_code_500(
     else:
         assert (done.state, done.tries) == ("failed", 2)
         assert "an earlier try was answered with code 500" in done.log
-        assert emulator.journal.count(CANCELS) == (choice == "cancel")
+        cancellations = [entry["body"].get("sandboxMode", False) for entry in emulator.journal.entries(CANCELS)]
+        # After the rejection, the service is asked in sandbox mode whether the campaign will be sent.
+        assert cancellations == ([False, True] if choice == "cancel" else [])
     assert not campaign["cancelled"]  # there was no send time to be ahead
 
 

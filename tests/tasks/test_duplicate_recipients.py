@@ -117,7 +117,7 @@ def test_a_further_try_leaves_out_the_same(run: Run, emulator: Emulator) -> None
 
 def test_another_spelling_is_the_same_recipient(run: Run, emulator: Emulator) -> None:
     spelled = ["ann@münchen.de", "Ann@xn--mnchen-3ya.de", "ann@mu\u0308nchen.de", "ann@strasse.de", "ann@straße.de"]
-    messages = [{"to": email} for email in spelled]
+    messages = [{"to": email, "params": {"name": "Ann"}} for email in spelled]
 
     done = run(lambda: batch(messages=messages, on_duplicate_recipient="skip"))
 

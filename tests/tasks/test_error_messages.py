@@ -401,7 +401,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
         stage, lookback_days=-1
     ),
     "start_day: 'yesterday' is not a date of the form YYYY-MM-DD": lambda stage: campaign_statistics(
-        stage, start_day="yesterday"
+        stage, start_day="{{ 'yesterday' }}"
     ),
     "end_day: 2026-01-01 is before start_day 2026-01-02": lambda stage: campaign_statistics(
         stage, start_day="2026-01-02", end_day="2026-01-01"

@@ -209,4 +209,4 @@ def test_what_is_stored_holds_no_secret_and_loads_again() -> None:
 
 def test_an_end_in_the_past(inbox: Inbox, queries: list[float]) -> None:
     assert run_trigger(event(trigger(end_time=time.time() - 3600)))["status"] == "timeout"
-    assert queries == []
+    assert len(queries) == 1

@@ -101,7 +101,7 @@ def test_an_import(run: Run, emulator: Emulator, file: Path, most: float, state:
     assert "2 of 4 rows were accepted, 2 rejected." in page.texts
     assert page.after("Rejected") == [f"2 (50.00%, at most {most:.2%} are allowed)"]
     assert page.after("Rejected rows are in") == [str(rejects)]
-    assert page.after("Rows", 3) == ["email", "is not an email address", "2"]
+    assert page.after("Rows", 3) == ["email", "is not an email address: it contains a space", "2"]
     assert f"DAG: {done.result.dag_id}" in " ".join(page.texts)
     assert ('class="error"' in page.html) == (state == "failed")
 

@@ -90,7 +90,7 @@ def test_nothing_to_wait_for_in_sandbox_mode(
 
 @every_sensor
 def test_what_has_no_name_is_not_looked_for(run: Run, emulator: Emulator, kind: type[BaseWaitSensor]) -> None:
-    done = run(lambda: wait(kind, "deferrable", **{kind.identity: ""}))
+    done = run(lambda: wait(kind, "deferrable", **{kind.identity: "{{ '' }}"}))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert f"{kind.identity}: is empty" in done.log
@@ -101,7 +101,7 @@ def test_deferrable_is_airflow_s_default() -> None:
     code = """
 from airflow_provider_mail.sensors import campaigns, senders, stats
 print(campaigns.MailCampaignSensor(task_id="a", mail_name="b").deferrable)
-print(senders.MailSenderSensor(task_id="a", sender_email="b").deferrable)
+print(senders.MailSenderSensor(task_id="a", sender_email="example.com").deferrable)
 print(stats.MailStatsSettledSensor(task_id="a", mail_name="b").deferrable)
 """
     for default in ("True", "False"):

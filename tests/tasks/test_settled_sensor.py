@@ -182,7 +182,7 @@ def test_the_time_is_up(run: Run, emulator: Emulator, way: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"start_day": "soon"}, "start_day: 'soon' is not a date of the form YYYY-MM-DD"),
+        ({"start_day": "{{ 'soon' }}"}, "start_day: 'soon' is not a date of the form YYYY-MM-DD"),
         ({"start_day": "2026-03-05", "end_day": "2026-03-04"}, "end_day: 2026-03-04 is before start_day 2026-03-05"),
     ],
 )

@@ -19,8 +19,8 @@ from tests.support.processes import free_port
 from tests.tasks.conftest import TASK, Connect, Run
 
 WRONG_KEY = (
-    "connection 'mail_default': /v5/contacts/get: code 401: the service rejected the credentials: missing or invalid "
-    "ApiKey. Check the connection's password (API key) or access_token, and auth_type"
+    "connection 'mail_default': code 401: the service rejected the credentials: missing or invalid ApiKey. "
+    "Check the connection's password (API key) or access_token, and auth_type (/v5/contacts/get)"
 )
 
 
@@ -66,7 +66,7 @@ def test_a_temporary_error_names_the_connection_and_the_address(
     (error,) = errors
     assert isinstance(error, MailConnectError), "as it is, so that retry policies know it"
     assert str(error).startswith(
-        f"connection 'mail_default': /v5/contacts/get: {address} cannot be reached: nothing listens there; "
+        f"connection 'mail_default': {address} cannot be reached: nothing listens there; "
         "check host (base URL) and port."
     )
     assert frames(error) <= 3
