@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ge
 
 from airflow.sdk import XComArg
 
-from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
-
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -39,6 +37,12 @@ OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 
 CONTENT_ARGUMENTS = ("content", "template_content")
 """The arguments that take content, or the name of a file with it."""
+
+SEEN_ARGUMENTS = (
+    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
+    *("reply_to", "to", "messages", "mail_params", "attachment"),
+)
+"""The arguments whose values people see."""
 
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """Where Airflow notes that a task is made from a mapped one."""

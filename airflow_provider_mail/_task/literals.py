@@ -15,6 +15,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any, get_args
 
+from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS
+
 LIMITS = {
     "campaign": "Label",
     "category": "Label",
@@ -44,12 +46,6 @@ BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject
 
 NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
-
-SEEN_ARGUMENTS = (
-    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
-    *("reply_to", "to", "messages", "mail_params", "attachment"),
-)
-"""The arguments whose values people see."""
 
 _NOT_TEXT = ("Any", "Callable", "bool", "datetime", "float", "int")
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
