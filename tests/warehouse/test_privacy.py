@@ -259,6 +259,9 @@ def test_a_fetch_that_fails_in_the_driver_is_cleaned(
     error: Exception,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if type(error).__module__ in ("MySQLdb", "mysql.connector"):
+        # Their errors are known by the constants of the driver that raised them.
+        pytest.importorskip(type(error).__module__)
     warehouse = make_warehouse("sqlite")
 
     class Cursor:
