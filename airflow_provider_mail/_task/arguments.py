@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from pathlib import PurePath
 from types import MappingProxyType
@@ -35,17 +35,21 @@ accepts a template. What is in a list or dictionary may be an XComArg too: ``Tem
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
 
-CONTENT_ARGUMENTS = ("content", "template_content")
-"""The arguments that take content, or the name of a file with it."""
-
-SEEN_ARGUMENTS = (
-    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
-    *("reply_to", "to", "messages", "mail_params", "attachment"),
-)
-"""The arguments whose values people see."""
+SEEN_ARGUMENTS = {
+    **dict.fromkeys(("content", "template_content"), "html"),
+    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
+    **dict.fromkeys(
+        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
+    ),
+    # Of a contact: tags show it.
+    "name": "other",
+}
+"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
 
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """Where Airflow notes that a task is made from a mapped one."""
+
+INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
 
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
@@ -78,6 +82,8 @@ class MailTaskMixin:
     _renders_text = False
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
+    _incomplete: Collection[str] = ()
+    """The arguments of whose templates an expression had no value."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -103,7 +109,7 @@ class MailTaskMixin:
             value = arguments[name]
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
-            setattr(self, name, from_file(value) if name in CONTENT_ARGUMENTS else value)
+            setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
         self._arguments = tuple(names)
         self._written = {
             name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
@@ -183,7 +189,8 @@ class MailTaskMixin:
 
         problems = {name: "is missing" for name in self.required_texts if name not in self._written}
         for name, written in self._written.items():
-            problems |= newly_blank(name, written, unwrap(self, getattr(self, name), context))
+            found = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
+            problems |= found or ({name: INCOMPLETE} if name in self._incomplete else {})
         if not problems:
             return ""
         return (
@@ -207,16 +214,21 @@ class MailTaskMixin:
         return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
 
     def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
+        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
-        from airflow_provider_mail._task.literals import takes_text
+        from airflow_provider_mail._task.blank_values import noting_environment
+        from airflow_provider_mail._task.literals import must_be_complete, takes_text
 
         for name in template_fields:
             template = getattr(parent, name, None)
             self._renders_text = parent is self and takes_text(type(self), name)
+            noted = set(self._incomplete) - {name}
+            environment = jinja_env
+            if parent is self and must_be_complete(name):
+                environment = noting_environment(jinja_env, partial(noted.add, name))
             try:
-                super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
+                super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
             except Exception as error:
                 from airflow_provider_mail._task.exceptions import template_advice
                 from airflow_provider_mail.version_compat import AirflowFailException
@@ -227,16 +239,20 @@ class MailTaskMixin:
             finally:
                 self._renders_text = False
             if parent is self:
+                self._incomplete = frozenset(noted)
                 self._check_rendered(name, template)
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Fail the task when an argument that takes text became something else, such as the whole output of a task."""
-        from airflow_provider_mail._task.literals import rendered_problem
+        from airflow_provider_mail._task.literals import may_be_blank, rendered_problem
         from airflow_provider_mail.version_compat import AirflowFailException
 
         value = getattr(self, name)
         value = value.value if isinstance(value, RedactedValue) else value
-        if problem := rendered_problem(type(self), name, template, value):
+        problem = rendered_problem(type(self), name, template, value)
+        if name in self._incomplete and not may_be_blank(type(self), name):
+            problem = problem or INCOMPLETE
+        if problem:
             raise AirflowFailException(f"{name}: {problem}")
 
     def _render(self, template: Any, context: Any, dag: Any = None) -> Any:

@@ -47,6 +47,17 @@ BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject
 NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
 
+_NAMES = (*ONE_OR_MORE, "list_name", "mail_name")
+
+
+def must_be_complete(name: str) -> bool:
+    """Whether no part of the text of an argument may be missing: people see it, or it names what is meant.
+
+    :param name: of the argument.
+    """
+    return name in SEEN_ARGUMENTS or name in _NAMES
+
+
 _NOT_TEXT = ("Any", "Callable", "bool", "datetime", "float", "int")
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
 MAX_CHARACTERS = 100_000
@@ -208,6 +219,15 @@ def takes_text(owner: type, name: str) -> bool:
     return not any(re.search(rf"\b{other}\b", annotation) for other in _NOT_TEXT)
 
 
+def may_be_blank(owner: type, name: str) -> bool:
+    """Whether a missing value is checked when the request is built, since the task may allow it.
+
+    :param owner: the class.
+    :param name: of the argument.
+    """
+    return "allow_blank" in argument_types(owner) and name in SEEN_ARGUMENTS
+
+
 def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str | None:
     """Return what is wrong with a rendered argument that takes text; else ``None``.
 
@@ -216,11 +236,13 @@ def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str |
     :param template: its value before rendering.
     :param value: its value.
     """
-    types = argument_types(owner)
-    annotation = types.get(name, "Any")
+    from airflow_provider_mail.api._core.blank import is_nothing
+
+    annotation = argument_types(owner).get(name, "Any")
     kind = annotation.removesuffix(" | None")
-    # When the request is built: it may be allowed.
-    blank_is_checked = "allow_blank" in types and name in SEEN_ARGUMENTS
+    blank_is_checked = may_be_blank(owner, name)
+    if name in ONE_OR_MORE and not is_known(template) and is_nothing(value):
+        return "its template rendered to nothing: the value that it names is missing. No list is []"
     if isinstance(value, str):
         if not isinstance(template, str) or is_known(template):
             return None

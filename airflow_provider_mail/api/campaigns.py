@@ -359,18 +359,20 @@ def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Cam
     return found, None if new else False
 
 
-def not_known(found: Campaign | None, operation: str) -> MailPendingCampaignError:
+def not_known(found: Campaign | None, operation: str, advice: str = "") -> MailPendingCampaignError:
     """Return the error for a campaign of which the service does not show whether it is sent.
 
     :param found: the campaign.
     :param operation: the path of the operation that failed.
+    :param advice: a sentence to add.
     """
     assert found is not None
     sent = found.send_by_date_time
     when = f", send time {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else ""
     return MailPendingCampaignError(
         f"mail_name: it is not known whether campaign {found.mail_name!r} is sent: look at the service, or try again. "
-        f"The service rejects its cancellation, and shows mailStatus {found.mail_status}{when}",
+        f"The service rejects its cancellation, and shows mailStatus {found.mail_status}{when}"
+        f"{advice and f'. {advice}'}",
         operation=operation,
     )
 

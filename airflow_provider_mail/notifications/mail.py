@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
 
-from airflow_provider_mail.notifications._blank import is_blank
-
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
@@ -145,6 +143,8 @@ class MailNotifier(BaseNotifier):
         """
         import jinja2
 
+        from airflow_provider_mail.api._core.blank import is_nothing
+
         known: Any = {"dag": None, **context}
         # `dag.test()` passes a serialized DAG, without an environment, to a DAG's callbacks.
         dag = known["dag"] if hasattr(known["dag"], "get_template_env") else None
@@ -163,7 +163,7 @@ class MailNotifier(BaseNotifier):
                 self._skipped.append(f"{name}: cannot be rendered")
                 value = None
             else:
-                if is_blank(value) and not is_blank(given):
+                if is_nothing(value) and not is_nothing(given):
                     self._skipped.append(f"{name}: renders to nothing")
                     value = None
             setattr(self, name, value)

@@ -268,7 +268,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 class MailCancelCampaignOperator(BaseRemoveOperator):
     """Cancel a campaign that waits for its send time.
 
-    A draft and a campaign that is already cancelled are skipped. One whose send time has passed fails the task.
+    A campaign whose send time has passed fails the task, and so does one of which the service does not show whether it
+    is cancelled: it shows as a draft, and its cancellation is rejected (``ignore_draft``).
 
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
@@ -281,6 +282,8 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     :param mail_name: the exact name of the campaign. (templated)
     :param ignore_if_missing: succeed when there is no such campaign, which is also what a second try finds. If false,
         the task fails. Default: true.
+    :param ignore_draft: succeed when the campaign shows as a draft and the service rejects its cancellation: it was
+        only saved, or cancelled before. Default: false, the task fails: a scheduled one may show as a draft, too.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
@@ -288,12 +291,15 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     identified_by = ("mail_name",)
     done = "cancelled"
 
+    ignore_draft: bool
+
     def __init__(
         self,
         *,
         mail_conn_id: Templated[str] = "mail_default",
         mail_name: Templated[str],
         ignore_if_missing: bool = True,
+        ignore_draft: bool = False,
         sandbox_mode: bool = False,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
@@ -307,6 +313,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         return end_campaign(
             self.build_request(CancelCampaign, context),
             missing_ok=self.ignore_if_missing,
+            ignore_draft=self.ignore_draft,
             clock=self.hook.get_conn().service_clock,
         )
 

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.rows import batched
+from airflow_provider_mail.warehouse.rows import UnreadableValue, batched
 
 Row = tuple[Any, ...]
 Batches = Iterator[list[Row]]
@@ -55,10 +55,6 @@ class WrongWidth(tuple[Any, ...]):
         row = cls(values)
         row.problem = problem
         return row
-
-
-class UnreadableValue:
-    """Stands for a value that Python has no type for, such as a time before the year 1."""
 
 
 class FileRows(NamedTuple):

@@ -21,6 +21,14 @@ Convert = Callable[[Sequence[Any]], Iterable[Any]]
 OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
 """Receives a row that cannot be stored, and the reason."""
 
+
+class UnreadableValue:
+    """Stands for a value that Python cannot represent, such as ``infinity`` or a time before the year 1."""
+
+    def __repr__(self) -> str:
+        return "not readable"
+
+
 MAX_REJECTED = 1000
 """A load fails when more rows than this cannot be stored."""
 

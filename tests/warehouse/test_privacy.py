@@ -226,20 +226,6 @@ def test_text_that_sqlite_cannot_decode(
     assert "Could not decode to UTF-8 column 'who'" in no_secret(caught)
 
 
-@pytest.mark.not_unit
-@pytest.mark.parametrize("value", ["DATE '0044-03-15 BC'", "TIMESTAMP '0044-03-15 BC'"])
-@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2"])
-def test_a_time_that_python_has_not_names_its_column(
-    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str], kind: str, value: str
-) -> None:
-    hook = make_warehouse(kind).hook
-    sql = f"SELECT '{SECRET}' AS who, {value} AS born"
-    with pytest.raises(WarehouseError) as caught, stream_rows(hook, sql) as (_, batches):
-        list(batches)
-    assert "select its column as text (suspects, by their types: born)" in no_secret(caught)
-    assert "0044" not in str(caught.value)
-
-
 def driver_error(module: str, name: str, base: type[Exception] = Exception) -> Exception:
     return type(name, (base,), {"__module__": module})(f"cannot convert {SECRET}")
 
@@ -259,6 +245,9 @@ def test_a_fetch_that_fails_in_the_driver_is_cleaned(
     error: Exception,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if type(error).__module__ in ("MySQLdb", "mysql.connector"):
+        # Their errors are known by the constants of the driver that raised them.
+        pytest.importorskip(type(error).__module__)
     warehouse = make_warehouse("sqlite")
 
     class Cursor:

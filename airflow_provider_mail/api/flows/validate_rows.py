@@ -230,7 +230,10 @@ def _reason(problem: Any) -> str:
     if isinstance(value, int) and _as_text(value) is value:
         return "is a whole number with thousands of digits"
     if type(value).__name__ == "UnreadableValue":
-        return "is no value that Python can represent, such as a time before the year 1: write it as text"
+        return (
+            "is a value that Python cannot represent, such as infinity or a time before the year 1: cast it to text, "
+            "as in CAST(column AS TEXT), or write it as text"
+        )
     if problem["type"] == "string_type":
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":

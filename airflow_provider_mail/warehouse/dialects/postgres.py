@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from itertools import count, islice
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,9 +17,9 @@ import msgspec
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
-from airflow_provider_mail.warehouse.errors import sqlstate
+from airflow_provider_mail.warehouse.errors import is_client_side, sqlstate
 from airflow_provider_mail.warehouse.request import LoadResult
-from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
+from airflow_provider_mail.warehouse.rows import Convert, Encoder, UnreadableValue, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Postgres(Staged):
         """
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
         rows_as_tuples(connection)
+        _read_all_times(connection)
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
             # All rows will be read: plan for the last row, not for the first one.
@@ -304,11 +306,7 @@ class StreamCursor:
         """
         if self._rows is None:
             self._rows = self._cursor.stream(*self._statement, size=size)
-        try:
-            rows = list(islice(self._rows, size))
-        except Exception:
-            self.description = self.description or self._cursor.description
-            raise
+        rows = list(islice(self._rows, size))
         if self.description is None:
             self.description = self._cursor.description if rows else self._description_without_rows()
         return rows
@@ -346,6 +344,60 @@ def rows_as_tuples(connection: Any) -> None:
         connection.row_factory = tuple_row
     else:
         connection.cursor_factory = None
+
+
+_TIMES = {1082: 1182, 1083: 1183, 1114: 1115, 1184: 1185, 1186: 1187, 1266: 1270}
+"""The types that have values which Python has not, such as ``infinity``, years BC and 24:00, with their array types."""
+
+_DAY_TIMES = (1083, 1266)
+
+
+def _read_all_times(connection: Any) -> None:
+    """Let the driver return :class:`UnreadableValue` for a time that Python cannot represent, instead of failing.
+
+    :param connection: an open connection of either driver.
+    """
+    if not hasattr(connection, "row_factory"):
+        from psycopg2 import extensions
+
+        def convert(oid: int, read: Callable[[Any, Any], Any], text: Any, cursor: Any) -> Any:
+            return None if text is None else _or_unreadable(oid, text, partial(read, text, cursor))
+
+        for oid, array in _TIMES.items():
+            read = connection.string_types.get(oid) or extensions.string_types[oid]
+            converter = extensions.new_type((oid,), f"TIME{oid}", partial(convert, oid, read))
+            for kind in (converter, extensions.new_array_type((array,), f"TIMES{array}", converter)):
+                extensions.register_type(kind, connection)
+        return
+    from psycopg.pq import Format
+
+    def tolerant(oid: int, loader: Any) -> Any:
+        class Tolerant:
+            format = Format.TEXT
+
+            def __init__(self, _oid: int, context: Any = None) -> None:
+                self._load = loader(oid, context).load
+
+            def load(self, data: Any) -> Any:
+                return _or_unreadable(oid, bytes(data).decode(), partial(self._load, data))
+
+        return Tolerant
+
+    for oid in _TIMES:
+        loader = connection.adapters.get_loader(oid, Format.TEXT)
+        connection.adapters.register_loader(oid, tolerant(oid, loader))
+
+
+def _or_unreadable(oid: int, text: str, read: Callable[[], Any]) -> Any:
+    # The drivers would make the year 9999, nothing and 00:00 of these.
+    if text.endswith("infinity") or (oid in _DAY_TIMES and text.startswith("24:")):
+        return UnreadableValue()
+    try:
+        return read()
+    except Exception as error:
+        if not is_client_side(error):
+            raise
+        return UnreadableValue()
 
 
 class _Reader:
