@@ -258,7 +258,8 @@ def test_any_pages_end_in_a_list_or_an_error(pages: list[list[str]], total: int 
     except MailIncompleteError as error:
         assert error.expected is None or error.got < error.expected  # noqa: PT017
     else:
-        assert total is not None and total >= 0
+        assert total is not None
+        assert total >= 0
         assert len(result) >= total
         assert len(result) == len(set(result))
 

@@ -78,8 +78,8 @@ def _whole(request: GetCampaignStats, names: _Names) -> Flow[Found]:
     total = response.total_records
     if total is None or total < 0:
         raise MailIncompleteError(
-            f"{request.path}: {len(found)} records came, and the response has no valid totalRecords, so it is not known "
-            "whether they are all",
+            f"{request.path}: {len(found)} records came, and the response has no valid totalRecords, so it is not "
+            "known whether they are all",
             got=len(found),
             expected=None,
             operation=request.path,
