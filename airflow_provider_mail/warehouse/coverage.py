@@ -62,6 +62,13 @@ class Between:
 
 
 @dataclass(frozen=True)
+class OneOf:
+    """Some values, at least one."""
+
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True)
 class Coverage:
     """The parts of a table for which a load has every row of the service, as of one time.
 
@@ -138,10 +145,13 @@ class MarkGone:
     :param observed_at: the time at which reading began, with a zone; only rows that were observed earlier can be gone.
     :param windows: called when all rows have been read; returns the windows for which they are complete, as conditions
         (by column, a value, ``None`` or `Between`). Without a window, no row is marked.
+    :param exists: returns those of these values of the key's last column that the service still has, outside of the
+        windows: their rows are not marked. Default: the windows are all that it has.
     """
 
     observed_at: datetime.datetime
     windows: Callable[[], Sequence[Mapping[str, Any]]]
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None
 
 
 def table_name(name: TableName) -> str:

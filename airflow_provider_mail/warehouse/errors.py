@@ -74,8 +74,8 @@ class WarehouseError(PicklableError):
     """A table could not be read or loaded; nothing of the load was committed. Holds no row values."""
 
 
-class FallError(WarehouseError):
-    """A load would have left far fewer rows than before; nothing of it was committed.
+class UnconfirmedError(WarehouseError):
+    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
 
     :param text: the message.
     :param before: number of rows before the load.
@@ -86,11 +86,6 @@ class FallError(WarehouseError):
         super().__init__(text)
         self.before = before
         self.after = after
-
-    def name_permission(self) -> None:
-        """Add to the message which argument of the operators allows it."""
-        permission = "max_removed_fraction" if self.after else "allow_empty=True"
-        self.args = (f"{self}. Nothing was changed; {permission} allows it",)
 
 
 class UnstorableError(WarehouseError):

@@ -278,6 +278,26 @@ class Source:
         self.rejected = 0
         self.error: BaseException | None = None
 
+    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Set further rows, to be read when all others have been read.
+
+        :param rows: the rows.
+        """
+        self._rows = rows
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function whose errors are those of reading the rows.
+
+        :param function: the function.
+        :param arguments: its arguments.
+        :raises RowsFailed: when it fails.
+        """
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            self.error = error
+            raise RowsFailed from None
+
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
         """Encode the rows, some hundreds at a time and column by column.
 

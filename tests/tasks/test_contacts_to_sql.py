@@ -22,7 +22,7 @@ from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteErro
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.test_privacy import assert_nothing_planted
 
@@ -273,7 +273,9 @@ def test_a_list_that_has_become_empty_needs_a_permission(emulator: Emulator, any
     loaded()
     delete(emulator, *emulator.contacts("newsletter"))
 
-    with pytest.raises(FallError, match=r"3 rows would become 0\. Nothing was changed; allow_empty=True allows it"):
+    with pytest.raises(
+        UnconfirmedError, match=r"3 rows would become 0\. Nothing was removed; allow_empty=True allows it"
+    ):
         loaded()
     assert len(ids(any_warehouse)) == 3
 
@@ -302,7 +304,7 @@ def test_a_list_that_loses_most_of_its_contacts_needs_a_permission(
     loaded()
     delete(people, *people.contacts("newsletter")[:60])
 
-    with pytest.raises(FallError, match=r"95 rows would become 35.*max_removed_fraction"):
+    with pytest.raises(UnconfirmedError, match=r"95 rows would become 35.*max_removed_fraction"):
         loaded()
     assert len(ids(any_warehouse)) == 95
 

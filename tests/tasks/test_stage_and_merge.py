@@ -25,7 +25,7 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
     MailMergeStageTableOperator,
 )
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from tests.support.sampling import EVERYTHING
@@ -204,7 +204,9 @@ def test_an_empty_load_needs_a_permission(lake: Lake, people: Emulator) -> None:
     for contact in people.contacts("few"):
         leaves(people, contact["email"])
     empty = contacts(lake, list_name="few", allow_empty=True)
-    with pytest.raises(FallError, match=r"3 rows would become 0\. Nothing was changed; allow_empty=True allows it"):
+    with pytest.raises(
+        UnconfirmedError, match=r"3 rows would become 0\. Nothing was removed; allow_empty=True allows it"
+    ):
         lake.load(empty, "mail_contacts")
     assert len(ids(lake)) == 3
     lake.load(empty, "mail_contacts", allow_empty=True)

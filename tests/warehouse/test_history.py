@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
-from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
+from airflow_provider_mail.warehouse.load import LoadResult, RemovalRule
 from airflow_provider_mail.warehouse.tables.contacts import (
     CONTACTS,
     CONTACTS_HISTORY,
@@ -135,12 +135,12 @@ def test_a_reading_with_rejected_rows_is_not_whole(native: Warehouse) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"replace_where": None}], ids=["replace", "upsert"])
 def test_a_fall_is_refused_and_nothing_is_recorded(native: Warehouse, options: dict[str, Any]) -> None:
-    limit = FallLimit(allow_empty=False, max_fraction=0.5)
-    read(native, 0, range(12), fall_limit=limit, **options)
-    with pytest.raises(FallError, match="12 rows would become 5"):
-        read(native, 1, range(5), fall_limit=limit, **options)
+    limit = RemovalRule(allow_empty=False, max_fraction=0.5)
+    read(native, 0, range(12), removal=limit, **options)
+    with pytest.raises(UnconfirmedError, match="12 rows would become 5"):
+        read(native, 1, range(5), removal=limit, **options)
     assert recorded(native) == stays({0: range(12)})
-    read(native, 2, range(6), fall_limit=limit, **options)
+    read(native, 2, range(6), removal=limit, **options)
     assert recorded(native) == stays({0: range(12), 2: range(6)})
 
 

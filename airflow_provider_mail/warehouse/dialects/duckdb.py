@@ -101,8 +101,11 @@ class DuckDb(Staged):
         )
         return dict(cursor.fetchall())
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row BIGINT, {self._staged_columns()})")
+        self._staged_count = 0
+
+    def _stage(self, cursor: Any) -> None:
         shape = {"stage_row": ["BIGINT"], **{column.name: [self._json_type(column)] for column in self.table.columns}}
         selected = ", ".join(f"unnest(given.{name})" for name in shape)
         insert = (
@@ -138,10 +141,9 @@ class DuckDb(Staged):
 
     def _texts(self) -> Iterator[str]:
         """The rows, column by column, some hundreds of kilobytes at a time."""
-        number = 0
         encoded = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
         for rows in chunks(encoded, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
-            numbers = range(number, number + len(rows))
-            number += len(rows)
+            numbers = range(self._staged_count, self._staged_count + len(rows))
+            self._staged_count += len(rows)
             given = dict(zip(("stage_row", *self.table.names), (list(numbers), *zip(*rows, strict=True)), strict=True))
             yield json.dumps(given, ensure_ascii=False, separators=(",", ":"))

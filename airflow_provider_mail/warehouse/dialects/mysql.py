@@ -169,13 +169,15 @@ class MySql(Staged):
                     "an ordinary index"
                 )
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
         existing = self._columns(cursor)
         columns = ", ".join(
             f"{self._column(column.name)} {self._staged_type(column, existing)}" for column in self.table.columns
         )
         key = self._columns_list(self.table.key)  # keeps one row of each
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
+
+    def _stage(self, cursor: Any) -> None:
         insert = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
             one = self._column(self.table.key[0])
@@ -188,10 +190,20 @@ class MySql(Staged):
     def _open_merge(self, cursor: Any) -> None:
         """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""
 
-    def _lock(self, cursor: Any) -> None:
-        # By name, since the table may not exist yet. The lock ends with the connection, not with a transaction.
+    def _undo_merge(self, connection: Any, cursor: Any) -> None:
+        super()._undo_merge(connection, cursor)
+        for table in (self, *self._beside):  # their locks end with the connection, not with a transaction
+            assert isinstance(table, MySql)
+            cursor.execute("DO release_lock(%s)", [table._lock_name])
+
+    @property
+    def _lock_name(self) -> str:
+        # By the name of the table, since it may not exist yet.
         digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
-        cursor.execute("SELECT get_lock(%s, %s)", [f"airflow_provider_mail.{digest[:32]}", _LOCK_WAIT_S])
+        return f"airflow_provider_mail.{digest[:32]}"
+
+    def _lock(self, cursor: Any) -> None:
+        cursor.execute("SELECT get_lock(%s, %s)", [self._lock_name, _LOCK_WAIT_S])
         if cursor.fetchone()[0] != 1:
             raise self.error(f"another load did not finish within {_LOCK_WAIT_S} s")
 
@@ -228,6 +240,10 @@ class MySql(Staged):
             f"{self._load_assignments('t.')} "
             f"WHERE s.{self._column(self.table.key[0])} IS NULL AND {condition}"
         )
+
+    def _select_stale_sql(self, selected: str, condition: str) -> str:
+        staged = f"s.{self._column(self.table.key[0])}"
+        return f"SELECT {selected} FROM {self._beside_stage()} WHERE {staged} IS NULL AND {condition}"
 
     def _beside_stage(self) -> str:
         return f"{self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self._same_key()}"

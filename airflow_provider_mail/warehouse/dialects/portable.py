@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from airflow_provider_mail.warehouse.errors import (
     redacted_message,
     sqlstate,
 )
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, batched, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName
 
@@ -103,19 +103,30 @@ class Portable(Dialect):
             for table, spool in zip(tables, spools, strict=True):
                 spool.fill(table.request.source.encoded(Encoder(table.table, each(_CONVERTERS))))
 
-            def attempt() -> LoadResult:
-                for table in tables:
+            def attempt() -> LoadResult | None:
+                complete = tables if self.request.is_complete else tables[:1]
+                for table in complete:
                     table.loaded_at = datetime.datetime.now(datetime.UTC)
-                result, *_ = [table._replace(cursor, spool) for table, spool in zip(tables, spools, strict=True)]
+                if not self.is_confirmed and self._count_removable(cursor):
+                    self._replace(cursor, spools[0])  # for the names that would be marked as gone
+                    return None
+                result, *_ = [table._replace(cursor, spool) for table, spool in zip(complete, spools, strict=False)]
                 connection.commit()
                 return result
 
-            return self._retry_conflicts(attempt, connection.rollback)
+            result = self._retry_conflicts(attempt, connection.rollback)
+            if result is None:
+                connection.rollback()
+                encoder = Encoder(self.table, each(_CONVERTERS))
+                self._confirm(lambda: spools[0].fill(self.request.source.encoded(encoder)))
+                result = self._retry_conflicts(attempt, connection.rollback)
+            assert result
+            return result
 
     def _replace(self, cursor: Any, spool: RowSpool) -> LoadResult:
         """Write the rows, except those of which the table has a newer one, or any if rows are never updated."""
         self._delete_expired(cursor)
-        before = self._window_rows(cursor)
+        before = self._count_removable(cursor)
         if self.request.replace_where and not self.request.source.rejected:
             self._delete_stale(cursor, self._observed_at(spool))
         insert, written = self._insert_statement(), self._load_values()
@@ -133,7 +144,7 @@ class Portable(Dialect):
                 inserted_by.update(row[by] if by is not None else None for row in given)
         if self.request.mark_gone and not self.request.source.rejected:
             self._mark_gone(cursor, self.request.mark_gone)
-        self._check_fall(cursor, before)
+        self._check_removal(cursor, before)
         if self.table.insert_only:
             return self._insert_result(inserted_by)
         return LoadResult(self.request.source.read, outdated=outdated)
@@ -167,11 +178,18 @@ class Portable(Dialect):
             condition, values = self._condition("mark_gone", window)
             self._reject_future(cursor, self.target, (condition, values), self._last_observed())
             # All given rows have been written with the time of this load.
-            cursor.execute(
-                f"UPDATE {self.target} SET {gone} = {mark}{self._load_assignments()} "
-                f"WHERE {condition} AND {gone} IS NULL AND {self.table.observed} < {mark}",
-                [at, *self._load_values(), *values, at],
-            )
+            older = f"{gone} IS NULL AND {self.table.observed} < {mark}"
+            windows: Iterable[Where] = [window]
+            if mark_gone.exists:
+                name = self.table.key[-1]
+                cursor.execute(f"SELECT {name} FROM {self.target} WHERE {condition} AND {older}", [*values, at])
+                windows = self._narrowed(window, cursor.fetchall())
+            for part in windows:
+                condition, values = self._condition("mark_gone", part)
+                cursor.execute(
+                    f"UPDATE {self.target} SET {gone} = {mark}{self._load_assignments()} WHERE {condition} AND {older}",
+                    [at, *self._load_values(), *values, at],
+                )
 
     def _observed_at(self, spool: RowSpool) -> Any:
         """The time of observation of this load, as the driver takes it; ``None`` without rows."""

@@ -89,10 +89,12 @@ class Sqlite(Staged):
     def _holds(self, column: Column, actual: str) -> bool:
         return super()._holds(column, _affinity(actual))
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
         # The key keeps one row of each, and sorts them.
         definition = f"{self._staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) WITHOUT ROWID")
+
+    def _stage(self, cursor: Any) -> None:
         cursor.execute("BEGIN")
         other = "IGNORE" if self.table.insert_only else "REPLACE"
         cursor.executemany(

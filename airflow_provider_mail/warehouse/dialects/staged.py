@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, Table, TableName, literal
 
@@ -63,6 +64,7 @@ class Staged(StagedSql):
             connection.rollback()  # the checks must not hold locks while the rows arrive
             self._open_staging(cursor)
             for table in staged:
+                table._create_stage(cursor)
                 table._stage(cursor)
 
             def attempt() -> LoadResult:
@@ -77,10 +79,19 @@ class Staged(StagedSql):
                 for table in self._beside:
                     table.loaded_at = self.loaded_at
                 result = self.merge(cursor)
-                connection.commit()
+                if self.is_confirmed or not result.removed:
+                    connection.commit()
                 return result
 
-            return self._retry_conflicts(attempt, lambda: self._undo_merge(connection, cursor))
+            def undo() -> None:
+                self._undo_merge(connection, cursor)
+
+            result = self._retry_conflicts(attempt, undo)
+            if not self.is_confirmed and result.removed:
+                undo()
+                self._confirm(lambda: self._stage(cursor))
+                result = self._retry_conflicts(attempt, undo)
+            return result
 
     # What a dialect implements
 
@@ -100,8 +111,12 @@ class Staged(StagedSql):
         """Called before the first temporary table is created."""
 
     @abstractmethod
+    def _create_stage(self, cursor: Any) -> None:
+        """Create the temporary table."""
+
+    @abstractmethod
     def _stage(self, cursor: Any) -> None:
-        """Put all rows into the temporary table."""
+        """Put all rows of the source into the temporary table, beside those of an earlier reading."""
 
     @abstractmethod
     def _open_merge(self, cursor: Any) -> None:
@@ -199,7 +214,7 @@ class Staged(StagedSql):
             return self._insert_result(self._insert_new(cursor))
         self._delete_expired(cursor)
         recorded = self._record_history(cursor)
-        before = self._window_rows(cursor)
+        before = self._count_removable(cursor)
         late_parts = self._late_parts(cursor)
         if late_parts and self.coverage:
             self.coverage._reject_future_rows(cursor)
@@ -207,10 +222,10 @@ class Staged(StagedSql):
         deleted = self._delete_stale(cursor, late_parts)
         gone = self._mark_gone(cursor, late_parts)
         counts = self._write(cursor)
-        self._check_fall(cursor, before)
+        self._check_removal(cursor, before)
         if counts.outdated:
             self._reject_future_rows(cursor)
-        if self.coverage:
+        if self.coverage and self.request.is_complete:
             self.coverage._write(cursor)
         return LoadResult(
             rows=self.request.source.read,
@@ -290,11 +305,23 @@ class Staged(StagedSql):
         count = 0
         for window in () if self.request.source.rejected else mark_gone.windows():
             self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
-            condition, values = self._stale(self._condition("mark_gone", window, "t."), late_parts, at)
-            marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
-            cursor.execute(marking, [at, *self._load_values(), *values])
-            count += self._affected(cursor)
+            for part in self._windows_to_mark(cursor, mark_gone, window, late_parts):
+                condition, values = self._stale(self._condition("mark_gone", part, "t."), late_parts, at)
+                marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
+                cursor.execute(marking, [at, *self._load_values(), *values])
+                count += self._affected(cursor)
         return count
+
+    def _windows_to_mark(
+        self, cursor: Any, mark_gone: MarkGone, window: Where, late_parts: Sequence[str]
+    ) -> Iterable[Where]:
+        if not mark_gone.exists:
+            return [window]
+        gone = str(self.table.gone)
+        at = self._parameter(self.table[gone], mark_gone.observed_at)
+        condition, values = self._stale(self._condition("mark_gone", {**window, gone: None}, "t."), late_parts, at)
+        cursor.execute(self._select_stale_sql(f"t.{self._column(self.table.key[-1])}", condition), values)
+        return self._narrowed(window, cursor.fetchall())
 
     def _reject_future_existing(self, cursor: Any, condition: tuple[str, list[Any]]) -> None:
         self._reject_future(cursor, f"{self.target} AS t", condition, self._last_observed("t."))
