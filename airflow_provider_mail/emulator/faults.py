@@ -132,14 +132,16 @@ def _drop_records(response: Response, params: Params) -> Response:
 
 
 def _empty_page(response: Response, params: Params) -> Response:
-    _records(response).clear()
+    del _records(response)[params["keep"] :]
     if params["total"] is not None:
         response.payload["totalRecords"] = params["total"]
     return response
 
 
 def _wrong_total(response: Response, params: Params) -> Response:
-    if "totalRecords" in response.payload:
+    if params["by"] is None:
+        response.payload["totalRecords"] = None
+    elif "totalRecords" in response.payload:
         response.payload["totalRecords"] += params["by"]
     return response
 
@@ -221,9 +223,9 @@ _TABLE = (
               _sets(page_back="$back"), {"back": 1}, _PAGED),
     FaultKind("shifted_pages", "records have moved between pages", "incomplete", True,
               _sets(page_shift="$by"), {"by": 1}, _PAGED),
-    FaultKind("empty_page", "a page without records although there are some", "incomplete", True,
-              _rewrite(_empty_page), {"total": None}, _PAGED),
-    FaultKind("wrong_total", "totalRecords is wrong", "incomplete", True,
+    FaultKind("empty_page", "a page with none, or the first few (keep), of its records; total: its totalRecords",
+              "incomplete", True, _rewrite(_empty_page), {"total": None, "keep": 0}, (*_PAGED, _STATS[0])),
+    FaultKind("wrong_total", "totalRecords is wrong; by null: it is null", "incomplete", True,
               _rewrite(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
     FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,
               _rewrite(_drop_records), {"missing": 1}, _STATS),
