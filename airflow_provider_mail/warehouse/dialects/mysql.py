@@ -118,12 +118,20 @@ class MySql(Staged):
         _plain_cursors(connection)
         _with_utf8(connection)
 
+    def _place(self, cursor: Any) -> TableName:
+        cursor.execute("SELECT database(), @@lower_case_table_names")
+        schema, folds = cursor.fetchone()
+        parts = [part.text for part in self.request.name.parts]
+        names = [schema, *parts] if len(parts) == 1 else parts
+        # On some systems, and where the server is configured so, Stats and stats are one table.
+        return TableName.exact(*(name.lower() if folds and name else name for name in names))
+
     def _columns(self, cursor: Any) -> dict[str, str]:
         # With the collation of text, which decides which names are equal.
-        *schema, name = (part.text for part in self.request.name.parts)
+        *schema, name = (part.text for part in self._place(cursor).parts)
         cursor.execute(
             "SELECT lower(column_name), column_type, collation_name FROM information_schema.columns "
-            "WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
+            "WHERE table_schema = %s AND BINARY table_name = %s",
             [schema[-1] if schema else None, name],
         )
         return {

@@ -121,6 +121,16 @@ class Postgres(Staged):
         self.hook.set_autocommit(connection, False)
         rows_as_tuples(connection)
 
+    def _place(self, cursor: Any) -> TableName:
+        cursor.execute(
+            "SELECT relnamespace::regnamespace::name, relname FROM pg_class WHERE oid = to_regclass(%s)", [self.target]
+        )
+        if found := cursor.fetchone():
+            return TableName.exact(*found)
+        *schema, name = (part.text if part.quoted else part.text.lower() for part in self.request.name.parts)
+        cursor.execute("SELECT coalesce(%s, current_schema())", [schema[-1] if schema else None])
+        return TableName.exact(*cursor.fetchone(), name)
+
     def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
@@ -18,7 +19,7 @@ from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, S
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import Column, Table, TableName, literal
+from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -36,28 +37,42 @@ class Staged(StagedSql):
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
-        coverage = request.coverage_request()
-        self.coverage = type(self)(hook, coverage, _COVERAGE_STAGE) if coverage else None
-        self._beside = [self.coverage] if self.coverage else []
+        self.coverage: Staged | None = None
         self.history: HistoryMerge | None = None
-        if history := request.history:
-            intervals = self._other(history.intervals, history.name)
-            readings = self._other(history.readings, history.readings_name)
+        self._beside: list[Staged] = []
+
+    def _settle(self, cursor: Any) -> None:
+        """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
+        place = self._place(cursor)
+        self.request = replace(self.request, place=place)
+        self.target = self._qualified(place)
+        if coverage := self.request.coverage_request():
+            self.coverage = self._other(cursor, coverage, _COVERAGE_STAGE)
+            self._beside.append(self.coverage)
+        if history := self.request.history:
+            tables = ((history.intervals, history.name), (history.readings, history.readings_name))
+            intervals, readings = (
+                self._other(cursor, LoadRequest(table, place.beside(name), Source(()), task_run=self.request.task_run))
+                for table, name in tables
+            )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]
 
-    def _other(self, table: Table, name: TableName) -> Staged:
+    def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
-        return type(self)(self.hook, LoadRequest(table, name, Source(()), task_run=self.request.task_run))
+        other = type(self)(self.hook, request, stage)
+        other._settle(cursor)
+        return other
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them in one transaction.
 
         :param connection: an open connection of the driver.
         """
-        staged = [self, self.coverage] if self.coverage else [self]
         self._begin(connection)
         with self._cursor(connection) as cursor:
+            self._settle(cursor)
+            staged = [self, self.coverage] if self.coverage else [self]
             for table in (self, *self._beside):
                 table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
@@ -91,6 +106,10 @@ class Staged(StagedSql):
         """
         with self._cursor(connection) as cursor:
             return self._columns(cursor)
+
+    @abstractmethod
+    def _place(self, cursor: Any) -> TableName:
+        """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
 
     @abstractmethod
     def _columns(self, cursor: Any) -> dict[str, str]:
