@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -24,6 +24,8 @@ _CONFLICT = re.compile(
     r"\A(?:TransactionContext Error: .*(?:conflict|Failed to commit)|Constraint Error: .*duplicate key)", re.IGNORECASE
 )
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 5000, 1 << 20
+_COLLATED = re.compile(r'[(,]\s*"?(\w+)"? VARCHAR COLLATE "?([\w.]+)')
+_EXACT = ("", "binary", "c", "posix")
 _SEARCHED = "list_append(current_schemas(false), 'main')"
 """The schemas of ``search_path`` in the current database."""
 
@@ -117,6 +119,22 @@ class DuckDb(Staged):
             place,
         )
         return dict(cursor.fetchall())
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        *schema, name = (part.text for part in self._place(cursor).parts)
+        cursor.execute("SELECT current_setting('default_collation')")
+        (default,) = cursor.fetchone()
+        cursor.execute(
+            "SELECT sql FROM duckdb_tables() WHERE concat_ws('.', database_name, schema_name) = ? AND table_name = ?",
+            [".".join(schema), name],
+        )
+        (statement,) = cursor.fetchone() or ("",)
+        declared = {name.lower(): collation for name, collation in _COLLATED.findall(statement)}
+        collations = ((name, declared.get(name, default)) for name in self.table.key if self.table[name].type.length)
+        return [(name, collation) for name, collation in collations if collation.lower() not in _EXACT]
+
+    def _exact(self, column: str) -> str:
+        return f"{super()._exact(column)}; if it has none, SET default_collation = ''"
 
     def _stage(self, cursor: Any) -> None:
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row BIGINT, {self._staged_columns()})")

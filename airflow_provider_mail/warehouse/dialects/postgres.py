@@ -139,6 +139,22 @@ class Postgres(Staged):
         )
         return dict(cursor.fetchall())
 
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        # Also of its indexes, which may have another collation than the column.
+        cursor.execute(
+            "SELECT a.attname, coalesce(c.collname, 'citext') FROM pg_attribute AS a "
+            "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisunique AND a.attnum = ANY (i.indkey) "
+            "LEFT JOIN pg_collation AS c ON NOT c.collisdeterministic "
+            "AND (c.oid = a.attcollation OR c.oid = ANY (i.indcollation)) "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s) "
+            "AND (c.oid IS NOT NULL OR a.atttypid::regtype::text ~ '(^|[.])citext$')",
+            [self.target, list(self.table.key)],
+        )
+        return list(cursor.fetchall())
+
+    def _exact(self, column: str) -> str:
+        return f'ALTER TABLE {self.target} ALTER COLUMN {column} TYPE text COLLATE "C"'
+
     def _holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
@@ -95,6 +95,15 @@ class Sqlite(Staged):
         arguments = [part.text for part in reversed(self._place(cursor).parts)]
         cursor.execute("SELECT lower(name), type FROM pragma_table_info(?, ?)", arguments)
         return dict(cursor.fetchall())
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        schema, name = (part.text for part in self._place(cursor).parts)
+        cursor.execute(
+            "SELECT lower(x.name), x.coll FROM pragma_index_list(?, ?) AS i JOIN pragma_index_xinfo(i.name, ?) AS x "
+            """WHERE i."unique" AND x."key" AND x.coll <> 'BINARY'""",
+            [name, schema, schema],
+        )
+        return [(column, collation) for column, collation in cursor.fetchall() if column in self.table.key]
 
     def _holds(self, column: Column, actual: str) -> bool:
         return super()._holds(column, _affinity(actual))

@@ -147,10 +147,29 @@ class Staged(StagedSql):
     def _check(self, cursor: Any) -> None:
         """Check an existing table before the first row is read."""
         existing = self._columns(cursor)
+        self._check_types(existing)
+        self._check_collations(cursor)
         if not existing:
             return
-        self._check_types(existing)
         self._check_key(cursor, complete=not self._missing(existing))
+
+    def _check_collations(self, cursor: Any) -> None:
+        """Check that different keys are different to the database: it would keep one of their rows, and say nothing."""
+        for column, collation in self._inexact(cursor):
+            raise self.error(
+                f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
+                "so rows would be lost: key columns must compare every character"
+            )
+
+    @abstractmethod
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        """The columns of the key that take different texts for one, with what does it."""
+
+    def _exact(self, column: str) -> str:
+        """What to do about such a column."""
+        return (
+            f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
+        )
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         """Check that the key of the table is the declared one.
