@@ -35,7 +35,13 @@ def at(hour: int) -> datetime.datetime:
 
 
 def read(
-    warehouse: Warehouse, hour: int, contacts: Iterable[int], list_name: str = "news", name: Any = "x", **options: Any
+    warehouse: Warehouse,
+    hour: int,
+    contacts: Iterable[int],
+    list_name: str = "news",
+    name: Any = "x",
+    table: str = "contacts",
+    **options: Any,
 ) -> LoadResult:
     """Load a complete reading of a list."""
     where = {"mail_conn_id": "a", "team": "", "list_name": list_name}
@@ -44,8 +50,8 @@ def read(
         contact: Any = SimpleNamespace(id=f"c{number}", email=None, name=name, phone_number=None, properties={})
         contact.create_date = contact.modify_time = contact.create_user_id = contact.other_fields = None
         rows.append(contact_row(contact, **where, observed_at=at(hour)))
-    history = contacts_history("contacts_history", where, at(hour))
-    return warehouse.load(CONTACTS, rows, "contacts", history=history, **{"replace_where": where, **options})
+    history = contacts_history(f"{table}_history", where, at(hour))
+    return warehouse.load(CONTACTS, rows, table, history=history, **{"replace_where": where, **options})
 
 
 def stays(readings: Readings) -> list[tuple[str, datetime.datetime, datetime.datetime | None]]:
