@@ -83,7 +83,7 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
             """Treat the operands of ``~`` like expressions: they become text."""
             called = nodes.EnvironmentAttribute("finalize")
             operands = [nodes.Call(called, [operand], [], None, None) for operand in node.nodes]
-            super().visit_Concat(nodes.Concat(operands), frame)  # type: ignore[misc]
+            super().visit_Concat(nodes.Concat(operands), frame)
 
     noting = environment.overlay(finalize=finalize)
     noting.code_generator_class = Generator

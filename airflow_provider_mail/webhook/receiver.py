@@ -165,5 +165,6 @@ async def check_push(body: bytes) -> str | None:
         return "The body is not a JSON array of events"
     if (count := count_quickly(body)) is None:
         # In a thread: brackets alone take a second for some MiB.
-        count = len(await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1) or ())
+        parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
+        count = len(parts or ())
     return None if count <= MAX_EVENTS_PER_PUSH else f"The push has more than {MAX_EVENTS_PER_PUSH} events"
