@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
 from airflow_provider_mail.transfers._lists_to_sql import MAX_REMOVED_FRACTION
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -145,10 +144,6 @@ class MailMergeStageTableOperator(BaseStageTableOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("max_removed_fraction", self.max_removed_fraction, most=1)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the rows.
