@@ -76,8 +76,6 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
-        if not str(self.path):
-            raise AirflowFailException("path: is empty")
         if self.on_unstorable == "fail" and self.rejects_path:
             raise AirflowFailException("rejects_path: needs on_unstorable='reject'")
         try:
