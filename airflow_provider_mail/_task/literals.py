@@ -87,6 +87,12 @@ NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
 
 _WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
+_PLAIN = {
+    **dict.fromkeys(("Line", "MailName", "TemplateName"), re.compile(r"[A-Za-z0-9][A-Za-z0-9 .:-]{0,48}")),
+    "Address": re.compile(r"[A-Za-z0-9]{1,20}([._-][A-Za-z0-9]{1,20})?@([A-Za-z0-9]{1,20}\.){1,3}[A-Za-z]{2,10}"),
+}
+"""Texts of a type that are certainly right. Most DAG files have no others, and need not wait for pydantic's types."""
+
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
 MAX_CHARACTERS = 100_000
 
@@ -211,6 +217,8 @@ def _file(name: str, value: Any) -> str | None:
 
 
 def _recipients(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
+        return None
     from airflow_provider_mail.api.errors import MailValidationError
     from airflow_provider_mail.api.flows.recipients import recipients_of
 
@@ -445,7 +453,8 @@ def _missing(argument: Argument, template: Any, value: Any) -> str | None:
 
 
 def _beyond_limit(kind: str, value: Any) -> str | None:
-    # Here, not above: most arguments have no limit, and a DAG file without one need not wait for pydantic's types.
+    if kind in _PLAIN and isinstance(value, str) and _PLAIN[kind].fullmatch(value):
+        return None
     from pydantic import ValidationError
 
     from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, BaseOperator, task
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
 
 from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS, unwrap
-from airflow_provider_mail._task.literals import declared
+from airflow_provider_mail._task.literals import _PLAIN, _validator, declared
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
@@ -26,9 +28,9 @@ WHOLE = {"mail_name": "spring", "id": 7}
 TEXTS = ["20260131", "1e5", "1_000", "'Ada'", "+4412345678", "True", "(1)"]
 
 
-def rendered(new_dag: NewDag, kind: type[BaseOperator], name: str, given: Any, value: Any, *, native: bool) -> Any:
+def rendered(new_dag: NewDag, kind: type[BaseOperator], name: str, written: Any, value: Any, *, native: bool) -> Any:
     with new_dag(render_template_as_native_obj=native):
-        operator = made(kind, **{name: given})
+        operator = made(kind, **{name: written})
     operator.render_template_fields({"value": value})  # type: ignore[typeddict-item]
     operator.pre_execute({})
     return unwrap(operator, getattr(operator, name), {})
@@ -38,6 +40,11 @@ def rendered(new_dag: NewDag, kind: type[BaseOperator], name: str, given: Any, v
 def any_number_of_dags() -> NewDag:
     numbers = iter(range(10_000))
     return lambda **options: DAG(f"arguments.{next(numbers)}", schedule=None, **options)
+
+
+@hypothesis_given(st.sampled_from(sorted(_PLAIN)), st.data())
+def test_what_is_certainly_right_is_right(kind: str, data: st.DataObject) -> None:
+    _validator(kind).validate_python(data.draw(st.from_regex(_PLAIN[kind], fullmatch=True)))
 
 
 @every_kind
