@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from math import inf
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
 
@@ -80,6 +80,7 @@ class MailTaskMixin:
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
+    _rendered_problems: tuple[str, ...] = ()
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
     _incomplete: Collection[str] = ()
@@ -218,11 +219,11 @@ class MailTaskMixin:
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
         from airflow_provider_mail._task.blank_values import noting_environment
-        from airflow_provider_mail._task.literals import must_be_complete, takes_text
+        from airflow_provider_mail._task.literals import must_be_complete, stays_text
 
         for name in template_fields:
             template = getattr(parent, name, None)
-            self._renders_text = parent is self and takes_text(type(self), name)
+            self._renders_text = parent is self and stays_text(type(self), name, template)
             noted = set(self._incomplete) - {name}
             environment = jinja_env
             if parent is self and must_be_complete(name):
@@ -242,18 +243,31 @@ class MailTaskMixin:
                 self._incomplete = frozenset(noted)
                 self._check_rendered(name, template)
 
-    def _check_rendered(self, name: str, template: Any) -> None:
-        """Fail the task when an argument that takes text became something else, such as the whole output of a task."""
-        from airflow_provider_mail._task.literals import may_be_blank, rendered_problem
-        from airflow_provider_mail.version_compat import AirflowFailException
+    def pre_execute(self, context: Any) -> None:
+        """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
 
-        value = getattr(self, name)
-        value = value.value if isinstance(value, RedactedValue) else value
-        problem = rendered_problem(type(self), name, template, value)
+        :param context: of the task.
+        :raises AirflowFailException: naming each argument that is wrong.
+        """
+        if self._rendered_problems:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            raise AirflowFailException("; ".join(self._rendered_problems))
+        super().pre_execute(context)  # type: ignore[misc]
+
+    def _check_rendered(self, name: str, template: Any) -> None:
+        """Check the value of a rendered argument as if the DAG file had given it."""
+        from airflow_provider_mail._task.literals import may_be_blank, read_rendered
+
+        rendered = getattr(self, name)
+        given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
+        value, problem = read_rendered(type(self), name, written, given)
         if name in self._incomplete and not may_be_blank(type(self), name):
             problem = problem or INCOMPLETE
         if problem:
-            raise AirflowFailException(f"{name}: {problem}")
+            self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
+        elif value is not given:
+            setattr(self, name, value)
 
     def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
         """Render a template; text stays text also with ``render_template_as_native_obj``.
@@ -371,61 +385,14 @@ def rows_problem(argument: str, value: object) -> str:
     )
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Reject a value that is not among the choices when the DAG is parsed.
-
-    :param name: of the argument.
-    :param value: its value.
-    :param choices: a ``Literal`` type.
-    :raises ValueError: naming the argument.
-    """
-    if value not in get_args(choices):
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
-
-
-def check_names(name: str, value: object) -> None:
-    """Reject text where a list of names is needed: Python takes it for a list of characters.
-
-    :param name: of the argument.
-    :param value: its value.
-    :raises ValueError: naming the argument.
-    """
-    if isinstance(value, str):
-        raise ValueError(f"{name}: a list of fields is needed, not text")
-
-
-def check_number(
-    name: str, value: object, *, least: float = 0, most: float = inf, above: bool = False, whole: bool = False
-) -> None:
-    """Reject a value that is no number or out of bounds when the DAG is parsed.
-
-    :param name: of the argument.
-    :param value: its value.
-    :param least: the smallest number that is allowed, or with ``above`` the largest that is not.
-    :param most: the largest number that is allowed.
-    :param above: whether ``least`` itself is not allowed.
-    :param whole: whether it must be a whole number.
-    :raises ValueError: naming the argument.
-    """
-    kind = int if whole else (int, float)
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if not fits or not (value > least if above else value >= least) or not value <= most:  # type: ignore[operator]
-        number = "whole number" if whole else "number"
-        bounds = f" from {least:g} to {most:g}" if most < inf else f", {'more than' if above else 'at least'} {least:g}"
-        raise ValueError(f"{name}: must be a {number}{bounds}, not {value!r}")
-
-
 def check_keep_days(keep_days: object, rejects_table: object) -> None:
     """Check the retention of rejected rows when the DAG is parsed.
 
     :param keep_days: days that they are kept; ``None`` for ever.
     :param rejects_table: the table that holds them.
-    :raises ValueError: naming the argument.
+    :raises ValueError: when there is no such table.
     """
-    if keep_days is None:
-        return
-    check_number("keep_days", keep_days, above=True)
-    if rejects_table is None:
+    if keep_days is not None and rejects_table is None:
         raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
 
 

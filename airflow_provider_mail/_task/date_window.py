@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -25,10 +24,10 @@ def window(
     """
     first, last = interval_days(context)
     try:
-        start = _day("start_day", start_day) if start_day else first - timedelta(days=lookback_days)
+        start = _day(start_day) if start_day else first - timedelta(days=lookback_days)
     except OverflowError:
         raise AirflowFailException(f"lookback_days: {lookback_days} days reach back before the year 1") from None
-    end = _day("end_day", end_day) if end_day else last
+    end = _day(end_day) if end_day else last
     if end < start:
         raise AirflowFailException(f"end_day: {end} is before start_day {start}")
     if start > today():
@@ -60,13 +59,5 @@ def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _day(name: str, value: str | date) -> date:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return value
-    try:
-        # Python parses other forms, too; only this one is the document's.
-        if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", str(value)):
-            return date.fromisoformat(str(value))
-    except ValueError:
-        pass
-    raise AirflowFailException(f"{name}: {value!r} is not a date of the form YYYY-MM-DD")
+def _day(value: str | date) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)

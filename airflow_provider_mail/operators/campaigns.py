@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, check_names, check_number
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -151,10 +151,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-        check_names("ignore_differences", ignore_differences)
-        check_number("poke_interval", poke_interval, above=True)
-        check_number("poll_error_timeout", poll_error_timeout)
-        check_number("timeout", timeout)
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
             raise ValueError(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
@@ -104,19 +104,13 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         counters: Templated[Sequence[Templated[str]]] | None = None,
         tolerance: int = 0,
         tolerance_fraction: float = 0.0,
-        counted_on: Templated[CountedOn] = "send",
+        counted_on: Templated[Literal["send", "event"]] = "send",
         time_zone: Templated[str] = "UTC",
         event_types: Templated[Sequence[Templated[str]]] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("lookback_days", self.lookback_days, whole=True)
-        check_number("tolerance", self.tolerance, whole=True)
-        check_number("tolerance_fraction", self.tolerance_fraction, most=1)
 
     @cached_property
     def sql_hook(self) -> DbApiHook:
@@ -173,11 +167,9 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.tables.event_differences import RULES
 
-        if self.counted_on not in ("send", "event"):
-            raise AirflowFailException(f"counted_on: {self.counted_on!r} is neither send nor event")
         for name in ("counters", "event_types"):
-            if isinstance(given := getattr(self, name), str) or given == []:
-                raise AirflowFailException(f"{name}: a list that is not empty is needed, not {given!r}")
+            if getattr(self, name) == []:
+                raise AirflowFailException(f"{name}: is empty; name at least one, or leave it out for all")
         if unknown := set(self.counters or ()) - set(RULES):
             raise AirflowFailException(f"counters: {', '.join(sorted(unknown))}: none of {', '.join(RULES)}")
         try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_number
-from airflow_provider_mail.version_compat import AirflowFailException, AirflowSensorTimeout, conf
+from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail.version_compat import AirflowSensorTimeout, conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -62,7 +62,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         self.poke_interval = seconds_of(self.poke_interval)
         self.timeout = seconds_of(self.timeout)
         self.poll_error_timeout = seconds_of(self.poll_error_timeout)
-        check_number("poll_error_timeout", self.poll_error_timeout)
 
     @property
     def conn_id(self) -> str:
@@ -134,8 +133,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
 
-        if not getattr(self, self.identity):
-            raise AirflowFailException(f"{self.identity}: is empty")
         if time.monotonic() < self._next_poll:
             return False
         if self._polls is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.transfers._reading import (
@@ -49,11 +49,6 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
     on_unstorable: OnUnstorable
     rejects_path: str | None
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_choice("file_format", self.file_format, FileFormat)
-        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
-
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
@@ -81,8 +76,6 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
-        if not str(self.path):
-            raise AirflowFailException("path: is empty")
         if self.on_unstorable == "fail" and self.rejects_path:
             raise AirflowFailException("rejects_path: needs on_unstorable='reject'")
         try:
@@ -123,10 +116,6 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
     """Write a whole list as files, in flat memory."""
 
     rows_per_file: int
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("rows_per_file", self.rows_per_file, least=1, whole=True)
 
     @property
     @abstractmethod

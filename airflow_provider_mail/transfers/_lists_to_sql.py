@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_choice
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, BaseListToSqlOperator, OnUnstorable
 from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
@@ -114,7 +114,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
-        check_choice("mode", self.mode, Mode)
         if (self.history or self.history_table) and self.on_change == "accept":
             raise ValueError(
                 "history: needs a list that is read whole, since a contact that is not returned has left: not "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_keep_days, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, check_keep_days
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -35,10 +35,6 @@ class RemovesRows(MailTaskMixin):
 
     allow_empty: bool
     max_removed_fraction: float
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("max_removed_fraction", self.max_removed_fraction, most=1)
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
         """Which rows a load may remove.
@@ -68,7 +64,6 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
-        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
         check_keep_days(self.keep_days, self.rejects_table)
 
     @cached_property
@@ -199,10 +194,6 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     start_day: str | None
     end_day: str | None
     lookback_days: int
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("lookback_days", self.lookback_days, whole=True)
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_choice, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -64,12 +64,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     """How often the list was read."""
     _interrupt: Interrupt | None = None
     _killed = False
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("page_size", self.page_size, least=1, most=1000, whole=True)
-        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
-        check_choice("on_change", self.on_change, OnChange)
 
     @abstractmethod
     def request(self) -> PagedRequest[Any]:

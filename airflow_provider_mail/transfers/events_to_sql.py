@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Unpack
 
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -92,15 +91,6 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("batch_size", self.batch_size, least=1, whole=True)
-        if self.max_pushes is not None:
-            check_number("max_pushes", self.max_pushes, least=1, whole=True)
-        if self.retention_days is not None:
-            check_number("retention_days", self.retention_days)
-        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
 
     @cached_property
     def sql_hook(self) -> DbApiHook:

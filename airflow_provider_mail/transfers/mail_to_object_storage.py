@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
-from airflow_provider_mail._task.arguments import Templated, check_choice, check_number
+from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.lineage import Folder
 from airflow_provider_mail.transfers._lists_to_object_storage import (
     BaseFilesOperator,
@@ -116,12 +116,6 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_choice("kind", self.kind, Kind)
-        check_choice("layout", self.layout, Layout)
-        check_number("lookback_days", self.lookback_days, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the window.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail._task.arguments import check_number
+from airflow_provider_mail._task.literals import number_problem
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -154,8 +154,9 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
             raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
-        check_number("lookback", seconds)
-        check_number("poke_interval", poke_interval, above=True)
+        for name, value in (("lookback", seconds), ("poke_interval", poke_interval)):
+            if problem := number_problem(name, value):
+                raise ValueError(f"{name}: {problem}")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.name_prefix = name_prefix

@@ -536,7 +536,7 @@ def test_a_mistake_in_the_dag_file(arguments: dict[str, Any], words: str) -> Non
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [({"list_name": ""}, "list_name: "), ({"table": "1st"}, "`table` must be a name")],
+    [({"list_name": "{{ '' }}"}, "list_name: is empty"), ({"table": "1st"}, "`table` must be a name")],
 )
 def test_what_is_wrong_fails_before_anything_is_asked(
     run: Run, people: Emulator, warehouse: SqlDatabase, arguments: dict[str, Any], words: str

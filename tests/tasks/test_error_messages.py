@@ -343,7 +343,7 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "messages[1].to[0].email: is not an email address: it contains ZERO WIDTH SPACE (U+200B)": lambda stage: batch(
         messages=[*letters(1), {"to": "ann\u200b@example.com"}]
     ),
-    "to.email: is not an email address": lambda stage: one(to="nobody"),
+    "to: is not an email address": (lambda stage: one(to="nobody"), lambda stage: one(to="{{ 'nobody' }}")),
     "versions_per_request: must be a whole number from 1 to 100, not 101": lambda stage: batch(
         versions_per_request=101
     ),
@@ -400,8 +400,9 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "lookback_days: must be a whole number, at least 0, not ...": lambda stage: campaign_statistics(
         stage, lookback_days=-1
     ),
-    "start_day: 'yesterday' is not a date of the form YYYY-MM-DD": lambda stage: campaign_statistics(
-        stage, start_day="{{ 'yesterday' }}"
+    "start_day: is not a date of the form YYYY-MM-DD": (
+        lambda stage: campaign_statistics(stage, start_day="yesterday"),
+        lambda stage: campaign_statistics(stage, start_day="{{ 'yesterday' }}"),
     ),
     "end_day: 2026-01-01 is before start_day 2026-01-02": lambda stage: campaign_statistics(
         stage, start_day="2026-01-02", end_day="2026-01-01"

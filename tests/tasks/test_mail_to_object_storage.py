@@ -442,9 +442,9 @@ def test_removing_what_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"path": ""}, "path: is empty"),
+        ({"path": "{{ '' }}"}, "path: is empty"),
         ({"path": "nope://lake/mail"}, "path: 'nope://lake/mail': "),
-        ({"start_day": "{{ 'soon' }}"}, "start_day: 'soon' is not a date of the form YYYY-MM-DD"),
+        ({"start_day": "{{ 'soon' }}"}, "start_day: is not a date of the form YYYY-MM-DD"),
     ],
 )
 def test_what_cannot_be_fails_at_once_and_asks_nothing(

@@ -243,11 +243,11 @@ def test_lineage(emulator: Emulator, warehouse: SqlDatabase) -> None:
     ("arguments", "words"),
     [
         ({"counters": ["opens"]}, "counters: opens: none of sent_count, open_count"),
-        ({"counters": "{{ 'sent_count' }}"}, "counters: a list that is not empty is needed"),
-        ({"event_types": []}, "event_types: a list that is not empty is needed"),
-        ({"counted_on": "noon"}, "counted_on: 'noon' is neither send nor event"),
+        ({"counters": "{{ 'sent_count' }}"}, "counters: a list is needed"),
+        ({"event_types": []}, "event_types: is empty"),
+        ({"counted_on": "{{ 'noon' }}"}, "counted_on: 'noon' is none of send, event"),
         ({"table": "a b"}, "must be a name such as orders"),
-        ({"start_day": "{{ 'yesterday' }}"}, "start_day: 'yesterday' is not a date"),
+        ({"start_day": "{{ 'yesterday' }}"}, "start_day: is not a date"),
         ({"start_day": "{{ dag_run.run_after | ds }}", "end_day": None}, "only whole days can be compared"),
     ],
 )
