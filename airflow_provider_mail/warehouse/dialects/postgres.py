@@ -358,7 +358,7 @@ def _read_all_times(connection: Any) -> None:
     :param connection: an open connection of either driver.
     """
     if not hasattr(connection, "row_factory"):
-        from psycopg2 import extensions
+        from psycopg2 import extensions  # type: ignore[import-untyped]
 
         def convert(oid: int, read: Callable[[Any, Any], Any], text: Any, cursor: Any) -> Any:
             return None if text is None else _or_unreadable(oid, text, partial(read, text, cursor))
