@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api._core.requests import Flow, RequestModel
     from airflow_provider_mail.api.errors import MailError
+    from airflow_provider_mail.api.flows.polling import PollDecision
     from airflow_provider_mail.hooks.mail import MailHook
 
     P = TypeVar("P", bound=RequestModel)
@@ -56,6 +57,10 @@ CONTENT_FILES = (".html", ".htm", ".txt")
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
+
+
+TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
+"""What Airflow continues a deferred task with, instead of an event of its trigger, and the error at its deadline."""
 
 
 class MailTaskMixin:
@@ -304,6 +309,35 @@ class MailTaskMixin:
             return error
         self.clock_offset = self.hook.get_conn().service_clock.offset
         return result
+
+    def last_look(self, context: Context) -> PollDecision | None:
+        """Poll once more after Airflow's own deadline of a deferral; ``None`` for a task that does not wait.
+
+        :param context: of the task.
+        """
+        return None
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after a deferral.
+
+        When no triggerer ran until Airflow's own deadline, what was awaited may have happened meanwhile.
+
+        :param next_method: as Airflow has it.
+        :param next_kwargs: likewise.
+        :param context: of the task.
+        """
+        error = (next_kwargs or {}).get("error")
+        if next_method != TRIGGER_FAILED or getattr(error, "value", error) != TRIGGER_TIMEOUT:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        if (decision := self.last_look(context)) is None:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        from airflow_provider_mail.api.flows.polling import WaitStatus
+
+        status, message = decision.status, decision.message
+        if status is WaitStatus.WAITING:
+            status, message = WaitStatus.TIMEOUT, f"the wait timed out, and no triggerer ended it: {message}"
+        event = {"status": status.value, "message": message, "result": decision.result}
+        return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
 def from_file(content: Any) -> Any:

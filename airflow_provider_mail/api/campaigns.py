@@ -6,12 +6,13 @@ import base64
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.fields import (
+    OMIT_BLANK,
     Address,
     EpochMillis,
     FileName,
@@ -123,7 +124,7 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
 
     mail_name: NewMailName
     sender_mail: Address
-    sender_name: Line | None = None
+    sender_name: Annotated[Line | None, OMIT_BLANK] = None
     subject: Line | None = None
     content: Html | None = None
     send_date: UtcTime | None = None

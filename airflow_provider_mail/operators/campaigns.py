@@ -37,7 +37,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first: a campaign of
     that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
-    that another run or task sent (``adopt_older``); only when there is none is one created, unless an earlier try
+    that another run or task created (``adopt_older``); only when there is none is one created, unless an earlier try
     created one that is gone. So clearing the task does not send again, unless ``send_again``.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
@@ -80,8 +80,9 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param sandbox_mode: let the service check the request and create nothing. Default: false.
     :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
         ``["content"]`` where the service rewrites it. Default: none.
-    :param adopt_older: adopt an equal campaign of that name also when another run or task sent it. Default: false, the
-        task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param adopt_older: adopt an equal campaign of that name also when another run or task created it, whether it is
+        scheduled or sent. Default: false, the task fails; with a constant ``mail_name`` every run but the first would
+        succeed and mail nobody.
     :param send_again: let a cleared task create a campaign although an earlier try created one that was sent and is
         gone, or that has another name: everybody may be mailed again. An automatic retry never does. Default: false.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it

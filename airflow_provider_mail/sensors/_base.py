@@ -87,7 +87,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     def trigger(self, end_time: float) -> BaseWaitTrigger:
         """Return the trigger that continues the wait.
 
-        :param end_time: Unix time of the deadline.
+        :param end_time: Unix time of the deadline, by the service's clock.
         """
 
     def hold_seconds(self, context: Context) -> float:
@@ -155,7 +155,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         if self.deferrable:
             # Only after this poll: a trigger that fires at once could overtake the scheduler.
             self.defer(
-                trigger=self.trigger(self._end_time),
+                trigger=self.trigger(self._end_time + self.clock_offset),
                 method_name="execute_complete",
                 # The trigger has the same deadline; this one is for the case that no triggerer runs.
                 timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
@@ -173,6 +173,10 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
         return end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowSensorTimeout)
+
+    def last_look(self, context: Context) -> PollDecision:
+        _, decision = next(self._start_polls(context))
+        return decision
 
     def task_state(self, context: Context) -> TaskState:
         """Return the stored state of the wait.

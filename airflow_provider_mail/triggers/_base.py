@@ -35,7 +35,8 @@ class BaseWaitTrigger(BaseTrigger):
 
     :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
-    :param end_time: Unix time of the deadline, which survives restarts of the triggerer; ``None`` for none.
+    :param end_time: Unix time of the deadline, by the service's clock as far as it shows one: the clocks of the worker
+        and the triggerer may differ. It survives restarts of the triggerer. ``None`` for none.
     :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
     :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
@@ -114,7 +115,11 @@ class BaseWaitTrigger(BaseTrigger):
         poller_type, subscription = self.subscription(errors)
         async with subscribe(poller_type, self.target, self.poke_interval, subscription) as poller:
             while True:
-                left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
+                now = time.time() + (subscription.offset or 0.0)
+                left = None if self.end_time is None else max(self.end_time - now, 0.0)
+                if left:
+                    # The service's clock may show only at the last look that the time is not up yet.
+                    subscription.last_look = False
                 if left == 0.0 and not subscription.last_look:
                     # What was awaited may have happened since the last poll, or while no triggerer ran.
                     if time.monotonic() - subscription.polled_at > EXTRA_POLL_SECONDS:
