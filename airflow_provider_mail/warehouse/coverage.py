@@ -32,7 +32,7 @@ LOADS = Table(
     comment="When each part of the tables beside this one was last read whole from the mail service",
     key=("table_name", "mail_conn_id", "part"),
     columns=(
-        Column("table_name", text(64), "Name of the table, without its schema"),
+        Column("table_name", text(64), "Name of the table as the database spells it, without its schema"),
         Column("mail_conn_id", text(250), "Airflow connection of the account that was read"),
         Column(
             "part",
@@ -168,7 +168,7 @@ def loads_beside(name: TableName) -> TableName:
 
     :param name: the name of that table.
     """
-    return TableName((*name.parts[:-1], NamePart(LOADS_NAME, False)))
+    return name.beside(TableName((NamePart(LOADS_NAME, False),)))
 
 
 def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:

@@ -111,6 +111,7 @@ class LoadRequest:
     :param history: the history that the rows are recorded in.
     :param task_run: what loads the rows.
     :param recorded: the rows of the load that this one records. Default: ``source``.
+    :param place: the table's name with its schema, both as the database spells them. Default: not known.
     """
 
     table: Table
@@ -125,6 +126,7 @@ class LoadRequest:
     history: History | None = None
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
+    place: TableName | None = None
 
     def __post_init__(self) -> None:
         if self.replace_where is not None and not self.replace_where:
@@ -150,10 +152,11 @@ class LoadRequest:
         """The load of ``mail_loads`` that records ``covers``."""
         if not self.covers:
             return None
-        rows = Source(self.covers.rows(self.name))
+        name = self.place or self.name
+        rows = Source(self.covers.rows(name))
         return LoadRequest(
             LOADS,
-            loads_beside(self.name),
+            loads_beside(name),
             rows,
             not_after=self.not_after,
             task_run=self.task_run,

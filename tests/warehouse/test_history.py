@@ -41,6 +41,7 @@ def read(
     list_name: str = "news",
     name: Any = "x",
     account: str = "a",
+    table: str = "contacts",
     covered: bool = False,
     removal: Any = None,
     **options: Any,
@@ -59,8 +60,8 @@ def read(
     options = {"replace_where": where, "removal": removal(rows) if callable(removal) else removal, **options}
     if covered:
         options["covers"] = Coverage.one(list_name, where, mail_conn_id=account, observed_at=at(hour))
-    history = contacts_history("contacts_history", where, at(hour))
-    return warehouse.load(CONTACTS, rows(contacts), "contacts", history=history, **options)
+    history = contacts_history(f"{table}_history", where, at(hour))
+    return warehouse.load(CONTACTS, rows(contacts), table, history=history, **options)
 
 
 def stays(readings: Readings) -> list[tuple[str, datetime.datetime, datetime.datetime | None]]:

@@ -60,7 +60,7 @@ class Dialect(ABC):
         self.hook = hook
         self.request = request
         self.table = request.table
-        self.target = self._qualified(request.name)
+        self.target = self._qualified(request.place or request.name)
         self.loaded_at = datetime.datetime.now(datetime.UTC)
         self._missing_names: set[str] = set()
         self.is_asked = False
@@ -385,7 +385,7 @@ class Dialect(ABC):
         return self.error(
             f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
             "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
-            + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+            + "; ".join(f"UPDATE {self.target} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
         )
 
     def _conflicts(self, error: BaseException) -> bool:

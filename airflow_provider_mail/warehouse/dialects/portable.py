@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -235,16 +235,21 @@ class Portable(Dialect):
     def _probe(self, connection: Any, cursor: Any) -> None:
         """Insert a test row twice and roll back: the second insert must fail, and no row may remain.
 
+        Between them, rows are inserted whose keys differ in nothing but case or a space at the end.
+
         :raises WarehouseError: when concurrent loads would duplicate rows, or a failed load would leave some.
         """
         row = [None if column.nullable else self._probe_value(column) for column in self.table.stored_columns]
         key = [row[index] for index in self._key_indexes]
-        failure, is_enforced = "", False
+        others = list(self._similar(row))
+        failure, is_enforced, inexact = "", False, ""
         try:
             cursor.execute(self._insert_statement(), row)
         except Exception as error:
             failure = self.safe_message(error)
         if not failure:
+            inexact = self._inexact(cursor, others)
+        if not failure and not inexact:
             try:
                 cursor.execute(self._insert_statement(), row)
             except Exception:
@@ -254,18 +259,41 @@ class Portable(Dialect):
             raise self.error(f"a test row was rejected: {failure}")
         cursor.execute(f"SELECT COUNT(*) FROM {self.target} WHERE {self._same_key()}", key)
         if int(cursor.fetchone()[0]):
-            cursor.execute(f"DELETE FROM {self.target} WHERE {self._same_key()}", key)
+            for left in (row, *(other for _, other in others)):
+                key = [left[index] for index in self._key_indexes]
+                cursor.execute(f"DELETE FROM {self.target} WHERE {self._same_key()}", key)
             connection.commit()
             raise self.error(
                 "rows stay although they were rolled back: the database, or this connection, has no transactions, so a "
                 "failed load would leave a part of its rows"
             )
         self._roll_back(connection)
+        if inexact:
+            raise self.error(
+                f"give column {inexact} a collation that compares every character, as key columns must: it takes "
+                "texts for one that differ only in case or in a space at the end, so rows would be lost"
+            )
         if not is_enforced:
             raise self.error(
                 f"it accepts two rows with one key ({', '.join(self.table.key)}), so concurrent loads would duplicate "
                 "rows: it needs a primary key, and a database that enforces it"
             )
+
+    def _similar(self, row: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Rows whose keys differ from that of a row only in case or in a space at the end, with the column."""
+        for index in self._key_indexes:
+            column, value = self.table.stored_columns[index], row[index]
+            for other in (value.upper(), f"{value[:-1]} ", value[:-1]) if column.type.name == "text" else ():
+                yield column.name, [*row[:index], other, *row[index + 1 :]]
+
+    def _inexact(self, cursor: Any, rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
+        """Insert such rows; return the column of the first one that the table does not accept, or else nothing."""
+        for column, row in rows:
+            try:
+                cursor.execute(self._insert_statement(), row)
+            except Exception:
+                return column
+        return ""
 
     def _probe_value(self, column: Column) -> Any:
         if column.type.name == "text":

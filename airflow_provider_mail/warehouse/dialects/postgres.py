@@ -121,6 +121,16 @@ class Postgres(Staged):
         self.hook.set_autocommit(connection, False)
         rows_as_tuples(connection)
 
+    def _place(self, cursor: Any) -> TableName:
+        cursor.execute(
+            "SELECT relnamespace::regnamespace::name, relname FROM pg_class WHERE oid = to_regclass(%s)", [self.target]
+        )
+        if found := cursor.fetchone():
+            return TableName.exact(*found)
+        *schema, name = (part.text if part.quoted else part.text.lower() for part in self.request.name.parts)
+        cursor.execute("SELECT coalesce(%s, current_schema())", [schema[-1] if schema else None])
+        return TableName.exact(*cursor.fetchone(), name)
+
     def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
@@ -128,6 +138,22 @@ class Postgres(Staged):
             [self.target],
         )
         return dict(cursor.fetchall())
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        # Also of its indexes, which may have another collation than the column.
+        cursor.execute(
+            "SELECT a.attname, coalesce(c.collname, 'citext') FROM pg_attribute AS a "
+            "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisunique AND a.attnum = ANY (i.indkey) "
+            "LEFT JOIN pg_collation AS c ON NOT c.collisdeterministic "
+            "AND (c.oid = a.attcollation OR c.oid = ANY (i.indcollation)) "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s) "
+            "AND (c.oid IS NOT NULL OR a.atttypid::regtype::text ~ '(^|[.])citext$')",
+            [self.target, list(self.table.key)],
+        )
+        return list(cursor.fetchall())
+
+    def _exact(self, column: str) -> str:
+        return f'ALTER TABLE {self.target} ALTER COLUMN {column} TYPE text COLLATE "C"'
 
     def _holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.coverage import MarkGone
@@ -19,7 +20,7 @@ from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, S
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import Column, Table, TableName, literal
+from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -37,28 +38,42 @@ class Staged(StagedSql):
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
-        coverage = request.coverage_request()
-        self.coverage = type(self)(hook, coverage, _COVERAGE_STAGE) if coverage else None
-        self._beside = [self.coverage] if self.coverage else []
+        self.coverage: Staged | None = None
         self.history: HistoryMerge | None = None
-        if history := request.history:
-            intervals = self._other(history.intervals, history.name)
-            readings = self._other(history.readings, history.readings_name)
+        self._beside: list[Staged] = []
+
+    def _settle(self, cursor: Any) -> None:
+        """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
+        place = self._place(cursor)
+        self.request = replace(self.request, place=place)
+        self.target = self._qualified(place)
+        if coverage := self.request.coverage_request():
+            self.coverage = self._other(cursor, coverage, _COVERAGE_STAGE)
+            self._beside.append(self.coverage)
+        if history := self.request.history:
+            tables = ((history.intervals, history.name), (history.readings, history.readings_name))
+            intervals, readings = (
+                self._other(cursor, LoadRequest(table, place.beside(name), Source(()), task_run=self.request.task_run))
+                for table, name in tables
+            )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]
 
-    def _other(self, table: Table, name: TableName) -> Staged:
+    def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
-        return type(self)(self.hook, LoadRequest(table, name, Source(()), task_run=self.request.task_run))
+        other = type(self)(self.hook, request, stage)
+        other._settle(cursor)
+        return other
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them in one transaction.
 
         :param connection: an open connection of the driver.
         """
-        staged = [self, self.coverage] if self.coverage else [self]
         self._begin(connection)
         with self._cursor(connection) as cursor:
+            self._settle(cursor)
+            staged = [self, self.coverage] if self.coverage else [self]
             for table in (self, *self._beside):
                 table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
@@ -104,6 +119,10 @@ class Staged(StagedSql):
             return self._columns(cursor)
 
     @abstractmethod
+    def _place(self, cursor: Any) -> TableName:
+        """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
+
+    @abstractmethod
     def _columns(self, cursor: Any) -> dict[str, str]:
         """The types of the columns of the user's table, by name; empty when it does not exist."""
 
@@ -143,10 +162,29 @@ class Staged(StagedSql):
     def _check(self, cursor: Any) -> None:
         """Check an existing table before the first row is read."""
         existing = self._columns(cursor)
+        self._check_types(existing)
+        self._check_collations(cursor)
         if not existing:
             return
-        self._check_types(existing)
         self._check_key(cursor, complete=not self._missing(existing))
+
+    def _check_collations(self, cursor: Any) -> None:
+        """Check that different keys are different to the database: it would keep one of their rows, and say nothing."""
+        for column, collation in self._inexact(cursor):
+            raise self.error(
+                f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
+                "so rows would be lost: key columns must compare every character"
+            )
+
+    @abstractmethod
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        """The columns of the key that take different texts for one, with what does it."""
+
+    def _exact(self, column: str) -> str:
+        """What to do about such a column."""
+        return (
+            f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
+        )
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         """Check that the key of the table is the declared one.
