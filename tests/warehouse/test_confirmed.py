@@ -252,3 +252,75 @@ def test_so_it_is_on_other_databases(make_warehouse: Callable[..., Warehouse], k
         ("a", 2, {0, 1, 2}, set()),
     ]
     check_loads(make_warehouse(kind), [(a, h, frozenset(f), frozenset(s)) for a, h, f, s in loads], allow_empty=False)
+
+
+def check_marks(warehouse: Warehouse, loads: list[Any], *, allow_empty: bool) -> None:
+    """Load readings of a part that is read whole: the living rows are those of the last one, in whatever order."""
+    warehouse.execute("DROP TABLE IF EXISTS things", "DROP TABLE IF EXISTS mail_loads")
+    present: dict[str, dict[int, set[int]]] = {"a": {}, "b": {}}
+    for account, hour, first, second in loads:
+        if hour in present[account]:
+            continue
+        at, where = NOON + datetime.timedelta(hours=hour), {"account": account}
+        again = Second(lambda at=at, account=account, more=second - first: [  # type: ignore[misc]
+            thing(MARKED, number, account=account, at=at) for number in more
+        ])  # fmt: skip
+        try:
+            warehouse.load(
+                MARKED,
+                [thing(MARKED, number, account=account, at=at) for number in first],
+                covers=Coverage(account, at, {"all": where}, where),
+                mark_gone=MarkGone(at, lambda where=where: [where]),  # type: ignore[misc]
+                removal=rule(again, allow_empty=allow_empty),
+            )
+        except UnconfirmedError:
+            assert again.times
+            assert not first | second
+            continue
+        if first or again.times or allow_empty:
+            present[account][hour] = {*first, *(second if again.times else ())}
+        if not again.times:
+            assert not [row for row in warehouse.rows(MARKED) if row[0] == account and row[-1] == at]
+    for account, readings in present.items():
+        rows = {row[1]: row[-1] for row in warehouse.rows(MARKED) if row[0] == account}
+        if readings:
+            assert {number for number, gone in rows.items() if gone is None} == readings[max(readings)]
+        # A mark has the time of a reading that lacked the row.
+        for number, gone in rows.items():
+            hours = {hour for hour, numbers in readings.items() if number not in numbers}
+            assert gone is None or gone in {NOON + datetime.timedelta(hours=hour) for hour in hours}
+
+
+@pytest.mark.parametrize("allow_empty", [True, False])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(loads=st.lists(READING, min_size=1, max_size=8))
+def test_what_lives_is_what_the_last_reading_had_in_any_order(
+    make_warehouse: Callable[..., Warehouse], loads: list[Any], allow_empty: bool
+) -> None:
+    check_marks(make_warehouse("sqlite"), loads, allow_empty=allow_empty)
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "duckdb", "mysql"])
+def test_so_it_is_of_marks_on_other_databases(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    loads: list[Any] = [("a", 1, {0, 1, 2}, ()), ("b", 1, {0, 1}, ()), ("a", 5, {0}, {0, 1}), ("a", 3, {0, 2, 3}, {4}),
+                        ("a", 7, (), {1}), ("a", 6, {2}, ()), ("b", 2, (), ()), ("b", 0, {4}, ())]  # fmt: skip
+    check_marks(make_warehouse(kind), [(a, h, frozenset(f), frozenset(s)) for a, h, f, s in loads], allow_empty=False)
+
+
+def test_what_depends_on_the_order(native: Warehouse) -> None:
+    """As docs/warehouse.md says: whether a row that no load saw alive last is there, and the time of its mark."""
+    hours = {hour: NOON + datetime.timedelta(hours=hour) for hour in range(6)}
+    marks = {}
+    for order in ((0, 1, 5), (0, 5, 1), (5, 0, 1)):
+        native.execute("DROP TABLE IF EXISTS things", "DROP TABLE IF EXISTS mail_loads")
+        for hour in order:
+            at = hours[hour]
+            rows = [thing(MARKED, number, at=at) for number in ((1, 2) if hour == 0 else (1,))]
+            gone = MarkGone(at, lambda: [OF_A])
+            native.load(MARKED, rows, covers=Coverage("m", at, {"all": OF_A}, OF_A), mark_gone=gone)
+        marks[order] = {row[1]: row[-1] for row in native.rows(MARKED)}
+    assert marks == {
+        (0, 1, 5): {1: None, 2: hours[1]},
+        (0, 5, 1): {1: None, 2: hours[5]},
+        (5, 0, 1): {1: None},
+    }
