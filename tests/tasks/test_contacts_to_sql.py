@@ -361,6 +361,47 @@ def test_who_is_pushed_past_the_reader_is_not_lost(
     assert (result["records"], result["readings"]) == (94, 2)
 
 
+@pytest.mark.parametrize("mode", ["replace", "upsert"])
+def test_who_moves_between_two_pages_never_left(
+    people: Emulator, any_warehouse: SqlDatabase, meanwhile: Meanwhile, mode: str
+) -> None:
+    """One leaves and another joins while the list is read: the total stays, and one page is skipped by one contact."""
+    people.clock.advance(seconds=1)
+    options = {"mode": mode, "history": True, "max_in_flight": 1}
+    loaded(**options)
+    before = people.contacts("newsletter")
+    people.clock.advance(days=1)
+
+    def change() -> None:
+        delete(people, before[0])
+        people.add_contact("new@example.com", lists=["newsletter"])
+
+    meanwhile(11 + 6, change)
+    result = loaded(**options)
+    # The contact behind the fifth page was not on the sixth; the second reading has it, and not the one who left.
+    assert (result["readings"], result["left"]) == (2, 0)
+    assert any_warehouse.query("SELECT id FROM mail_contacts_history WHERE valid_to IS NOT NULL") == []
+    assert set(ids(any_warehouse)) == {*in_service(people), before[0]["id"]}
+
+    people.clock.advance(days=1)
+    result = loaded(**options)
+    assert result["left"] == 1
+    ended = any_warehouse.query("SELECT id FROM mail_contacts_history WHERE valid_to IS NOT NULL")
+    assert ended == [(before[0]["id"],)]
+    stays = any_warehouse.query("SELECT count(*), count(DISTINCT id) FROM mail_contacts_history")
+    assert stays == [(96, 96)]
+
+
+def test_an_unknown_total_is_no_proof(people: Emulator, any_warehouse: SqlDatabase) -> None:
+    loaded()
+    noted = when_read(any_warehouse)
+    people.faults.add("wrong_total", LIST, count=None, by=None)
+    with pytest.raises(MailIncompleteError, match="no response has a valid totalRecords"):
+        loaded()
+    assert ids(any_warehouse) == in_service(people)
+    assert when_read(any_warehouse) == noted
+
+
 def test_a_list_that_never_stops_growing_is_loaded(
     people: Emulator, any_warehouse: SqlDatabase, meanwhile: Meanwhile
 ) -> None:

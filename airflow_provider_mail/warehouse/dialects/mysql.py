@@ -191,7 +191,8 @@ class MySql(Staged):
         existing = self._columns(cursor)
         types = {column.name: self._staged_type(column, existing) for column in self.table.columns}
         columns = ", ".join(f"{self._column(name)} {kind}" for name, kind in types.items())
-        self._padded = [name for name in self.table.key if types[name].endswith(f"COLLATE {_PADDED}")]
+        padded = (name for name in self.table.key if types[name].endswith(f"COLLATE {_PADDED}"))
+        self._padded = dict.fromkeys(padded, _PADDED)
         key = self._columns_list(self.table.key)  # keeps one row of each
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
 
@@ -200,7 +201,7 @@ class MySql(Staged):
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
             one = self._column(self.table.key[0])
             insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
-        encoder = Encoder(self.table, each(_CONVERTERS), padded=dict.fromkeys(self._padded, _PADDED))
+        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded)
         rows = self.request.source.encoded(encoder)
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             cursor.executemany(insert, chunk)  # one statement with both drivers

@@ -279,7 +279,7 @@ class Staged(StagedSql):
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
         """Record the staged rows in the history, before those are dropped that the table has from a later load."""
-        if not self.history or self.request.source.rejected:
+        if not self.history or not self.request.is_complete:
             return None
         return self.history.merge(cursor)
 
