@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,25 @@ class FallLimit:
             raise FallError(f"{prefix}{before} rows would become {after}", before=before, after=after)
 
 
+FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
+"""How far a time of observation may lie in the future: the clocks of a service's machines differ."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time during a load.
+
+    :param start: the time at its beginning, with a zone.
+    """
+
+    start: datetime.datetime
+    _start_seconds: float = field(default_factory=time.monotonic)
+
+    def latest(self) -> datetime.datetime:
+        """Return the latest time at which a row can have been observed."""
+        return self.start + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - self._start_seconds)
+
+
 @dataclass(frozen=True)
 class LoadRequest:
     """One load.
@@ -88,7 +108,7 @@ class LoadRequest:
     :param mark_gone: which other rows are marked as gone.
     :param fall_limit: limit for the fall of the number of rows.
     :param expire_before: rows that were observed earlier are deleted.
-    :param not_after: returns the latest time at which a row can have been observed.
+    :param clock: tells which rows cannot have been observed yet. Default: not checked.
     :param history: the history that the rows are recorded in.
     :param task_run: what loads the rows.
     :param recorded: the rows of the load that this one records. Default: ``source``.
@@ -103,7 +123,7 @@ class LoadRequest:
     mark_gone: MarkGone | None = None
     fall_limit: FallLimit | None = None
     expire_before: datetime.datetime | None = None
-    not_after: Callable[[], datetime.datetime] | None = None
+    clock: Clock | None = None
     history: History | None = None
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
@@ -120,6 +140,13 @@ class LoadRequest:
         if self.mark_gone and not self.table.gone:
             raise ValueError("`mark_gone` needs a table with a column for rows that are gone")
 
+    @property
+    def observed_at(self) -> datetime.datetime | None:
+        """When the service was asked, or a later time before the load; ``None`` when that is not known."""
+        if asked := self.covers or self.mark_gone or self.history:
+            return asked.observed_at
+        return self.clock.start if self.clock else None
+
     def coverage_request(self) -> LoadRequest | None:
         """The load of ``mail_loads`` that records ``covers``."""
         if not self.covers:
@@ -130,7 +157,7 @@ class LoadRequest:
             LOADS,
             loads_beside(name),
             rows,
-            not_after=self.not_after,
+            clock=self.clock,
             task_run=self.task_run,
             recorded=self.source,
         )
