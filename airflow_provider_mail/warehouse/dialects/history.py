@@ -7,6 +7,7 @@ the other rows it changes those that the reading before it has: their interval e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import StagedSql
@@ -37,6 +38,7 @@ class HistoryMerge:
         :param cursor: an open cursor, in the transaction of the load.
         :raises UnconfirmedError: when too many rows have left since the reading before.
         """
+        self._reject_future(cursor)
         where, values = self._readings._condition("history", self._history.where)
         read_at = self._readings._column(READ_AT)
         source = f"FROM {self._readings.target} WHERE {where} AND {read_at}"
@@ -56,6 +58,27 @@ class HistoryMerge:
             f"INSERT INTO {self._readings.target} ({names}) VALUES ({', '.join([self._mark] * len(row))})", row
         )
         return joined, left
+
+    def _reject_future(self, cursor: Any) -> None:
+        """Fail when the part was read in the future: this reading would change what was before, not what is now."""
+        if self._readings.request.clock:
+            condition = self._readings._condition("history", self._history.where)
+            column = self._readings.table[READ_AT]
+            self._readings._reject_later(
+                cursor, self._readings.target, condition, self._readings._column(READ_AT), column
+            )
+
+    def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        """Return statements that correct times in the future: what is valid now is valid from ``to`` on.
+
+        :param to: a time, as spelled in a statement.
+        :param latest: the latest time that can be true.
+        """
+        target, readings = self._intervals.target, self._readings.target
+        yield target, f"DELETE FROM {target}", f"{self._from} > {latest} AND {self._to} IS NOT NULL"
+        for name in (self._from, self._to):
+            yield target, f"UPDATE {target} SET {name} = {to}", f"{name} > {latest}"
+        yield readings, f"DELETE FROM {readings}", f"{self._readings._column(READ_AT)} > {latest}"
 
     def _check_removal(self, cursor: Any, after: int) -> None:
         rule = self._stage.request.removal
