@@ -47,7 +47,7 @@ _SPACE = b" \t\r\n"
 _TOKEN = re.compile(rb'\{(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+\}|"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
 
 _MAX_COMMAS = 100_000
-"""Commas in a push that msgspec may split: it makes an object for each part, and a body of 8 MiB may have millions."""
+"""Commas in a push that msgspec may split: it makes an object for each part, and 8 MiB may have millions."""
 
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 

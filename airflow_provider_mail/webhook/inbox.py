@@ -10,10 +10,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected, database, open_connection
 from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
+from airflow_provider_mail.warehouse.time_limit import current_reading
 from airflow_provider_mail.webhook import DEFAULT_TABLE
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 """A server or a role may have switched off that a commit waits for the disk."""
+
+_BUSY_SECONDS = 60.0
+"""How long to wait for the lock of a SQLite file, where nobody limits it."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,27 @@ class Inbox:
 
     def open(self) -> Any:
         """Return a new DB-API connection, with transactions by hand."""
-        connection = self.hook.get_conn()
+        connection = open_connection(self.hook)
         self._configure(connection)
         return connection
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it.
+
+        :raises WarehouseError: the connection fails.
+        """
+        with connected(self.hook) as connection:
+            self._configure(connection)
+            yield connection
 
     def _configure(self, connection: Any) -> None:
         if self.is_sqlite:
             connection.isolation_level = None
+            reading = current_reading()
+            wait = int(1000 * (reading.seconds if reading else _BUSY_SECONDS))
             # WAL: a drain reads while pushes arrive. FULL: what is committed survives the machine's fall.
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 60000"):
+            for pragma in (f"busy_timeout = {wait}", "journal_mode = WAL", "synchronous = FULL"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         else:
             self.hook.set_autocommit(connection, False)
@@ -89,6 +105,14 @@ class Inbox:
             if hasattr(connection, "prepare_threshold"):  # psycopg 3
                 # A pooler such as PgBouncer may give each transaction another session, without prepared statements.
                 connection.prepare_threshold = None
+
+    def _limit(self, cursor: Any, besides: str = "") -> None:
+        """Limit the statements of this transaction to the time of the `Reading`; poolers have sessions for many."""
+        limit = ""
+        if (reading := current_reading()) and not self.is_sqlite:
+            limit = f"SELECT set_config('statement_timeout', '{int(1000 * reading.seconds)}', true)"
+        if query := "; ".join(filter(None, (limit, besides))):
+            cursor.execute(query)
 
     def create(self) -> None:
         """Create the table unless it exists."""
@@ -143,7 +167,7 @@ class Inbox:
             for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
         ]
         with closing(connection.cursor()) as cursor:
-            cursor.execute("BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
+            self._limit(cursor, "BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
             cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
         connection.commit()
 
@@ -276,10 +300,9 @@ class Inbox:
 
         :raises WarehouseError: the connection fails.
         """
-        with connected(self.hook) as connection:
-            self._configure(connection)
-            with closing(connection.cursor()) as cursor:
-                yield cursor
+        with self.connection() as connection, closing(connection.cursor()) as cursor:
+            self._limit(cursor)
+            yield cursor
 
     @contextmanager
     def _write(self, connection: Any) -> Iterator[Any]:

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
-from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.time_limit import aread
+from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded, Room
 from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
 from airflow_provider_mail.webhook.inbox import Push
+from airflow_provider_mail.webhook.threads import Threads
 from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, token_digest, token_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+_log = logging.getLogger(__name__)
+
 RETRY_AFTER_SECONDS = 5
 
 BODY_SECONDS = 60
 """How long a body may take to arrive."""
+
+READ_SECONDS = 5
+"""How long a request waits for the tokens: with `commits.STORE_SECONDS`, the longest wait for the database."""
 
 _FAILED_SECONDS = 1
 
@@ -42,10 +51,10 @@ class TokenCache:
 
     def __init__(self, read: Callable[[], Mapping[str, str]]) -> None:
         self._read = read
-        # One thread: while the database hangs, requests wait for one attempt, and for no thread that others need.
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="mail-tokens")
+        self._threads = Threads()
         self._attempt: asyncio.Future[Mapping[str, str]] | None = None
         self._until = 0.0
+        self._is_failing = False
 
     async def valid(self) -> Mapping[str, str]:
         """Return the tokens.
@@ -54,15 +63,27 @@ class TokenCache:
         """
         now = time.monotonic()
         if self._attempt is None or (self._attempt.done() and now >= self._until):
-            self._attempt = asyncio.get_running_loop().run_in_executor(self._executor, self._read)
+            # One attempt: while the database hangs, all requests wait for it.
+            self._attempt = asyncio.ensure_future(self._fresh())
             self._until = now + TOKENS_SECONDS
             self._attempt.add_done_callback(self._note_failure)
         # One request that ends must not end the attempt of all.
         return await asyncio.shield(self._attempt)
 
+    async def _fresh(self) -> Mapping[str, str]:
+        return await aread(self._threads.start(self._read, READ_SECONDS))
+
     def _note_failure(self, attempt: asyncio.Future[Mapping[str, str]]) -> None:
-        if not attempt.cancelled() and attempt.exception() is not None:
-            self._until = time.monotonic() + _FAILED_SECONDS
+        error = None if attempt.cancelled() else attempt.exception()
+        if error is None:
+            self._is_failing = False
+            return
+        self._until = time.monotonic() + _FAILED_SECONDS
+        if not self._is_failing:
+            self._is_failing = True
+            known = isinstance(error, WarehouseError | MailConfigError)
+            why = f"no answer within {READ_SECONDS} s" if isinstance(error, TimeoutError) else safe_message(error)
+            _log.error("The tokens of the receiver could not be read: %s", error if known else why)
 
 
 class Receiver:
@@ -110,32 +131,33 @@ class Receiver:
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             return Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"})
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await self._body(request)
-        except (ClientDisconnect, TimeoutError):
-            return Response("Bad Request", 400, {"Connection": "close"})
-        if body is None:
-            return Response("Content Too Large", 413)
-        if (problem := await check_push(body)) is not None:
-            return Response(problem, 400)
-        try:
+            with self._commits.room() as room:
+                try:
+                    async with asyncio.timeout(BODY_SECONDS):
+                        body = await self._body(request, room)
+                except (ClientDisconnect, TimeoutError):
+                    return Response("Bad Request", 400, {"Connection": "close"})
+                if body is None:
+                    return Response("Content Too Large", 413)
+                if (problem := await check_push(body)) is not None:
+                    return Response(problem, 400)
             await self._commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
             return unavailable()
         return Response("OK")
 
-    async def _body(self, request: Request) -> bytes | None:
+    async def _body(self, request: Request, room: Room) -> bytes | None:
         """Read the body; ``None`` when it is too long."""
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_body:
             return None
-        chunks, size = [], 0
+        body = bytearray()
         async for chunk in request.stream():
-            size += len(chunk)
-            if size > self._max_body:
+            if len(body) + len(chunk) > self._max_body:
                 return None
-            chunks.append(chunk)
-        return b"".join(chunks)
+            room.add(len(chunk))
+            body += chunk
+        return bytes(body)
 
 
 def hide_token(scope: Scope) -> str:
@@ -166,5 +188,5 @@ async def check_push(body: bytes) -> str | None:
     if (count := count_quickly(body)) is None:
         # In a thread: brackets alone take a second for some MiB.
         parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
-        count = len(parts or ())
+        count = len(parts or [])
     return None if count <= MAX_EVENTS_PER_PUSH else f"The push has more than {MAX_EVENTS_PER_PUSH} events"

@@ -65,8 +65,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "example": None,
     },
     "receive_max_pending_bytes": {
-        "description": "Bytes of pushes that wait to be written to the inbox, for each process of the receiver. Beyond "
-        "them it answers 503, and the service tries again.",
+        "description": "Bytes of pushes that arrive or wait to be written to the inbox, for each process of the "
+        "receiver. Beyond them it answers 503, and the service tries again.",
         "type": "integer",
         "default": str(64 * 2**20),
         "example": None,

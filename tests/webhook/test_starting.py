@@ -125,7 +125,9 @@ def test_inside_a_server_that_runs_on(
     assert [request(app)[0]["status"] for _ in range(3)] == [503, 503, 503]
     assert caplog.text.count("there is no inbox") == 1
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
-    assert request(app)[0]["status"] == 404, "nobody has a token"
+    assert request(app)[0]["status"] == 503, "who has a token is not known"
+    Tokens(inbox).create()
+    assert request(ReceiverApp())[0]["status"] == 404, "nobody has a token"
 
 
 def test_by_default_nothing_is_received() -> None:
