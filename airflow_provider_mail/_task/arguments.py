@@ -268,7 +268,7 @@ class MailTaskMixin:
         given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
         value, problem = read_rendered(type(self), name, written, given)
         if name in self._incomplete and not may_be_blank(type(self), name):
-            problem = problem or INCOMPLETE
+            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
         if problem:
             self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
         elif value is not given:

@@ -446,11 +446,11 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
         return value, None
     from airflow_provider_mail.api._core.blank import is_nothing
 
-    if name in _LISTS_TO_MAIL and is_nothing(value):
-        return value, "its template rendered to nothing: the value that it names is missing. No list is []"
     blank_is_checked = may_be_blank(owner, name)
     if not blank_is_checked and (where := _missing(argument, template, value)) is not None:
         return value, f"{where}{': ' if where else ''}its template rendered to None: the value that it names is missing"
+    if name in _LISTS_TO_MAIL and is_nothing(value):
+        return value, "its template rendered to nothing: the value that it names is missing. No list is []"
     if blank_is_checked and value in (None, "", "None"):
         return value, None
     if isinstance(value, str) and isinstance(template, str):

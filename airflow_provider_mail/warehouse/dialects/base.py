@@ -76,7 +76,7 @@ class Dialect(ABC):
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
     @classmethod
-    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
+    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:  # noqa: B027
         """Limit how long a hook connects, and waits for a server that is gone; nothing where its driver cannot.
 
         :param hook: a hook that nobody else uses. What its connection sets itself stays.
