@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, task_instance_name, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, argument_error, task_instance_name, unwrap
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         lists, only_save = arguments.get("send_list_names", ...), arguments.get("only_save", ...)
         # A mapped task may give either of them to each of its instances.
         if only_save is False and (lists is None or (isinstance(lists, str | list | tuple) and not lists)):
-            raise (AirflowFailException if mapped else ValueError)(
-                "send_list_names: required unless only_save is true; name at least one list"
-            )
+            problem = "send_list_names: required unless only_save is true; name at least one list"
+            raise argument_error(problem, mapped=mapped)
 
     def request(self, context: Context) -> CreateCampaign:
         """Build the request that creates the campaign.

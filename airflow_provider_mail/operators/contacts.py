@@ -201,7 +201,9 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         super().__init__(**kwargs)
         self.set_arguments(locals())
         if contact_email is None and phone_number is None:
-            raise ValueError("contact_email or phone_number is required (email is Airflow's: where alerts are sent)")
+            raise self.argument_error(
+                "contact_email or phone_number is required (email is Airflow's: where alerts are sent)"
+            )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Save the contact.

@@ -79,6 +79,49 @@ def test_what_a_mapped_task_is_given_later_is_not_missing(new_dag: Callable[...,
         )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"send_date": datetime.datetime(2030, 1, 1)}, "send_date: "), ({"language_code": "EN"}, "language_code: Input")],
+)
+def test_what_is_wrong_in_a_mapped_task_breaks_the_dag_file(
+    new_dag: Callable[..., DAG], arguments: dict[str, Any], words: str
+) -> None:
+    ((name, value),), partial = arguments.items(), MailCreateCampaignOperator.partial
+    with new_dag():
+        with pytest.raises(ValueError, match=words):
+            partial(task_id="each", **GOOD).expand(**{name: [None, value]})
+        with pytest.raises(ValueError, match=words):
+            partial(task_id="some", **GOOD).expand_kwargs([{}, arguments])
+        partial(task_id="right", **GOOD).expand_kwargs([{name: None}])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"deferrable": True}, "deferrable: needs"), ({"cancel_on_kill": True}, "cancel_on_kill: needs")],
+)
+def test_arguments_that_do_not_go_together_end_a_mapped_task_at_once(
+    run_in_airflow: Run, emulator: Emulator, errors: list[BaseException], given: dict[str, Any], words: str
+) -> None:
+    done = run_in_airflow(
+        lambda: MailCreateCampaignOperator.partial(task_id="mapped", retries=2, **GOOD | given).expand(
+            reply_to=["a@example.com"]
+        )
+    )
+    assert done.result.task("mapped", 0).try_number == 1
+    assert isinstance(errors[-1], AirflowFailException)
+    assert str(errors[-1]).startswith(words)
+    assert emulator.journal.count() == 0
+
+
+def test_deferrable_by_default_does_not_fail_a_mapped_task(
+    run_in_airflow: Run, emulator: Emulator, new_dag: Callable[..., DAG]
+) -> None:
+    emulator.add_list("newsletter", ["ada@example.com"])
+    with new_dag(default_args={"deferrable": True}) as dag:
+        MailCreateCampaignOperator.partial(task_id="mapped", **GOOD).expand(reply_to=["a@example.com"])
+    assert run_in_airflow(dag).result.state == "success"
+
+
 def test_deferrable_by_default_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, new_dag: Callable[..., DAG]) -> None:
     with new_dag(default_args={"deferrable": True}):
         create()
