@@ -74,6 +74,10 @@ class MailTaskMixin:
     allow_blank = False
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
+    limits: ClassVar[Mapping[str, str]] = {}
+    """Limits of arguments that other classes do not limit, as in ``literals.LIMITS``."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of arguments that one may expect, and that the class does not have."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
@@ -91,6 +95,7 @@ class MailTaskMixin:
 
     def __init__(self, **kwargs: Any) -> None:
         # Without this Airflow would give BaseOperator's signature and defaults to each base class that has none.
+        self._check_names(kwargs)
         super().__init__(**kwargs)
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
@@ -121,8 +126,18 @@ class MailTaskMixin:
         """
         from airflow_provider_mail._task.literals import problems
 
-        if found := "; ".join(problems(cls, arguments)):
-            raise argument_error(found, mapped=mapped)
+        found = list(problems(cls, arguments))
+        # A mapped task may give any of them to each of its instances.
+        if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
+            missing = [name for name in cls.required_texts if arguments.get(name, ...) in (None, "")]
+            found += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
+        if found:
+            raise argument_error("; ".join(found), mapped=mapped)
+
+    @classmethod
+    def _check_names(cls, arguments: Mapping[str, Any]) -> None:
+        for name in arguments.keys() & cls.elsewhere.keys():
+            raise TypeError(f"{name}: {cls.elsewhere[name]}")
 
     def argument_error(self, problem: str) -> Exception:
         """Return the error about arguments that do not go together.
@@ -138,6 +153,7 @@ class MailTaskMixin:
         :param kwargs: the arguments that are the same for all.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
+        cls._check_names(kwargs)
         cls.check_arguments(kwargs)
         partial = super().partial(**kwargs)  # type: ignore[misc]
         partial._expand_called = True  # it is replaced
@@ -173,7 +189,7 @@ class MailTaskMixin:
         try:
             request = model(**self.request_fields(model, context) | given)
         except MailValidationError as error:
-            message = f"{blank}. {error}" if blank else str(error)
+            message = f"{blank}. {str(error).removeprefix(f'{model.__name__}: ')}" if blank else str(error)
             raise MailValidationError(message, operation=error.operation) from None
         if blank:
             raise MailValidationError(blank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
@@ -30,6 +30,12 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
     required_texts = ("subject", "content")
+    elsewhere: ClassVar = {
+        "template_name": (
+            "write content='newsletter.html', a file in the DAG's folder: the service creates campaigns from content "
+            "only. Stored templates are for MailSendBatchOperator"
+        )
+    }
 
     mail_name: str | None
     content: Any
@@ -37,20 +43,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     ignore_differences: Collection[str]
     adopt_older: bool
     allow_past_send_date: bool
-
-    def __init__(self, **kwargs: Any) -> None:
-        check_no_template(kwargs)
-        super().__init__(**kwargs)
-
-    @classmethod
-    def partial(cls, **kwargs: Any) -> Any:
-        """Make a mapped task, with Airflow's ``partial``.
-
-        :param kwargs: the arguments that are the same for all.
-        :raises TypeError: when there is a ``template_name``.
-        """
-        check_no_template(kwargs)
-        return super().partial(**kwargs)
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
@@ -239,19 +231,6 @@ class WaitForCampaignMixin(MailTaskMixin):
             method_name="execute_complete",
             # The trigger has its own deadline; this one applies when no triggerer runs.
             timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
-        )
-
-
-def check_no_template(arguments: Mapping[str, Any]) -> None:
-    """Reject a stored template, which the service takes only for transactional mail.
-
-    :param arguments: that the operator does not have.
-    :raises TypeError: when ``template_name`` is among them.
-    """
-    if "template_name" in arguments:
-        raise TypeError(
-            "template_name: write content='newsletter.html', a file in the DAG's folder: the service creates campaigns "
-            "from content only. Stored templates are for MailSendBatchOperator"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseOperator
 
@@ -183,6 +183,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     """
 
     ui_color = "#e6f1f2"
+    limits: ClassVar = {"contact_email": "Address"}
     contact_email = RedactedField()
     phone_number = RedactedField()
     name = RedactedField()
