@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
+from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -82,6 +83,10 @@ class MailTaskMixin:
     allow_blank = False
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
+    limits: ClassVar[Mapping[str, str]] = {}
+    """Limits of arguments that other classes do not limit, as in ``literals.LIMITS``."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of arguments that one may expect, and that the class does not have."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
@@ -101,6 +106,7 @@ class MailTaskMixin:
 
     def __init__(self, **kwargs: Any) -> None:
         # Without this Airflow would give BaseOperator's signature and defaults to each base class that has none.
+        self._check_names(kwargs)
         super().__init__(**kwargs)
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
@@ -131,12 +137,25 @@ class MailTaskMixin:
         """
         from airflow_provider_mail._task.literals import problems
 
-        if found := "; ".join(problems(cls, arguments)):
-            if mapped:
-                from airflow_provider_mail.version_compat import AirflowFailException
+        found = list(problems(cls, arguments))
+        # A mapped task may give any of them to each of its instances.
+        if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
+            missing = [name for name in cls.required_texts if arguments.get(name, ...) in (None, "")]
+            found += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
+        if found:
+            raise argument_error("; ".join(found), mapped=mapped)
 
-                raise AirflowFailException(found)
-            raise ValueError(found)
+    @classmethod
+    def _check_names(cls, arguments: Mapping[str, Any]) -> None:
+        for name in arguments.keys() & cls.elsewhere.keys():
+            raise TypeError(f"{name}: {cls.elsewhere[name]}")
+
+    def argument_error(self, problem: str) -> Exception:
+        """Return the error about arguments that do not go together.
+
+        :param problem: beginning with the name of the argument.
+        """
+        return argument_error(problem, mapped=getattr(self, FROM_MAPPED, False))
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
@@ -145,8 +164,11 @@ class MailTaskMixin:
         :param kwargs: the arguments that are the same for all.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
+        cls._check_names(kwargs)
         cls.check_arguments(kwargs)
-        return super().partial(**kwargs)  # type: ignore[misc]
+        partial = super().partial(**kwargs)  # type: ignore[misc]
+        partial._expand_called = True  # it is replaced
+        return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
@@ -178,7 +200,7 @@ class MailTaskMixin:
         try:
             request = model(**self.request_fields(model, context) | given)
         except MailValidationError as error:
-            message = f"{blank}. {error}" if blank else str(error)
+            message = f"{blank}. {str(error).removeprefix(f'{model.__name__}: ')}" if blank else str(error)
             raise MailValidationError(message, operation=error.operation) from None
         if blank:
             raise MailValidationError(blank)
@@ -340,6 +362,50 @@ class MailTaskMixin:
         return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
+class CheckedPartial(OperatorPartial):
+    """What ``partial`` returns: checks the values that ``expand`` and ``expand_kwargs`` are given in the DAG file."""
+
+    operator_class: type[Any]
+
+    def expand(self, **mapped_kwargs: Any) -> Any:
+        """Make the mapped task, with Airflow's ``expand``.
+
+        :param mapped_kwargs: lists of values.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for name, values in mapped_kwargs.items():
+            for value in values if isinstance(values, list | tuple) else ():
+                self.operator_class.check_arguments({name: value})
+        return super().expand(**mapped_kwargs)
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
+        """Make the mapped task, with Airflow's ``expand_kwargs``.
+
+        :param kwargs: dictionaries of arguments.
+        :param strict: whether arguments of ``partial`` may not be given again.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for values in kwargs if isinstance(kwargs, list | tuple) else ():
+            if isinstance(values, Mapping):
+                self.operator_class.check_arguments(values)
+        return super().expand_kwargs(kwargs, strict=strict)
+
+
+def argument_error(problem: str, *, mapped: bool) -> Exception:
+    """Return the error about arguments.
+
+    :param problem: beginning with the name of the argument.
+    :param mapped: whether they are those of a mapped task, which is made when it runs: another try would not help.
+    """
+    if mapped:
+        from airflow_provider_mail.version_compat import AirflowFailException
+
+        return AirflowFailException(problem)
+    return ValueError(problem)
+
+
 def from_file(content: Any) -> Any:
     """Turn the name of a file into a template that includes the file; return anything else unchanged.
 
@@ -419,15 +485,14 @@ def rows_problem(argument: str, value: object) -> str:
     )
 
 
-def check_keep_days(keep_days: object, rejects_table: object) -> None:
+def check_keep_days(task: Any) -> None:
     """Check the retention of rejected rows when the DAG is parsed.
 
-    :param keep_days: days that they are kept; ``None`` for ever.
-    :param rejects_table: the table that holds them.
+    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
     :raises ValueError: when there is no such table.
     """
-    if keep_days is not None and rejects_table is None:
-        raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
+    if task.keep_days is not None and task.rejects_table is None:
+        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:

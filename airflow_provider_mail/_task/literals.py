@@ -28,6 +28,7 @@ LIMITS = {
     "from_domain": "SenderEntry",
     "language_code": "LanguageCode",
     "mail_name": "MailName",
+    "phone_number": "PhoneNumber",
     "reply_to": "Address",
     "send_date": "UtcTime",
     "sender_email": "SenderEntry",
@@ -71,6 +72,7 @@ BOUNDS = {
     "page_size": Bounds(1, 1000),
     "poke_interval": Bounds(above=True),
     "rows_per_file": Bounds(1),
+    "sender_type": Bounds(1, 2),
     "stable_checks": Bounds(2),
     "tolerance_fraction": Bounds(most=1),
     "versions_per_request": Bounds(1, 100),
@@ -223,6 +225,8 @@ def _list_of_texts(name: str, value: Any) -> str | None:
     for number, item in enumerate(value if isinstance(value, Sequence) else ()):
         if not isinstance(item, str):
             return f"item {number} must be text, not {type(item).__name__}"
+        if not item:
+            return f"item {number} is empty"
     return None
 
 
@@ -234,7 +238,10 @@ def _list_of_numbers(name: str, value: Any) -> str | None:
 
 
 def _file(name: str, value: Any) -> str | None:
-    return None if isinstance(value, Mapping) else _path(name, value)
+    if not isinstance(value, Mapping):
+        return _path(name, value)
+    right = value.keys() == {"file_name", "file_data"}
+    return None if right else "a dictionary needs file_name and file_data; or give the path of a file"
 
 
 def _recipients(name: str, value: Any) -> str | None:
@@ -255,6 +262,9 @@ def _recipients(name: str, value: Any) -> str | None:
 
 
 def _rows(name: str, value: Any) -> str | None:
+    if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
+        example = '{"email": ...}' if name == "contacts" else '{"to": ...}'
+        return f"item 0 must be a dictionary such as {example}, not text"
     if callable(value) or (isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)):
         return None
     return rows_problem(name, value).removeprefix(f"{name}: ")
@@ -317,12 +327,14 @@ class Argument(NamedTuple):
 
     :param optional: whether ``None`` leaves it out.
     :param choices: the values that it may have; none if it is no choice.
+    :param limit: the name of the type in ``api._core.fields`` that limits it.
     """
 
     name: str
     kind: Kind
     optional: bool
-    choices: tuple[Any, ...] = ()
+    choices: tuple[Any, ...]
+    limit: str | None
 
     @property
     def is_rows(self) -> bool:
@@ -343,8 +355,8 @@ class Argument(NamedTuple):
             return None if value in self.choices else f"{_shown(value)} is none of {', '.join(map(str, self.choices))}"
         if problem := self.kind.check(self.name, value):
             return problem
-        if self.name in LIMITS and not (value == "" and self.name in BLANK_IS_DEFAULT):
-            return _beyond_limit(LIMITS[self.name], value)
+        if self.limit and not (value == "" and self.name in BLANK_IS_DEFAULT):
+            return _beyond_limit(self.limit, value)
         return None
 
 
@@ -357,6 +369,7 @@ def declared(owner: type) -> dict[str, Argument]:
     """
     ours = next(base for base in owner.__mro__ if base.__module__.startswith(PACKAGE) and "__init__" in vars(base))
     init = inspect.unwrap(vars(ours)["__init__"])
+    limits = LIMITS | getattr(ours, "limits", {})
     arguments = {}
     for name, annotation in init.__annotations__.items():
         if name in ("return", "kwargs"):
@@ -365,7 +378,7 @@ def declared(owner: type) -> dict[str, Argument]:
         kind = bare.removesuffix(" | None")
         choices = _choices(kind, init.__globals__)
         found = Kind(_any, text=True, text_inside=True) if choices else KINDS[kind]
-        arguments[name] = Argument(name, found, kind != bare, choices)
+        arguments[name] = Argument(name, found, kind != bare, choices, limits.get(name))
     return arguments
 
 

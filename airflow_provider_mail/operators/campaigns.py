@@ -153,16 +153,16 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         super().__init__(**kwargs)
         self.set_arguments(locals())
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
-            raise ValueError(
+            raise self.argument_error(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
                 "an incomplete campaign goes out"
             )
         # The configuration's default and that of the DAG may be true for tasks that do not wait.
         explicit = deferrable and not DEFERRABLE and not (kwargs.get("default_args") or {}).get("deferrable")
         if explicit and not wait_for_completion:
-            raise ValueError("deferrable: needs wait_for_completion=True: else the task does not wait for anything")
+            raise self.argument_error("deferrable: needs wait_for_completion=True: else the task waits for nothing")
         if cancel_on_kill and not wait_for_completion:
-            raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
+            raise self.argument_error("cancel_on_kill: needs wait_for_completion=True: else no task waits to be killed")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait for completion if ``wait_for_completion``.

@@ -203,6 +203,11 @@ class MailSendOperator(BaseSendOperator):
     """
 
     to = RedactedField()
+    required_texts = ("subject", "content")
+    elsewhere: ClassVar = {
+        name: f"use MailSendBatchOperator, whose messages have {name}; a batch may be one message"
+        for name in ("template_name", "cc", "bcc")
+    }
 
     def __init__(
         self,

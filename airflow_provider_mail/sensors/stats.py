@@ -130,9 +130,9 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self.min_interval = float(seconds_of(self.min_interval))
         self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
         if self.stable_checks is None and self.max_age is None:
-            raise ValueError("stable_checks, max_age: one of them must say when the statistics are final")
+            raise self.argument_error("stable_checks, max_age: one of them must say when the statistics are final")
         if self.reschedule and not self.deferrable and self.max_age is None and not AIRFLOW_V_3_3_PLUS:
-            raise ValueError(
+            raise self.argument_error(
                 "stable_checks: Airflow before 3.3 keeps nothing between the polls of mode='reschedule'; "
                 "use deferrable=True or mode='poke', or give a max_age"
             )

@@ -115,7 +115,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
         if (self.history or self.history_table) and self.on_change == "accept":
-            raise ValueError(
+            raise self.argument_error(
                 "history: needs a list that is read whole, since a contact that is not returned has left: not "
                 "on_change='accept'"
             )

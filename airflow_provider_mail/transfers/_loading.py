@@ -64,7 +64,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
-        check_keep_days(self.keep_days, self.rejects_table)
+        check_keep_days(self)
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
