@@ -322,7 +322,7 @@ def _pick(
     if list(places) == list(range(width)):
         return batches
 
-    from airflow_provider_mail.warehouse.read_files import WrongWidth
+    from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth
 
     def picked(row: Sequence[Any]) -> Sequence[Any]:
         if len(row) == width:
@@ -331,4 +331,4 @@ def _pick(
         problem = getattr(row, "problem", f"has {len(row)} values instead of {width}")
         return WrongWidth.of(row if len(row) != len(places) else [*row, None], problem)
 
-    return ([picked(row) for row in batch] for batch in batches)
+    return (FileBatch([picked(row) for row in batch], getattr(batch, "lines", ())) for batch in batches)
