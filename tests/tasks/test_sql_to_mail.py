@@ -330,6 +330,30 @@ def test_a_query_that_cannot_be_counted_is_imported_all_the_same(
     assert {contact["phoneNumber"] for contact in emulator.contacts("all")} == {"110", "112"}
 
 
+@pytest.mark.parametrize(
+    ("addresses", "rows"),
+    [
+        (["ann@x.com", "b@x.com", "c@x.com", "Ann@X.com"], "4"),
+        (["Ann@x.com", "b@x.com", "c@x.com", "ann@x.com"], "1"),
+        (["Ann@x.com", "b@x.com", "ANN@x.com", "ANN@x.com"], "1"),
+        (["ann@xn--mnchen-3ya.de", None, "c@x.com", "ann@münchen.de"], "4"),
+        (["rene\u0301@x.com", "b@x.com", "ren\u00e9@x.com", "B@x.com"], "1, 4"),
+        (["Ann@x.com", "ann@x.com.de", "Ann@x.com", "strasse@x.de", "straße@x.de", None, None], ""),
+    ],
+)
+def test_an_address_that_is_spelled_in_two_ways_is_noticed(
+    run: Run, emulator: Emulator, crm: SqlDatabase, addresses: list[str | None], rows: str
+) -> None:
+    people(crm, [(address, None, "+44 1") for address in addresses])
+
+    done = run(lambda: imported(sql="SELECT * FROM people", chunk_size=2))
+
+    assert done.state == "success"
+    assert ("Keep one spelling of each address" in done.log) == bool(rows)
+    assert not rows or f"such as those of rows {rows}. Each" in done.log
+    assert "ann@" not in done.log.lower()
+
+
 def test_a_time_that_python_cannot_represent_rejects_its_row(
     run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path
 ) -> None:

@@ -38,12 +38,14 @@ class Reject:
     :param field: the invalid property; empty for the row as a whole.
     :param reason: why it is invalid, without the row's values.
     :param row: the values.
+    :param line: the line of the file in which it begins, from 1; ``None`` if it is of no file with lines.
     """
 
     row_number: int
     field: str
     reason: str
     row: Row = dataclasses.field(repr=False)
+    line: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
