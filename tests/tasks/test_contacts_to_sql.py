@@ -18,7 +18,7 @@ from airflow_provider_mail.api._core import exchange
 from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import GetListContacts
-from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError
+from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailInterruptedError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -390,6 +390,17 @@ def test_who_moves_between_two_pages_never_left(
     assert ended == [(before[0]["id"],)]
     stays = any_warehouse.query("SELECT count(*), count(DISTINCT id) FROM mail_contacts_history")
     assert stays == [(96, 96)]
+
+
+def test_a_kill_ends_the_second_reading(people: Emulator, warehouse: SqlDatabase, meanwhile: Meanwhile) -> None:
+    loaded()
+    delete(people, people.contacts("newsletter")[0])
+    operator = load()()
+    meanwhile(11 + 11 + 3, operator.on_kill)
+    with pytest.raises(MailInterruptedError):
+        operator.execute({})
+    assert len(ids(warehouse)) == 95
+    assert people.journal.count(LIST) < 11 + 11 + 11
 
 
 def test_an_unknown_total_is_no_proof(people: Emulator, any_warehouse: SqlDatabase) -> None:
