@@ -95,13 +95,11 @@ class DaysToRead:
         first, last = _day(state, "first_day"), _day(state, "last_day")
         if first is None or last is None:
             return set(span(self._start_day, self._last_day))
-        # The day is one of a clock, which may have been ahead.
+        # These days are those of a clock, which may have been ahead.
         again = max(first, min(last, self._last_day) - self._lookback)
-        return {
-            *span(self._start_day, min(first - DAY, self._last_day)),
-            *_open_days(state),
-            *span(again, self._last_day),
-        }
+        earlier = span(self._start_day, min(first - DAY, self._last_day))
+        open_days = (day for day in _open_days(state) if day <= self._last_day)
+        return {*earlier, *open_days, *span(again, self._last_day)}
 
 
 class KnownParts:
@@ -185,12 +183,12 @@ def confirmed(name: str, read: Read, known: int) -> Pages:
             yield from read(_at_least(name, known))
             return
         except _ShorterError as error:
-            _log.warning("%s: %s records, after %s: look %s of %s", name, error.total, known, look, LOOKS)
+            _log.info("%s: only %s records: reading it again to confirm it (%s of %s)", name, error.total, look, LOOKS)
             known = error.total
     raise MailIncompleteError(
         f"{name}: the list got shorter each of {LOOKS} times that it was read: {known} records at last",
         got=known,
-        expected=known + 1,
+        expected=None,
     )
 
 
@@ -213,7 +211,7 @@ def _at_least(name: str, known: int) -> OnTotal:
                 f"{name}: the response has no valid totalRecords, so it is not known which rows are gone: nothing is "
                 "loaded",
                 got=0,
-                expected=0,
+                expected=None,
             )
         if total < known:
             raise _ShorterError(total)

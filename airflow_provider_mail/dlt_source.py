@@ -84,16 +84,19 @@ def mail_source(
 
     A list of the service is read completely, or the run fails before anything is loaded. A table of lists, contacts,
     templates or senders then holds what the service has, per account, and for contacts per list; rows of campaigns and
-    statistics are merged by their keys.
+    statistics are merged by their keys. Several accounts can share a pipeline if each has its own ``mail_conn_id``. A
+    list that has become shorter, or that is gone, is looked at twice.
 
     :param client: a :class:`~airflow_provider_mail.api.client.MailClient`: in Airflow ``MailHook(...).get_conn()``,
         elsewhere ``MailClient(ClientConfig(...))``.
     :param start_day: the first day of the first run's statistics, in UTC. Later runs begin ``lookback_days`` before the
-        last day that was loaded, which dlt stores with the pipeline's state.
+        last day that was loaded into the table from this account, which dlt stores with the pipeline's state, and also
+        read days for which the service has returned nothing, until a run at least ``lookback_days`` later confirms it.
     :param end_day: the last day of the statistics, included; the window is then exactly ``start_day`` to ``end_day``,
         and the state is neither used nor changed: for backfills. Default: today.
     :param lookback_days: days that are read again, since opens and clicks arrive late. Default: 7.
-    :param contact_lists: the lists whose contacts are read (personal data), or ``"all"``. Default: none.
+    :param contact_lists: the lists whose contacts are read (personal data), or ``"all"``, which also deletes the
+        contacts of lists that this pipeline has loaded and the service does not have any more. Default: none.
     :param snapshots: also keep one row per campaign and day of observation. Default: false.
     :param keep_gone: keep rows of contacts, lists, templates and senders that the service does not have any more.
         Required where dlt deletes no rows: Iceberg tables, and files that are neither Iceberg nor Delta tables.
@@ -224,7 +227,10 @@ class _Source:
         for name in lists:
             # The service may return no contacts for a wrong name.
             if self._client.run(find_list(name)) is None:
-                raise MailValidationError(f"contact_lists: there is no list {name!r}")
+                raise MailValidationError(
+                    f"contact_lists: there is no list {name!r}. If it was deleted, remove the name and its rows, or "
+                    'use "all", which deletes them'
+                )
         return list(dict.fromkeys(lists))
 
     def campaign_stats(self, days: DaysToRead) -> Pages:
