@@ -61,6 +61,7 @@ BOUNDS = {
     "batch_size": Bounds(1),
     "chunk_size": Bounds(1),
     "keep_days": Bounds(above=True),
+    "lock_timeout": Bounds(1),
     "max_attachment_bytes": Bounds(1),
     "max_content_bytes": Bounds(1),
     "max_growth": Bounds(above=True),

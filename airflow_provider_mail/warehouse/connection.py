@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.file_lock import one_process, pause
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
 from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading
 
 if TYPE_CHECKING:
@@ -62,9 +63,13 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
         try:
             if reading:
                 reading.address = address(hook)
-            if file := _duckdb_file(hook):
-                lock.enter_context(one_process(file, min(BUSY_FILE_WAITS_S[_LOCKED], longest)))
-            connection = _open(hook, start, longest)
+            with ExitStack() as watch:
+                if file := _duckdb_file(hook):
+                    wait = min(BUSY_FILE_WAITS_S[_LOCKED], longest)
+                    holder = "another process uses the database file"
+                    watch.enter_context(LockWatch(f"connection {hook.get_conn_id()!r}: ", lambda: holder, wait))
+                    lock.enter_context(one_process(file, wait))
+                connection = _open(hook, start, longest)
         except Exception as error:
             if type(error).__module__.startswith("airflow."):
                 raise  # names the missing connection id or package itself
