@@ -77,7 +77,7 @@ INBOX_BYTES = Metric("mail.inbox.bytes", "bytes", "gauge: their bytes, before co
 INBOX_OLDEST = Metric(
     "mail.inbox.oldest_seconds", "seconds", "gauge: the age of the oldest of them; 0 without any", (), True
 )
-DEAD_LETTERS_STORED = Metric(
+DEAD_LETTERS = Metric(
     "mail.dead_letters", "events", "events, or whole pushes, that a drain could not read, once each", ("reason",)
 )
 
@@ -97,7 +97,7 @@ METRICS = (
     INBOX_PUSHES,
     INBOX_BYTES,
     INBOX_OLDEST,
-    DEAD_LETTERS_STORED,
+    DEAD_LETTERS,
 )
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -82,6 +83,13 @@ class Tokens:
             query = "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {mark}"
             self._run(cursor, query, self._inbox.time(datetime.now(UTC)))
             return dict(cursor.fetchall())
+
+    def count(self) -> dict[str, int]:
+        """Return the number of valid tokens by the id of the `mail` connection; none without a table."""
+        try:
+            return dict(Counter(self.valid().values()))
+        except MailConfigError:
+            return {}
 
     def check(self) -> None:
         """Check that there is a valid token.
