@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -314,18 +314,26 @@ class Inbox:
             )
             return self._pushes(cursor, [id for (id,) in cursor.fetchall()])
 
-    def replace_body(self, connection: Any, id: int, body: bytes) -> None:
-        """Replace the body of a push, and commit; waits for the drain that has taken the push.
+    def change_body(self, connection: Any, id: int, change: Callable[[bytes], bytes | None]) -> bool:
+        """Change the body of a push, and commit; return whether it was changed.
+
+        Waits for the drain that has taken the push, and for another change. Until the end nothing else changes it.
 
         :param connection: a connection from `open`.
         :param id: number of the push.
-        :param body: the new body.
+        :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
-            cursor.execute(
-                f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
-                [*_packed(body), id],
-            )
+            lock = "" if self.is_sqlite else " FOR UPDATE"
+            cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{lock}", [id])
+            found = cursor.fetchone()
+            body = change(zlib.decompress(found[0])) if found else None
+            if body is not None:
+                cursor.execute(
+                    f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
+                    [*_packed(body), id],
+                )
+        return body is not None
 
     def exists(self, cursor: Any, name: TableName) -> bool:
         """Return whether a table exists.

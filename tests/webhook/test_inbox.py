@@ -110,6 +110,27 @@ def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:
     assert inbox.delete_drained(NOON + SECOND) == 0
 
 
+def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
+    insert(inbox, push(b"before"))
+    (stored,) = take(inbox)
+    lock = "BEGIN IMMEDIATE" if inbox.is_sqlite else f"SELECT 1 FROM {inbox.table} FOR UPDATE NOWAIT"
+    with closing(inbox.open()) as one, closing(inbox.open()) as other:
+        if inbox.is_sqlite:
+            other.execute("PRAGMA busy_timeout = 0")
+
+        def change(body: bytes) -> bytes:
+            with closing(other.cursor()) as cursor, pytest.raises(Exception, match="lock"):
+                cursor.execute(lock)
+            other.rollback()
+            return body + b", after"
+
+        assert inbox.change_body(one, stored.id, change)
+        assert not inbox.change_body(one, stored.id, lambda body: None)
+        assert not inbox.change_body(one, stored.id + 1, change)
+    (changed,) = take(inbox)
+    assert (changed.body, changed.received_at) == (b"before, after", stored.received_at)
+
+
 @pytest.mark.parametrize("table", ["Inbox", '"In Box"', "x" * 60])
 def test_names_of_tables(make_warehouse: Callable[..., Warehouse], table: str) -> None:
     inbox = Inbox(make_warehouse("sqlite").hook, table)
