@@ -48,7 +48,7 @@ class Reading(Generic[T]):
             self.result.set_result(result)
 
     def end(self) -> None:
-        """Cut its connections, present and future ones, so that its thread ends."""
+        """Cut its connections, so that its thread ends; it gets no others."""
         with self._lock:
             self._is_ended = True
             for connection in self._connections:
@@ -59,11 +59,12 @@ class Reading(Generic[T]):
         """Let `end` cut a connection, until the context ends.
 
         :param connection: a connection of a driver.
+        :raises TimeoutError: `end` was called before.
         """
         with self._lock:
-            self._connections.append(connection)
             if self._is_ended:
-                _cut(connection)
+                raise TimeoutError
+            self._connections.append(connection)
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.threads import Threads
@@ -29,6 +29,9 @@ STORE_SECONDS = 25
 
 WRITE_SECONDS = 15
 """How long one transaction may take: less than a push waits, so that a new connection can store those behind it."""
+
+FAILED_SECONDS = 60
+"""How long a write that failed counts: a probe may succeed where a write does not, as on a full disk."""
 
 _CHECK_SECONDS = 1.0
 """Time between checks whether a transaction takes longer."""
@@ -116,6 +119,7 @@ class GroupCommit:
         self._ended = False
         self._writer: _Writer | None = None
         self._threads = Threads()
+        self._failed_at: float | None = None
 
     @contextmanager
     def room(self) -> Iterator[Room]:
@@ -164,6 +168,11 @@ class GroupCommit:
         finally:
             stored.cancel()
 
+    def failed_lately(self) -> bool:
+        """Return whether the latest transaction failed, or hung, less than a minute ago."""
+        self.give_up_hanging()
+        return self._failed_at is not None and time.monotonic() - self._failed_at < FAILED_SECONDS
+
     def give_up_hanging(self) -> None:
         """Give up a transaction that takes too long, together with its connection and its thread."""
         with self._changed:
@@ -172,6 +181,7 @@ class GroupCommit:
                 return
             group = self._end_group(writer)
             self._writer, writer.is_given_up = None, True
+            self._failed_at = time.monotonic()
             if self._waiting:
                 with suppress(Overloaded):
                     self._start()
@@ -228,9 +238,11 @@ class GroupCommit:
                     error = failure
                 with self._changed:
                     group = self._end_group(writer)
+                    if group:
+                        self._failed_at = time.monotonic() if error else None
                 if error is not None and group:
                     # The message of a driver may quote the body.
-                    why = error if isinstance(error, WarehouseError) else type(error).__name__
+                    why = error if isinstance(error, WarehouseError) else safe_message(error)
                     _log.error("The inbox could not store %d pushes: %s", len(group), why)
                 for _, tell in group:
                     tell(error and NotStored())

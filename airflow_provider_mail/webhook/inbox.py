@@ -53,6 +53,38 @@ class StoredPush(Push):
     id: int
 
 
+OLD = datetime.timedelta(days=1)
+"""A push that waits longer to be drained counts as old: most drains are hourly or daily."""
+
+
+@dataclass(frozen=True)
+class InboxState:
+    """What waits in the inbox to be drained.
+
+    :param waiting_pushes: pushes that are not drained.
+    :param waiting_bytes: their bytes, before compression.
+    :param oldest: when the oldest of them was received; ``None`` without any.
+    """
+
+    waiting_pushes: int
+    waiting_bytes: int
+    oldest: datetime.datetime | None
+
+    def age(self, now: datetime.datetime) -> datetime.timedelta | None:
+        """Return for how long the oldest push has waited; ``None`` without any.
+
+        :param now: the present time.
+        """
+        return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
+
+    def is_old(self, now: datetime.datetime) -> bool:
+        """Return whether a push has waited for more than a day.
+
+        :param now: the present time.
+        """
+        return self.oldest is not None and now - self.oldest > OLD
+
+
 class Inbox:
     """The table of pushes in the user's database.
 
@@ -159,8 +191,6 @@ class Inbox:
         :param connection: a connection from `open`.
         :param pushes: the pushes, at least one.
         """
-        columns = "received_at, mail_conn_id, task_status, body, body_bytes"
-        row = f"({', '.join([self.mark] * 5)})"
         values = [
             value
             for push in pushes
@@ -168,8 +198,14 @@ class Inbox:
         ]
         with closing(connection.cursor()) as cursor:
             self._limit(cursor, "BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
-            cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
+            cursor.execute(self._insert(len(pushes)), values)
         connection.commit()
+
+    def _insert(self, count: int) -> str:
+        """The statement that stores so many pushes."""
+        columns = "received_at, mail_conn_id, task_status, body, body_bytes"
+        row = f"({', '.join([self.mark] * 5)})"
+        return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
 
     def take(self, connection: Any, *, max_pushes: int, max_bytes: int) -> list[StoredPush]:
         """Return pushes that are not drained, oldest first; at least one if there is any.
@@ -229,6 +265,31 @@ class Inbox:
                 return False
             cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
             return cursor.fetchone() is not None
+
+    def state(self) -> InboxState:
+        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies.
+
+        :raises Exception: there is no table, or it cannot be read.
+        """
+        with self.connected() as cursor:
+            cursor.execute(
+                f"SELECT count(*), coalesce(sum(body_bytes), 0), min(received_at) FROM {self.table} "
+                "WHERE drained_at IS NULL"
+            )
+            pushes, size, oldest = cursor.fetchone()
+            return InboxState(int(pushes), int(size), self._time(oldest) if oldest else None)
+
+    def probe(self) -> None:
+        """Write a push and roll it back.
+
+        :raises Exception: nothing can be stored.
+        """
+        with self.connected() as cursor:
+            if self.is_sqlite:
+                cursor.execute("BEGIN IMMEDIATE")
+            time = self.time(datetime.datetime.now(datetime.UTC))
+            cursor.execute(self._insert(1), (time, "", False, *_packed(b"[]")))
+            cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
         """Delete pushes that were drained earlier; return their number.
@@ -294,6 +355,10 @@ class Inbox:
         """
         return when.astimezone(datetime.UTC).isoformat(" ", "microseconds") if self.is_sqlite else when
 
+    def _time(self, value: Any) -> datetime.datetime:
+        """A time that was read."""
+        return datetime.datetime.fromisoformat(value) if self.is_sqlite else value
+
     @contextmanager
     def connected(self) -> Iterator[Any]:
         """Yield a cursor on a connection of its own; what is not committed is rolled back.
@@ -322,7 +387,7 @@ class Inbox:
         return [
             StoredPush(
                 id=id,
-                received_at=datetime.datetime.fromisoformat(at) if self.is_sqlite else at,
+                received_at=self._time(at),
                 mail_conn_id=mail_conn_id,
                 task_status=bool(task_status),
                 body=zlib.decompress(body),

@@ -18,11 +18,11 @@ import pytest
 
 from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook import commits, receiver
+from airflow_provider_mail.webhook import cached, commits
+from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.receiver import TokenCache
-from airflow_provider_mail.webhook.tokens import Tokens, new_token
+from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import PATIENCE
 from tests.support.proxy import Proxy
@@ -59,7 +59,7 @@ def inbox(request: pytest.FixtureRequest, database: Database, proxy: Proxy, monk
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=1000.0)
-    for module in (commits, receiver):
+    for module in (commits, cached):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(commits, "_CHECK_SECONDS", 0.001)
     return clock
@@ -108,21 +108,21 @@ def test_tokens_that_cannot_be_read_are_read_again(
     caplog: pytest.LogCaptureFixture, locked: bool
 ) -> None:  # fmt: skip
     async def run() -> None:
-        assert len(await cache.valid()) == 1
+        assert len(await cache.get()) == 1
         with closing(inbox.open()) as other, monkeypatch.context() as patch:
             if locked:
                 other.cursor().execute("LOCK TABLE mail_inbox_tokens IN ACCESS EXCLUSIVE MODE")
             else:
                 proxy.hold(new=True)
-            patch.setattr(receiver, "READ_SECONDS", 0.1)
+            patch.setattr(cached, "READ_SECONDS", 0.1)
             for _ in range(2):
-                clock.now += receiver.TOKENS_SECONDS
+                clock.now += TOKENS_SECONDS
                 with pytest.raises((TimeoutError, WarehouseError, psycopg.Error, psycopg2.Error)):
-                    await cache.valid()
+                    await cache.get()
             proxy.release()
         clock.now += 1
-        assert len(await cache.valid()) == 1
+        assert len(await cache.get()) == 1
 
-    cache = TokenCache(Tokens(inbox).valid)
+    cache = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "The tokens of the receiver could not be read")
     asyncio.run(run())
     assert caplog.text.count("The tokens of the receiver could not be read: ") == 1
