@@ -183,7 +183,7 @@ class MailServerError(MailServiceError):
 
 
 class MailIncompleteError(MailError):
-    """A list that was read to its end has fewer records than ``totalRecords``, or no valid one, or it changed meanwhile.
+    """A list was read to its end and has fewer records than ``totalRecords``, or no valid one; or it has changed.
 
     :param text: what happened.
     :param got: number of distinct records received.

@@ -18,7 +18,7 @@ from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.history import History
-from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, RemovalRule
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 from airflow_provider_mail.warehouse.task_run import TaskRun
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Between",
     "Coverage",
-    "FallLimit",
     "History",
     "LoadResult",
     "MarkGone",
+    "RemovalRule",
     "check_database",
     "check_history",
     "database_time",
@@ -54,7 +54,7 @@ def load(
     replace_where: Mapping[str, Any] | None = None,
     covers: Coverage | None = None,
     mark_gone: MarkGone | None = None,
-    fall_limit: FallLimit | None = None,
+    removal: RemovalRule | None = None,
     expire_before: datetime.datetime | None = None,
     now: datetime.datetime | None = None,
     history: History | None = None,
@@ -77,7 +77,8 @@ def load(
         schema, and their unchanged rows are not written again. Default: unchanged rows get a new time of observation.
     :param mark_gone: windows for which these rows are complete: other rows in them are marked as gone. Default: no row
         is marked. The mark of a loaded row is always cleared.
-    :param fall_limit: how far the number of rows in ``replace_where`` may fall. Default: no limit.
+    :param removal: which rows may be deleted, marked as gone or ended in the history. Default: any that this load
+        lacks.
     :param expire_before: rows that any load observed earlier are deleted in the same transaction. Default: none.
     :param now: the present time, with a zone, by the clock of ``observed_at``. The load fails when rows of the table
         that it compares with were observed more than five minutes later. Default: not checked.
@@ -86,7 +87,7 @@ def load(
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
     :return: the counts.
-    :raises FallError: when the number of rows would fall too far.
+    :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
     request = LoadRequest(
@@ -96,7 +97,7 @@ def load(
         replace_where,
         covers if covers and covers.parts else None,
         mark_gone,
-        fall_limit=fall_limit,
+        removal=removal,
         expire_before=expire_before,
         not_after=_not_after(now) if now else None,
         history=history,

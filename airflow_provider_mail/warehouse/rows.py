@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -137,13 +138,23 @@ class Encoder:
     :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
     :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
+    :param padded: key columns whose collation ignores spaces at the end, with the collation.
     """
 
-    def __init__(self, table: Table, converts: Mapping[str, Convert], null: object = None, *, nul: bool = True) -> None:
+    def __init__(
+        self,
+        table: Table,
+        converts: Mapping[str, Convert],
+        null: object = None,
+        *,
+        nul: bool = True,
+        padded: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._table = table
         self._converts = converts
         self._null = null
         self._nul = nul
+        self._padded = padded
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Encode rows to one sequence of values per column.
@@ -193,6 +204,8 @@ class Encoder:
             lowest = least if column.least is None else max(least, column.least)
             return bool(lowest <= min(given) and max(given) <= most)
         if kind in ("text", "json"):
+            if column.name in self._padded and any(value.endswith(" ") for value in made):
+                return False
             joined = "".join(made)
             return (joined.isascii() or _encodes(joined)) and (
                 self._nul or ("\x00" not in joined and (kind == "text" or "\\u0000" not in joined))
@@ -207,6 +220,11 @@ class Encoder:
                 return f"is less than {column.least}, which cannot be true: the service's error"
             least, most = _RANGES[kind]
             return None if least <= value <= most else f"is too large for {kind}"
+        if column.name in self._padded and value.endswith(" "):
+            return (
+                f"ends with a space, which the collation {self._padded[column.name]} of this key column ignores: "
+                "declare the column with a collation that has NO PAD, such as utf8mb4_nopad_bin or utf8mb4_0900_bin"
+            )
         return text_problem(value, nul=self._nul)
 
 
@@ -269,6 +287,26 @@ class Source:
         self.read = 0
         self.rejected = 0
         self.error: BaseException | None = None
+
+    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Set further rows, to be read when all others have been read.
+
+        :param rows: the rows.
+        """
+        self._rows = rows
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function whose errors are those of reading the rows.
+
+        :param function: the function.
+        :param arguments: its arguments.
+        :raises RowsFailed: when it fails.
+        """
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            self.error = error
+            raise RowsFailed from None
 
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
         """Encode the rows, some hundreds at a time and column by column.

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.errors import FallError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from tests.tasks.conftest import TASK, SqlDatabase
 from tests.tasks.test_contacts_to_sql import delete
 
@@ -80,7 +80,7 @@ def test_a_list_that_is_suddenly_empty_needs_a_permission(
     load(mode=mode)
     emulator.clock.advance(days=1)
     delete(emulator, *people)
-    with pytest.raises(FallError, match="allow_empty=True allows it"):
+    with pytest.raises(UnconfirmedError, match="allow_empty=True allows it"):
         load(mode=mode)
     assert stays(warehouse) == [(contact["id"], False) for contact in people]
     assert load(mode=mode, allow_empty=True)["left"] == 12

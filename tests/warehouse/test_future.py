@@ -36,7 +36,9 @@ def test_a_row_from_the_future_fails_the_load(warehouse: Warehouse, how: str, th
     if how == "upsert" and there == 2:
         warehouse.load(MARKED, rows, now=NOON)  # which it has nothing to do with
         return
-    with pytest.raises(WarehouseError, match=r"1 rows have .* lies in the future, .*: UPDATE things SET") as caught:
+    with pytest.raises(
+        WarehouseError, match=r"1 rows have .* lies in the future, .*: UPDATE \S*things\S* SET"
+    ) as caught:
         warehouse.load(MARKED, rows, now=NOON, **options)
     assert [row[2] for row in warehouse.rows(MARKED)] == ["from the future"]
     fix(warehouse, caught.value)
@@ -64,7 +66,9 @@ def test_a_part_that_was_read_in_the_future(native: Warehouse) -> None:
         return Coverage.one("all", WHERE, mail_conn_id="m", observed_at=at)
 
     native.load(THINGS, [thing(THINGS, 1, name="old")], covers=covers(AHEAD))
-    with pytest.raises(WarehouseError, match=r"table mail_loads .*: UPDATE mail_loads SET observed_at") as caught:
+    with pytest.raises(
+        WarehouseError, match=r"table \S*mail_loads .*: UPDATE \S*mail_loads\S* SET observed_at"
+    ) as caught:
         native.load(THINGS, [thing(THINGS, 1, name="new")], covers=covers(NOON), now=NOON)
     fix(native, caught.value)
     later = NOON + datetime.timedelta(minutes=6)

@@ -142,8 +142,7 @@ class Pager(Generic[Item]):
         self._seen, self._first_reading = _SeenRecords(), seen
         self._stale, self._repeats, self._stale_repeats = False, 0, 0
         self._total = self._lowest_total = self._highest_total = self._first_total = None
-        self.next_request = self._request
-        self._go_to(1)
+        self.next_request, self._index = self._request, 1
 
     def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
         """Return the requests after the next one, for concurrent pages; feed their responses in order.

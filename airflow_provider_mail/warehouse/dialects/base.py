@@ -11,15 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between
+from airflow_provider_mail.warehouse.coverage import Between, OneOf
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
-from airflow_provider_mail.warehouse.rows import fits
+from airflow_provider_mail.warehouse.rows import batched, fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+_MAX_NAMES = 500
 _MAX_ATTEMPTS = 8
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 
@@ -59,8 +60,11 @@ class Dialect(ABC):
         self.hook = hook
         self.request = request
         self.table = request.table
-        self.target = self._qualified(request.name)
+        self.target = self._qualified(request.place or request.name)
         self.loaded_at = datetime.datetime.now(datetime.UTC)
+        self._missing_names: set[str] = set()
+        self.is_asked = False
+        self.is_confirmed = request.removal is None or request.removal.read_again is None
 
     @classmethod
     def read_clock(cls, cursor: Any) -> datetime.datetime:
@@ -230,7 +234,7 @@ class Dialect(ABC):
         """The condition that columns have the given values.
 
         :param argument: the argument that ``where`` comes from, for errors.
-        :param where: by column, a value, ``None`` or `Between`.
+        :param where: by column, a value, ``None``, `Between` or `OneOf`.
         :param alias: prefix of the columns, such as ``t.``.
         :raises ValueError: when a value does not have the type of its column.
         """
@@ -244,6 +248,9 @@ class Dialect(ABC):
             if isinstance(wanted, Between):
                 parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
                 ends = [wanted.low, wanted.high]
+            elif isinstance(wanted, OneOf):
+                parts.append(f"{spelled} IN ({', '.join([mark] * len(wanted.values))})")
+                ends = [*wanted.values]
             else:
                 parts.append(f"{spelled} = {mark}")
                 ends = [wanted]
@@ -281,21 +288,67 @@ class Dialect(ABC):
             condition, values = f"{condition} AND NOT ({window})", [*values, *more]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
-    def _window_rows(self, cursor: Any) -> int:
-        """Count the rows in ``replace_where`` if there is a ``fall_limit``; otherwise 0."""
-        if not self.request.fall_limit or not self.request.replace_where:
+    def _count_removable(self, cursor: Any) -> int:
+        """Count the rows in ``replace_where``, or those in ``mark_gone`` that are not marked, if there is a rule."""
+        request = self.request
+        if not request.removal or request.source.rejected:
             return 0
-        condition, values = self._window()
-        cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
-        return int(cursor.fetchone()[0])
+        conditions = [self._window()] if request.replace_where else []
+        if request.mark_gone:
+            conditions += [
+                self._condition("mark_gone", {**where, str(self.table.gone): None})
+                for where in request.mark_gone.windows()
+            ]
+        count = 0
+        for condition, values in conditions:
+            cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
+            count += int(cursor.fetchone()[0])
+        return count
 
-    def _check_fall(self, cursor: Any, before: int) -> None:
-        """Compare the number of rows in ``replace_where`` with that before the load; called before the commit.
+    def _check_removal(self, cursor: Any, before: int) -> None:
+        """Compare the number of rows that may be removed with that before the load; called before the commit.
 
-        :raises FallError: when it has fallen too far.
+        :raises UnconfirmedError: when too many were removed.
         """
-        if before and self.request.fall_limit:
-            self.request.fall_limit.check(before, self._window_rows(cursor), self.prefix)
+        if before and self.is_confirmed and self.request.removal:
+            self.request.removal.check(before, self._count_removable(cursor), self.prefix)
+
+    def _confirm(self, add_rows: Callable[[], object]) -> None:
+        """Read a second time, without holding locks, and ask for the rows that would be marked as gone.
+
+        :param add_rows: adds the rows of the source to those of the first reading.
+        """
+        assert self.request.removal
+        assert self.request.removal.read_again
+        _log.info("Table %s: rows would be removed; reading a second time to confirm it", self.request.name)
+        self.is_confirmed = True
+        self.request.source.extend(self.request.removal.read_again())
+        add_rows()
+        self._ask()
+
+    def _ask(self, find: Callable[[], object] = lambda: None) -> None:
+        """Ask the service for the rows that would be marked as gone.
+
+        :param find: remembers their names. Default: they have been found.
+        """
+        if (mark_gone := self.request.mark_gone) and mark_gone.exists:
+            find()
+            if names := sorted(self._missing_names):
+                self._missing_names.difference_update(self.request.source.call(mark_gone.exists, names))
+            self.is_asked = True
+
+    def _narrowed(self, window: Where, found: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
+        """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
+
+        :param window: the window.
+        :param found: the values of the key's last column, of the rows that would be marked.
+        """
+        names = {str(name) for (name,) in found}
+        if self.is_confirmed:
+            names &= self._missing_names
+        else:
+            self._missing_names |= names
+        return [{**window, self.table.key[-1]: OneOf(some)} for some in batched(sorted(names), _MAX_NAMES)]
 
     def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
         """The result of a load that updates nothing.
@@ -332,7 +385,7 @@ class Dialect(ABC):
         return self.error(
             f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
             "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
-            + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+            + "; ".join(f"UPDATE {self.target} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
         )
 
     def _conflicts(self, error: BaseException) -> bool:

@@ -35,7 +35,7 @@ class HistoryMerge:
         """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
 
         :param cursor: an open cursor, in the transaction of the load.
-        :raises FallError: when the number of rows has fallen too far since the reading before.
+        :raises UnconfirmedError: when too many rows have left since the reading before.
         """
         where, values = self._readings._condition("history", self._history.where)
         read_at = self._readings._column(READ_AT)
@@ -47,7 +47,7 @@ class HistoryMerge:
         (following,) = cursor.fetchone()
         cursor.execute(f"SELECT count(*) FROM {self._stage._staged} AS s")
         count = int(cursor.fetchone()[0])
-        self._check_fall(cursor, count)
+        self._check_removal(cursor, count)
         left = self._end(cursor, following)
         joined = self._begin(cursor, following)
         names = self._readings._columns_list(self._readings.table.stored_names)
@@ -57,13 +57,13 @@ class HistoryMerge:
         )
         return joined, left
 
-    def _check_fall(self, cursor: Any, after: int) -> None:
-        limit = self._stage.request.fall_limit
-        if limit is None:
+    def _check_removal(self, cursor: Any, after: int) -> None:
+        rule = self._stage.request.removal
+        if rule is None or not self._stage.is_confirmed:
             return
         where, values = self._valid_now()
         cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {where}", values)
-        limit.check(int(cursor.fetchone()[0]), after, self._intervals.prefix)
+        rule.check(int(cursor.fetchone()[0]), after, self._intervals.prefix)
 
     def _valid_now(self) -> tuple[str, list[Any]]:
         """The intervals that begin before this reading and end after it."""

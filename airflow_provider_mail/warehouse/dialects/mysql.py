@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +25,8 @@ _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _LOCK_WAIT_S = 3600
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
+_PADDED = _COLLATIONS[-1]
+"""The one of them that takes texts for one that differ in spaces at their end."""
 
 
 def _timestamp(value: datetime.datetime) -> str:
@@ -118,12 +120,20 @@ class MySql(Staged):
         _plain_cursors(connection)
         _with_utf8(connection)
 
+    def _place(self, cursor: Any) -> TableName:
+        cursor.execute("SELECT database(), @@lower_case_table_names")
+        schema, folds = cursor.fetchone()
+        parts = [part.text for part in self.request.name.parts]
+        names = [schema, *parts] if len(parts) == 1 else parts
+        # On some systems, and where the server is configured so, Stats and stats are one table.
+        return TableName.exact(*(name.lower() if folds and name else name for name in names))
+
     def _columns(self, cursor: Any) -> dict[str, str]:
         # With the collation of text, which decides which names are equal.
-        *schema, name = (part.text for part in self.request.name.parts)
+        *schema, name = (part.text for part in self._place(cursor).parts)
         cursor.execute(
             "SELECT lower(column_name), column_type, collation_name FROM information_schema.columns "
-            "WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
+            "WHERE table_schema = %s AND BINARY table_name = %s",
             [schema[-1] if schema else None, name],
         )
         return {
@@ -136,8 +146,7 @@ class MySql(Staged):
         if column.type.name == "text":
             bounded = _BOUNDED_TEXT.fullmatch(kind)
             wide = kind == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
-            exact = collation.endswith("_bin") if column.name in self.table.key else True
-            return bool(wide) and exact and collation.startswith("utf8mb4_")
+            return bool(wide) and collation.startswith("utf8mb4_")
         return super()._holds(column, kind.split("(")[0]) or super()._holds(column, kind)
 
     def _check(self, cursor: Any) -> None:
@@ -150,6 +159,15 @@ class MySql(Staged):
         known = {name for (name,) in cursor.fetchall()}
         self._collation = next(name for name in _COLLATIONS if name in known)
         super()._check(cursor)
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        kinds = ((name, self._columns(cursor).get(name, "")) for name in self.table.key)
+        collations = ((name, kind.partition(" COLLATE ")[2]) for name, kind in kinds)
+        return [(name, collation) for name, collation in collations if collation and not collation.endswith("_bin")]
+
+    def _exact(self, column: str) -> str:
+        definition = f"{self._column(column)} {self._column_type(self.table[column])} NOT NULL"
+        return f"ALTER TABLE {self.target} MODIFY {definition}"
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         cursor.execute(f"SHOW INDEX FROM {self.target} WHERE Non_unique = 0")
@@ -169,18 +187,22 @@ class MySql(Staged):
                     "an ordinary index"
                 )
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
         existing = self._columns(cursor)
-        columns = ", ".join(
-            f"{self._column(column.name)} {self._staged_type(column, existing)}" for column in self.table.columns
-        )
+        types = {column.name: self._staged_type(column, existing) for column in self.table.columns}
+        columns = ", ".join(f"{self._column(name)} {kind}" for name, kind in types.items())
+        padded = (name for name in self.table.key if types[name].endswith(f"COLLATE {_PADDED}"))
+        self._padded = dict.fromkeys(padded, _PADDED)
         key = self._columns_list(self.table.key)  # keeps one row of each
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
+
+    def _stage(self, cursor: Any) -> None:
         insert = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
             one = self._column(self.table.key[0])
             insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
-        rows = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
+        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded)
+        rows = self.request.source.encoded(encoder)
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             cursor.executemany(insert, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
@@ -188,10 +210,20 @@ class MySql(Staged):
     def _open_merge(self, cursor: Any) -> None:
         """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""
 
-    def _lock(self, cursor: Any) -> None:
-        # By name, since the table may not exist yet. The lock ends with the connection, not with a transaction.
+    def _undo_merge(self, connection: Any, cursor: Any) -> None:
+        super()._undo_merge(connection, cursor)
+        for table in (self, *self._beside):  # their locks end with the connection, not with a transaction
+            assert isinstance(table, MySql)
+            cursor.execute("DO release_lock(%s)", [table._lock_name])
+
+    @property
+    def _lock_name(self) -> str:
+        # By the name of the table, since it may not exist yet.
         digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
-        cursor.execute("SELECT get_lock(%s, %s)", [f"airflow_provider_mail.{digest[:32]}", _LOCK_WAIT_S])
+        return f"airflow_provider_mail.{digest[:32]}"
+
+    def _lock(self, cursor: Any) -> None:
+        cursor.execute("SELECT get_lock(%s, %s)", [self._lock_name, _LOCK_WAIT_S])
         if cursor.fetchone()[0] != 1:
             raise self.error(f"another load did not finish within {_LOCK_WAIT_S} s")
 
@@ -228,6 +260,10 @@ class MySql(Staged):
             f"{self._load_assignments('t.')} "
             f"WHERE s.{self._column(self.table.key[0])} IS NULL AND {condition}"
         )
+
+    def _select_stale_sql(self, selected: str, condition: str) -> str:
+        staged = f"s.{self._column(self.table.key[0])}"
+        return f"SELECT {selected} FROM {self._beside_stage()} WHERE {staged} IS NULL AND {condition}"
 
     def _beside_stage(self) -> str:
         return f"{self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self._same_key()}"

@@ -121,6 +121,16 @@ class Postgres(Staged):
         self.hook.set_autocommit(connection, False)
         rows_as_tuples(connection)
 
+    def _place(self, cursor: Any) -> TableName:
+        cursor.execute(
+            "SELECT relnamespace::regnamespace::name, relname FROM pg_class WHERE oid = to_regclass(%s)", [self.target]
+        )
+        if found := cursor.fetchone():
+            return TableName.exact(*found)
+        *schema, name = (part.text if part.quoted else part.text.lower() for part in self.request.name.parts)
+        cursor.execute("SELECT coalesce(%s, current_schema())", [schema[-1] if schema else None])
+        return TableName.exact(*cursor.fetchone(), name)
+
     def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
@@ -128,6 +138,22 @@ class Postgres(Staged):
             [self.target],
         )
         return dict(cursor.fetchall())
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        # Also of its indexes, which may have another collation than the column.
+        cursor.execute(
+            "SELECT a.attname, coalesce(c.collname, 'citext') FROM pg_attribute AS a "
+            "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisunique AND a.attnum = ANY (i.indkey) "
+            "LEFT JOIN pg_collation AS c ON NOT c.collisdeterministic "
+            "AND (c.oid = a.attcollation OR c.oid = ANY (i.indcollation)) "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s) "
+            "AND (c.oid IS NOT NULL OR a.atttypid::regtype::text ~ '(^|[.])citext$')",
+            [self.target, list(self.table.key)],
+        )
+        return list(cursor.fetchall())
+
+    def _exact(self, column: str) -> str:
+        return f'ALTER TABLE {self.target} ALTER COLUMN {column} TYPE text COLLATE "C"'
 
     def _holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
@@ -146,12 +172,17 @@ class Postgres(Staged):
         # Another program may have inserted a row after it was looked for.
         return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == "23505")
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
+        definition = self._staged_columns()
         if self.table.insert_only:
-            return self._stage_keys(cursor)
-        definition = f"stage_row bigint, {self._staged_columns()}"
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
-        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
+            # Stage only what decides whether a row is new; the rows wait in a file, to be copied into the table itself.
+            definition = ", ".join(f"{column.name} {self._column_type(column)}" for column in self._deciding)
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {definition}) ON COMMIT DROP")
+        self._stage_numbers = count(1)
+
+    def _stage(self, cursor: Any) -> None:
+        blocks = self._key_blocks() if self.table.insert_only else self._blocks()
+        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", blocks)
 
     def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
@@ -201,12 +232,6 @@ class Postgres(Staged):
         # Comparing bytes is many times faster than comparing by the rules of a language.
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
-
-    def _stage_keys(self, cursor: Any) -> None:
-        """Stage only what decides whether a row is new; the rows wait in a file, to be copied into the table itself."""
-        columns = ", ".join(f"{column.name} {self._column_type(column)}" for column in self._deciding)
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
-        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._key_blocks())
 
     def _insert_new(self, cursor: Any) -> dict[Any, int]:
         # Without statistics on the temporary table, Postgres might read the whole table instead of its index.
@@ -259,13 +284,13 @@ class Postgres(Staged):
 
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
-        number = count(1)
+        number = self._stage_numbers
         for columns in self.request.source.columns(self._encoder):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
     def _key_blocks(self) -> Iterator[str]:
-        """What `_stage_keys` stages of the rows, which are written to their file."""
-        number = count(1)
+        """What is staged of the rows, which are written to their file."""
+        number = self._stage_numbers
         indexes = [self.table.columns.index(column) for column in self._deciding]
         for columns in self.request.source.columns(self._encoder):
             self._rows.write("".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode())
