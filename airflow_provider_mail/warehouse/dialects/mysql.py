@@ -10,7 +10,7 @@ import datetime
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _LOCK_WAIT_S = 3600
+_JSON_DEPTHS = (100, 31)
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
 _PADDED = _COLLATIONS[-1]
@@ -201,11 +202,20 @@ class MySql(Staged):
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
             one = self._column(self.table.key[0])
             insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
-        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded)
+        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded, json_depth=self._json_depth(cursor))
         rows = self.request.source.encoded(encoder)
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             cursor.executemany(insert, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
+
+    def _json_depth(self, cursor: Any) -> int:
+        """How deep the server lets JSON be nested: MySQL 100, MariaDB 31."""
+        for depth in _JSON_DEPTHS:
+            with suppress(Exception):  # MySQL's function fails where it is too deep
+                cursor.execute("SELECT json_valid(concat(repeat('[', %s), repeat(']', %s)))", [depth, depth])
+                if cursor.fetchone()[0]:
+                    return depth
+        return _JSON_DEPTHS[-1]
 
     def _open_merge(self, cursor: Any) -> None:
         """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""

@@ -114,6 +114,9 @@ class Postgres(Staged):
             connection.cursor(name=_READER) if is_limited or not _can_stream(connection) else StreamCursor(connection)
         )
 
+    def _time_literal(self, value: datetime.datetime) -> str:
+        return f"{super()._time_literal(value)[:-1]}+00'"  # whatever the zone of the session
+
     def _qualified(self, name: TableName) -> str:
         return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
 

@@ -8,9 +8,10 @@ a transaction may still fail because of theirs; then the staged rows are merged 
 
 from __future__ import annotations
 
+import datetime
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ class Staged(StagedSql):
         self.coverage: Staged | None = None
         self.history: HistoryMerge | None = None
         self._beside: list[Staged] = []
+        self._main: Staged = self
 
     def _settle(self, cursor: Any) -> None:
         """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
@@ -53,7 +55,16 @@ class Staged(StagedSql):
         if history := self.request.history:
             tables = ((history.intervals, history.name), (history.readings, history.readings_name))
             intervals, readings = (
-                self._other(cursor, LoadRequest(table, place.beside(name), Source(()), task_run=self.request.task_run))
+                self._other(
+                    cursor,
+                    LoadRequest(
+                        table,
+                        place.beside(name),
+                        Source(()),
+                        clock=self.request.clock,
+                        task_run=self.request.task_run,
+                    ),
+                )
                 for table, name in tables
             )
             self.history = HistoryMerge(self, history, intervals, readings)
@@ -62,6 +73,7 @@ class Staged(StagedSql):
     def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
         other = type(self)(self.hook, request, stage)
+        other._main = self
         other._settle(cursor)
         return other
 
@@ -279,7 +291,7 @@ class Staged(StagedSql):
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
         """Record the staged rows in the history, before those are dropped that the table has from a later load."""
-        if not self.history or not self.request.is_complete:
+        if not self.history or self.request.source.rejected:
             return None
         return self.history.merge(cursor)
 
@@ -310,6 +322,18 @@ class Staged(StagedSql):
     def _reject_future_rows(self, cursor: Any) -> None:
         """Fail when staged rows are outdated because those of the table lie in the future."""
         self._reject_future(cursor, self._joined(), ("true", []), self._last_observed("t."))
+
+    def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
+        if self._main is not self:
+            return self._main._future_error(cursor, count, latest)
+        return super()._future_error(cursor, count, latest)
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        if self.coverage:
+            yield from self.coverage._corrections(to, latest)
+        if self.history:
+            yield from self.history.corrections(to, latest)
 
     def _late_parts(self, cursor: Any) -> list[str]:
         """The parts of ``covers`` that another load has read later than this one."""
