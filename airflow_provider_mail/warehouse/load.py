@@ -17,7 +17,14 @@ from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.history import History
-from airflow_provider_mail.warehouse.request import FUTURE_TOLERANCE, Clock, LoadRequest, LoadResult, RemovalRule
+from airflow_provider_mail.warehouse.request import (
+    FUTURE_TOLERANCE,
+    LOCK_TIMEOUT,
+    Clock,
+    LoadRequest,
+    LoadResult,
+    RemovalRule,
+)
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 from airflow_provider_mail.warehouse.task_run import TaskRun
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FUTURE_TOLERANCE",
+    "LOCK_TIMEOUT",
     "Between",
     "Coverage",
     "History",
@@ -56,6 +64,7 @@ def load(
     now: datetime.datetime | None = None,
     history: History | None = None,
     on_unstorable: OnUnstorable | None = None,
+    lock_timeout: float = LOCK_TIMEOUT,
 ) -> LoadResult:
     """Insert rows, or update those with the same keys, in one transaction on one connection.
 
@@ -84,6 +93,8 @@ def load(
         same transaction, unless a row cannot be stored. Default: none.
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
+    :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
+        What holds it is logged where the database tells. Default: 600.
     :return: the counts.
     :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
@@ -97,6 +108,7 @@ def load(
         mark_gone,
         removal=removal,
         expire_before=expire_before,
+        lock_timeout=lock_timeout,
         clock=Clock(now) if now else None,
         history=history,
         task_run=TaskRun.current(),

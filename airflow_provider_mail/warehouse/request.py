@@ -96,6 +96,9 @@ class RemovalRule:
             )
 
 
+LOCK_TIMEOUT = 600.0
+"""How many seconds a load waits for a lock by default."""
+
 FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 """How far a time of observation may lie in the future: the clocks of a service's machines differ."""
 
@@ -127,6 +130,7 @@ class LoadRequest:
     :param mark_gone: which other rows are marked as gone.
     :param removal: which of these rows may be removed.
     :param expire_before: rows that were observed earlier are deleted.
+    :param lock_timeout: seconds to wait for a lock.
     :param clock: tells which rows cannot have been observed yet. Default: not checked.
     :param history: the history that the rows are recorded in.
     :param task_run: what loads the rows.
@@ -142,6 +146,7 @@ class LoadRequest:
     mark_gone: MarkGone | None = None
     removal: RemovalRule | None = None
     expire_before: datetime.datetime | None = None
+    lock_timeout: float = LOCK_TIMEOUT
     clock: Clock | None = None
     history: History | None = None
     task_run: TaskRun = field(default_factory=TaskRun)
@@ -185,6 +190,7 @@ class LoadRequest:
             LOADS,
             loads_beside(name),
             rows,
+            lock_timeout=self.lock_timeout,
             clock=self.clock,
             task_run=self.task_run,
             recorded=self.source,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,10 +55,10 @@ def set_worker_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return ahead
 
 
-def load(table: str) -> dict[str, Any]:
+def load(table: str, **more: Any) -> dict[str, Any]:
     kind, arguments = LOADS[table]
     run = type("Run", (), {"run_after": datetime.datetime.now(datetime.UTC)})
-    result: dict[str, Any] = kind(task_id=TASK, sql_conn_id="warehouse", **arguments).execute({"dag_run": run})
+    result: dict[str, Any] = kind(task_id=TASK, sql_conn_id="warehouse", **arguments, **more).execute({"dag_run": run})
     return result
 
 
@@ -193,3 +195,19 @@ def test_the_clocks_difference_is_in_the_log(
     load("mail_campaigns")
     assert observation.CLOCK_TOLERANCE < A_DAY
     assert "The clocks of service and worker differ by 86" in caplog.text
+
+
+@pytest.mark.not_unit
+@pytest.mark.parametrize("table", LOADS)
+def test_the_wait_for_a_lock_is_bounded(
+    service: Emulator, make_database: Callable[[str, str], SqlDatabase], table: str
+) -> None:
+    warehouse = make_database("postgres", "warehouse")
+    load(table)
+    before = observed(warehouse, table)
+    with closing(warehouse.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(f"LOCK TABLE {table}")
+        with pytest.raises(WarehouseError, match="raise `lock_timeout`: the load has waited for 1 s"):
+            load(table, lock_timeout=1)
+        connection.rollback()
+    assert observed(warehouse, table) == before
