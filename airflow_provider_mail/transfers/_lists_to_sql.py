@@ -80,6 +80,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     __module__ = PUBLISHED_IN
@@ -107,6 +109,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -206,6 +209,8 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     __module__ = PUBLISHED_IN
@@ -232,6 +237,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

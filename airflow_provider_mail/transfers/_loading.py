@@ -65,11 +65,13 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     rejects_table: str | None
     rejects_path: str | None
     keep_days: float | None
+    lock_timeout: float
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
         check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
         check_keep_days(self.keep_days, self.rejects_table)
+        check_number("lock_timeout", self.lock_timeout, least=1)
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
@@ -77,7 +79,12 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
 
         return UnstorableRecords(
-            self.sql_hook, self.on_unstorable == "reject", self.rejects_table, self.rejects_path, self.keep_days
+            self.sql_hook,
+            self.on_unstorable == "reject",
+            self.rejects_table,
+            self.rejects_path,
+            self.keep_days,
+            lock_timeout=self.lock_timeout,
         )
 
     @cached_property

@@ -88,6 +88,8 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     resource = "campaigns/stats"
@@ -115,6 +117,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -210,6 +213,8 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     resource = "transactional/stats"
@@ -227,6 +232,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.file_lock import one_process, pause
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -53,9 +54,13 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     failure, start = "", time.monotonic()
     with ExitStack() as lock:
         try:
-            if file := _duckdb_file(hook):
-                lock.enter_context(one_process(file, BUSY_FILE_WAITS_S[_LOCKED]))
-            connection = _open(hook, start)
+            with ExitStack() as watch:
+                if file := _duckdb_file(hook):
+                    wait = BUSY_FILE_WAITS_S[_LOCKED]
+                    holder = "another process uses the database file"
+                    watch.enter_context(LockWatch(f"connection {hook.get_conn_id()!r}: ", lambda: holder, wait))
+                    lock.enter_context(one_process(file, wait))
+                connection = _open(hook, start)
         except Exception as error:
             if type(error).__module__.startswith("airflow."):
                 raise  # names the missing connection id or package itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,28 @@ class RemovalRule:
             )
 
 
+LOCK_TIMEOUT = 600.0
+"""How many seconds a load waits for a lock by default."""
+
+FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
+"""How far a time of observation may lie in the future: the clocks of a service's machines differ."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time during a load.
+
+    :param start: the time at its beginning, with a zone.
+    """
+
+    start: datetime.datetime
+    _start_seconds: float = field(default_factory=time.monotonic)
+
+    def latest(self) -> datetime.datetime:
+        """Return the latest time at which a row can have been observed."""
+        return self.start + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - self._start_seconds)
+
+
 @dataclass(frozen=True)
 class LoadRequest:
     """One load.
@@ -107,7 +130,8 @@ class LoadRequest:
     :param mark_gone: which other rows are marked as gone.
     :param removal: which of these rows may be removed.
     :param expire_before: rows that were observed earlier are deleted.
-    :param not_after: returns the latest time at which a row can have been observed.
+    :param lock_timeout: seconds to wait for a lock.
+    :param clock: tells which rows cannot have been observed yet. Default: not checked.
     :param history: the history that the rows are recorded in.
     :param task_run: what loads the rows.
     :param recorded: the rows of the load that this one records. Default: ``source``.
@@ -122,7 +146,8 @@ class LoadRequest:
     mark_gone: MarkGone | None = None
     removal: RemovalRule | None = None
     expire_before: datetime.datetime | None = None
-    not_after: Callable[[], datetime.datetime] | None = None
+    lock_timeout: float = LOCK_TIMEOUT
+    clock: Clock | None = None
     history: History | None = None
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
@@ -148,6 +173,13 @@ class LoadRequest:
         is_empty_allowed = self.removal is None or self.removal.allow_empty
         return not self.source.rejected and (self.source.read > 0 or is_empty_allowed)
 
+    @property
+    def observed_at(self) -> datetime.datetime | None:
+        """When the service was asked, or a later time before the load; ``None`` when that is not known."""
+        if asked := self.covers or self.mark_gone or self.history:
+            return asked.observed_at
+        return self.clock.start if self.clock else None
+
     def coverage_request(self) -> LoadRequest | None:
         """The load of ``mail_loads`` that records ``covers``."""
         if not self.covers:
@@ -158,7 +190,8 @@ class LoadRequest:
             LOADS,
             loads_beside(name),
             rows,
-            not_after=self.not_after,
+            lock_timeout=self.lock_timeout,
+            clock=self.clock,
             task_run=self.task_run,
             recorded=self.source,
         )

@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
 from types import MappingProxyType
@@ -42,7 +43,7 @@ _ACCEPTED: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 _RANGES = {"integer": (-(2**31), 2**31 - 1), "bigint": (-(2**63), 2**63 - 1)}
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
 
 def utc(value: datetime.datetime) -> datetime.datetime:
@@ -97,10 +98,25 @@ def json_texts(values: Sequence[Any]) -> list[str]:
     if _are_texts_by_name(values):
         # Properties of contacts, in a quarter of the time. msgspec writes numbers differently, and NaN as null.
         return [_encode(value).decode() for value in values]
-    return [
-        json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-        for value in values
-    ]
+    return [*map(_json_text, values)]
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    except TypeError:
+        # Decimals, which only msgspec writes with all their digits.
+        if not _is_json(value) or text_problem(value, nul=True):
+            raise
+        return _encode(value).decode()
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_json(item) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float | Decimal)
 
 
 def _are_texts_by_name(values: Sequence[Any]) -> bool:
@@ -139,6 +155,7 @@ class Encoder:
     :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
     :param padded: key columns whose collation ignores spaces at the end, with the collation.
+    :param json_depth: how deep a JSON value may be nested; ``None``: as deep as Python can recurse.
     """
 
     def __init__(
@@ -149,12 +166,14 @@ class Encoder:
         *,
         nul: bool = True,
         padded: Mapping[str, str] = MappingProxyType({}),
+        json_depth: int | None = None,
     ) -> None:
         self._table = table
         self._converts = converts
         self._null = null
         self._nul = nul
         self._padded = padded
+        self._json_depth = json_depth
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Encode rows to one sequence of values per column.
@@ -206,6 +225,8 @@ class Encoder:
         if kind in ("text", "json"):
             if column.name in self._padded and any(value.endswith(" ") for value in made):
                 return False
+            if kind == "json" and self._json_depth and not all(map(self._is_flat, given, made)):
+                return False
             joined = "".join(made)
             return (joined.isascii() or _encodes(joined)) and (
                 self._nul or ("\x00" not in joined and (kind == "text" or "\\u0000" not in joined))
@@ -225,7 +246,23 @@ class Encoder:
                 f"ends with a space, which the collation {self._padded[column.name]} of this key column ignores: "
                 "declare the column with a collation that has NO PAD, such as utf8mb4_nopad_bin or utf8mb4_0900_bin"
             )
+        if kind == "json" and self._json_depth and _depth(value) > self._json_depth:
+            return f"is nested more than {self._json_depth} deep, which the database does not accept as JSON"
         return text_problem(value, nul=self._nul)
+
+    def _is_flat(self, value: Any, text: str) -> bool:
+        """Whether a JSON value is not nested too deep; hardly any has so many brackets."""
+        limit = self._json_depth or 0
+        return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
+
+
+def _depth(value: Any) -> int:
+    """How deep a JSON value is nested: 0 for a number or a text."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return 0
+    return 1 + max(map(_depth, value), default=0)
 
 
 def _encodes(text: str) -> bool:

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -367,26 +367,57 @@ class Dialect(ABC):
         :param condition: which rows of them.
         :param observed: the time of observation, as spelled there.
         """
-        if self.request.not_after is None or not self.table.observed:
+        if self.request.clock is None or not self.table.observed:
             return
-        latest = self.request.not_after()
+        self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
+
+    def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
+        """Fail when a column of rows lies in the future.
+
+        :param cursor: an open cursor.
+        :param source: the tables to select from.
+        :param condition: which rows of them.
+        :param spelled: the time, as spelled there.
+        :param column: its column.
+        """
+        assert self.request.clock
+        latest = self.request.clock.latest()
         where, values = condition
-        at = self._parameter(self.table[self.table.observed], latest)
         cursor.execute(
-            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {observed} > {self.hook.placeholder}", [*values, at]
+            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {spelled} > {self.hook.placeholder}",
+            [*values, self._parameter(column, latest)],
         )
         if count := int(cursor.fetchone()[0]):
-            raise self._future_error(count, latest)
+            raise self._future_error(cursor, count, latest)
 
-    def _future_error(self, count: int, latest: datetime.datetime) -> WarehouseError:
-        """The error about rows that were observed after ``latest``."""
-        now = f"'{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
-        fixes = [(self.table.observed, now), *([(self.table.gone, "NULL")] if self.table.gone else [])]
+    def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
+        """The error about rows that were observed after ``latest``, with the statements that correct them."""
+        # To when this load has asked the service, or later: the next load comes after it.
+        to = self._time_literal(self.request.observed_at or latest)
+        statements = []
+        for target, action, condition in self._corrections(to, self._time_literal(latest)):
+            cursor.execute(f"SELECT COUNT(*) FROM {target} WHERE {condition}")
+            if int(cursor.fetchone()[0]):
+                statements.append(f"{action} WHERE {condition}")
         return self.error(
-            f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
-            "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
-            + "; ".join(f"UPDATE {self.target} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+            f"run the statements at the end, then load again. {count} rows have a time of observation after "
+            f"{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S} (UTC), which lies in the future, so no newer row "
+            f"would replace them; a wrong clock has written them: {'; '.join(statements)}"
         )
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        """Statements that correct times in the future: the table, the statement without its condition, the condition.
+
+        :param to: the time to set, as spelled in a statement.
+        :param latest: the latest time that can be true.
+        """
+        for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
+            if name:
+                yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"
+
+    def _time_literal(self, value: datetime.datetime) -> str:
+        """Spell a time in a statement, to the second."""
+        return f"'{value.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
 
     def _conflicts(self, error: BaseException) -> bool:
         """Whether the transaction failed because of a concurrent one, so that repeating it may succeed."""

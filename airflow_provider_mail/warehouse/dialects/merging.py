@@ -7,7 +7,7 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -220,11 +220,16 @@ class Merging(Dialect):
             cursor.execute(sql.count_new(self.table.key[0]))
             new = sum(int(number) for _, number in cursor.fetchall())
             rule.check(before, before - self._find_removed(cursor, observed_at) + new, self.prefix)
-        if self.request.not_after is None:
+        if self.request.clock is None:
             return
-        latest = self.request.not_after()
+        latest = self.request.clock.latest()
         if (future := sql.count_future(latest)) and (found := self._one(cursor, future)):
-            raise self._future_error(found, latest)
+            raise self._future_error(cursor, found, latest)
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        for loads in self.sql.tables_of_loads():
+            yield loads, f"UPDATE {loads} SET {LOADS.observed} = {to}", f"{LOADS.observed} > {latest}"
 
     def _check_stage(self, cursor: Any, count: int) -> None:
         cursor.execute(self.sql.count_stage())

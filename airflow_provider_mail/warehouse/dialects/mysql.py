@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
@@ -22,7 +23,26 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
-_LOCK_WAIT_S = 3600
+_JSON_DEPTHS = (100, 31)
+_LOCK_TIMEOUT = 1205
+_ROW_LOCKS_OF_MARIADB = (
+    "SELECT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits AS w "
+    "JOIN information_schema.innodb_trx AS r ON r.trx_id = w.requesting_trx_id "
+    "JOIN information_schema.innodb_trx AS b ON b.trx_id = w.blocking_trx_id WHERE r.trx_mysql_thread_id = %s"
+)
+_ROW_LOCKS_OF_MYSQL = (
+    "SELECT b.processlist_id FROM performance_schema.data_lock_waits AS w "
+    "JOIN performance_schema.threads AS r ON r.thread_id = w.requesting_thread_id "
+    "JOIN performance_schema.threads AS b ON b.thread_id = w.blocking_thread_id WHERE r.processlist_id = %s"
+)
+_TABLE_LOCKS_OF_MYSQL = (
+    "SELECT t.processlist_id FROM performance_schema.metadata_locks AS m "
+    "JOIN performance_schema.threads AS t ON t.thread_id = m.owner_thread_id "
+    "WHERE m.lock_status = 'GRANTED' AND m.object_schema = %s AND m.object_name = %s"
+)
+_TABLE_LOCKS_OF_MARIADB = (
+    "SELECT thread_id FROM information_schema.metadata_lock_info WHERE table_schema = %s AND table_name = %s"
+)
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
 _PADDED = _COLLATIONS[-1]
@@ -113,7 +133,68 @@ class MySql(Staged):
         cursor.close()
 
     def _conflicts(self, error: BaseException) -> bool:
-        return mysql_number(error) in MYSQL_CONFLICTS
+        number = mysql_number(error)
+        if number == _LOCK_TIMEOUT and time.monotonic() - self._main._began >= self.request.lock_timeout:
+            return False
+        return number in MYSQL_CONFLICTS
+
+    def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception without values of rows.
+
+        :param error: the driver's exception.
+        """
+        return self._lock_message() if mysql_number(error) == _LOCK_TIMEOUT else super().safe_message(error)
+
+    def _limit_waits(self, cursor: Any) -> int | None:
+        seconds = max(1, round(self.request.lock_timeout))
+        names = ("lock_wait_timeout", "innodb_lock_wait_timeout")  # of tables and of rows
+        cursor.execute("SET " + ", ".join(f"SESSION {name} = least(@@{name}, {seconds})" for name in names))
+        cursor.execute("SELECT connection_id()")
+        return int(cursor.fetchone()[0])
+
+    def _holder(self, cursor: Any, session: int) -> str | None:
+        cursor.execute("SELECT state FROM information_schema.processlist WHERE id = %s", [session])
+        state = _decoded((cursor.fetchone() or ("",))[0] or "")
+        holders, kind = self._holders(cursor, session), "held by"
+        if not holders:
+            if "lock" not in state.lower():
+                return None
+            # The server does not tell: one of those that use the database.
+            schema = self.request.place.parts[0].text if self.request.place else None
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE db = coalesce(%s, database()) "
+                "AND id NOT IN (%s, connection_id())",
+                [schema, session],
+            )
+            holders, kind = [holder for (holder,) in cursor.fetchall()], "perhaps held by"
+        marks = ", ".join(["%s"] * len(holders)) or "NULL"
+        cursor.execute(
+            f"SELECT id, user, command, time FROM information_schema.processlist WHERE id IN ({marks}) "
+            "ORDER BY time DESC LIMIT 3",
+            holders,
+        )
+        others = [f"connection {id} (user {user}, {what} for {time} s)" for id, user, what, time in cursor.fetchall()]
+        lock = state if "lock" in state.lower() else "a lock of rows"
+        return f"{lock}, {kind} {' or '.join(others) or 'a connection of another user'}"
+
+    def _holders(self, cursor: Any, session: int) -> list[int]:
+        """The connections that hold what a connection waits for, as far as the server tells."""
+        place = [part.text for part in self.request.place.parts] if self.request.place else ["", ""]
+        found: list[int] = []
+        for name in (self._lock_name, *(table._lock_name for table in self._beside if isinstance(table, MySql))):
+            cursor.execute("SELECT is_used_lock(%s)", [name])
+            found += [holder for (holder,) in cursor.fetchall() if holder]
+        # MariaDB, MySQL, and what either has if it is switched on; not every user may read them.
+        for statement, values in (
+            (_ROW_LOCKS_OF_MARIADB, [session]),
+            (_ROW_LOCKS_OF_MYSQL, [session]),
+            (_TABLE_LOCKS_OF_MYSQL, place[-2:]),
+            (_TABLE_LOCKS_OF_MARIADB, place[-2:]),
+        ):
+            with suppress(Exception):
+                cursor.execute(statement, values)
+                found += [holder for (holder,) in cursor.fetchall()]
+        return [holder for holder in dict.fromkeys(found) if holder and holder != session]
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
@@ -201,11 +282,20 @@ class MySql(Staged):
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
             one = self._column(self.table.key[0])
             insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
-        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded)
+        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded, json_depth=self._json_depth(cursor))
         rows = self.request.source.encoded(encoder)
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             cursor.executemany(insert, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
+
+    def _json_depth(self, cursor: Any) -> int:
+        """How deep the server lets JSON be nested: MySQL 100, MariaDB 31."""
+        for depth in _JSON_DEPTHS:
+            with suppress(Exception):  # MySQL's function fails where it is too deep
+                cursor.execute("SELECT json_valid(concat(repeat('[', %s), repeat(']', %s)))", [depth, depth])
+                if cursor.fetchone()[0]:
+                    return depth
+        return _JSON_DEPTHS[-1]
 
     def _open_merge(self, cursor: Any) -> None:
         """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""
@@ -216,16 +306,16 @@ class MySql(Staged):
             assert isinstance(table, MySql)
             cursor.execute("DO release_lock(%s)", [table._lock_name])
 
+    def _lock(self, cursor: Any) -> None:
+        # By name, since the table may not exist yet. The lock ends with the connection, not with a transaction.
+        cursor.execute("SELECT get_lock(%s, %s)", [self._lock_name, max(1, round(self.request.lock_timeout))])
+        if cursor.fetchone()[0] != 1:
+            raise self.error(self._lock_message())
+
     @property
     def _lock_name(self) -> str:
-        # By the name of the table, since it may not exist yet.
         digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
         return f"airflow_provider_mail.{digest[:32]}"
-
-    def _lock(self, cursor: Any) -> None:
-        cursor.execute("SELECT get_lock(%s, %s)", [self._lock_name, _LOCK_WAIT_S])
-        if cursor.fetchone()[0] != 1:
-            raise self.error(f"another load did not finish within {_LOCK_WAIT_S} s")
 
     def _prepare(self, cursor: Any) -> None:
         super()._prepare(cursor)

@@ -171,6 +171,11 @@ class Portable(Dialect):
             values.append(observed_at)
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        if self._coverage:
+            yield from self._coverage._corrections(to, latest)
+
     def _mark_gone(self, cursor: Any, mark_gone: MarkGone) -> None:
         gone, mark = str(self.table.gone), self.hook.placeholder
         at = self._parameter(self.table[gone], mark_gone.observed_at)

@@ -114,6 +114,9 @@ class Postgres(Staged):
             connection.cursor(name=_READER) if is_limited or not _can_stream(connection) else StreamCursor(connection)
         )
 
+    def _time_literal(self, value: datetime.datetime) -> str:
+        return f"{super()._time_literal(value)[:-1]}+00'"  # whatever the zone of the session
+
     def _qualified(self, name: TableName) -> str:
         return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
 
@@ -159,6 +162,41 @@ class Postgres(Staged):
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
         return super()._holds(column, actual)
+
+    def _limit_waits(self, cursor: Any) -> int | None:
+        # For this transaction; a shorter limit of the server or the role stays.
+        cursor.execute(
+            "SELECT pg_backend_pid(), set_config('lock_timeout', least(nullif(setting::bigint, 0), %s)::text, true) "
+            "FROM pg_settings WHERE name = 'lock_timeout'",
+            [max(1, round(self.request.lock_timeout * 1000))],
+        )
+        return int(cursor.fetchone()[0])
+
+    def _holder(self, cursor: Any, session: int) -> str | None:
+        cursor.execute(
+            "SELECT DISTINCT w.wait_event, b.pid, a.usename, a.application_name, a.state, "
+            "extract(epoch FROM clock_timestamp() - a.xact_start)::bigint FROM pg_stat_activity AS w "
+            "CROSS JOIN unnest(pg_blocking_pids(w.pid)) AS b (pid) LEFT JOIN pg_stat_activity AS a ON a.pid = b.pid "
+            "WHERE w.pid = %s ORDER BY b.pid LIMIT 3",
+            [session],
+        )
+        holders = cursor.fetchall()
+        if not holders:
+            return None
+        others = []
+        for _, pid, role, application, state, seconds in holders:
+            transaction = f"its transaction began {seconds} s ago" if seconds is not None else ""
+            known = filter(None, (role and f"role {role}", application, state, transaction))
+            others.append(f"process {pid} ({', '.join(known)})")
+        kind = "of another load" if holders[0][0] == "advisory" else f"of type {holders[0][0]}"
+        return f"a lock {kind}, held by {' and '.join(others)}"
+
+    def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception without values of rows.
+
+        :param error: the driver's exception.
+        """
+        return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
     def _open_staging(self, cursor: Any) -> None:
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.

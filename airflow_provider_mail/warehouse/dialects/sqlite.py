@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
@@ -123,4 +124,6 @@ class Sqlite(Staged):
         cursor.execute("COMMIT")
 
     def _open_merge(self, cursor: Any) -> None:
-        cursor.execute("BEGIN IMMEDIATE")
+        # SQLite does not tell who holds it.
+        with LockWatch(self.prefix, lambda: "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
+            cursor.execute("BEGIN IMMEDIATE")

@@ -8,16 +8,21 @@ a transaction may still fail because of theirs; then the staged rows are merged 
 
 from __future__ import annotations
 
+import datetime
 import re
+import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
-from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
@@ -41,6 +46,9 @@ class Staged(StagedSql):
         self.coverage: Staged | None = None
         self.history: HistoryMerge | None = None
         self._beside: list[Staged] = []
+        self._main: Staged = self
+        self._watch: LockWatch | None = None
+        self._began = 0.0
 
     def _settle(self, cursor: Any) -> None:
         """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
@@ -53,7 +61,17 @@ class Staged(StagedSql):
         if history := self.request.history:
             tables = ((history.intervals, history.name), (history.readings, history.readings_name))
             intervals, readings = (
-                self._other(cursor, LoadRequest(table, place.beside(name), Source(()), task_run=self.request.task_run))
+                self._other(
+                    cursor,
+                    LoadRequest(
+                        table,
+                        place.beside(name),
+                        Source(()),
+                        lock_timeout=self.request.lock_timeout,
+                        clock=self.request.clock,
+                        task_run=self.request.task_run,
+                    ),
+                )
                 for table, name in tables
             )
             self.history = HistoryMerge(self, history, intervals, readings)
@@ -62,6 +80,7 @@ class Staged(StagedSql):
     def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
         other = type(self)(self.hook, request, stage)
+        other._main = self
         other._settle(cursor)
         return other
 
@@ -72,10 +91,11 @@ class Staged(StagedSql):
         """
         self._begin(connection)
         with self._cursor(connection) as cursor:
-            self._settle(cursor)
-            staged = [self, self.coverage] if self.coverage else [self]
-            for table in (self, *self._beside):
-                table._check(cursor)
+            with self._watched(cursor):
+                self._settle(cursor)
+                staged = [self, self.coverage] if self.coverage else [self]
+                for table in (self, *self._beside):
+                    table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
             self._open_staging(cursor)
             for table in staged:
@@ -83,19 +103,21 @@ class Staged(StagedSql):
                 table._stage(cursor)
 
             def attempt() -> LoadResult:
+                self._began = self._began or time.monotonic()
                 self._open_merge(cursor)
-                for table in (self, *self._beside):
-                    table._lock(cursor)
-                self._prepare(cursor)
-                for table in self._beside:
-                    table._prepare_beside(cursor)
-                # By the clock that all loads of the table share, and behind the lock: in the order of their commits.
-                self.loaded_at = self.read_clock(cursor)
-                for table in self._beside:
-                    table.loaded_at = self.loaded_at
-                result = self.merge(cursor)
-                if self.is_confirmed or not result.removed:
-                    connection.commit()
+                with self._watched(cursor):
+                    for table in (self, *self._beside):
+                        table._lock(cursor)
+                    self._prepare(cursor)
+                    for table in self._beside:
+                        table._prepare_beside(cursor)
+                    # By the clock that all loads of the table share, behind the lock: in the order of their commits.
+                    self.loaded_at = self.read_clock(cursor)
+                    for table in self._beside:
+                        table.loaded_at = self.loaded_at
+                    result = self.merge(cursor)
+                    if self.is_confirmed or not result.removed:
+                        connection.commit()
                 return result
 
             def undo() -> None:
@@ -104,9 +126,49 @@ class Staged(StagedSql):
             result = self._retry_conflicts(attempt, undo)
             if not self.is_confirmed and result.removed:
                 undo()
+                self._began = 0.0
                 self._confirm(lambda: self._stage(cursor))
                 result = self._retry_conflicts(attempt, undo)
             return result
+
+    # Waiting for locks
+
+    @contextmanager
+    def _watched(self, cursor: Any) -> Iterator[None]:
+        """Bound each wait for a lock, and log what holds it."""
+        if (session := self._limit_waits(cursor)) is None:
+            yield
+            return
+
+        def look() -> str | None:
+            with connected(self.hook) as connection:
+                self._begin(connection)
+                with self._cursor(connection) as other:
+                    return self._holder(other, session)
+
+        with LockWatch(self.prefix, look, self.request.lock_timeout) as self._watch:
+            yield
+
+    def _limit_waits(self, cursor: Any) -> int | None:
+        """Let statements wait no longer than ``lock_timeout``; return what others call this session, if anything."""
+        return None
+
+    def _holder(self, cursor: Any, session: int) -> str | None:
+        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none.
+
+        :param cursor: a cursor of another connection.
+        :param session: the session.
+        """
+        return None
+
+    def _lock_message(self) -> str:
+        """The message of the error about a lock that was not granted."""
+        watch = self._main._watch
+        holder = f"; {watch.holder}" if watch and watch.holder else ""
+        return (
+            f"end what holds the lock, or raise `lock_timeout`: the load has waited for "
+            f"{self.request.lock_timeout:g} s{holder}"
+        )
 
     # What a dialect implements
 
@@ -230,7 +292,7 @@ class Staged(StagedSql):
         except Exception as error:
             if self._conflicts(error):
                 raise
-            message = safe_message(error)
+            message = self.safe_message(error)
         raise self.error(message)
 
     def _check_types(self, existing: dict[str, str]) -> None:
@@ -279,7 +341,7 @@ class Staged(StagedSql):
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
         """Record the staged rows in the history, before those are dropped that the table has from a later load."""
-        if not self.history or not self.request.is_complete:
+        if not self.history or self.request.source.rejected:
             return None
         return self.history.merge(cursor)
 
@@ -310,6 +372,18 @@ class Staged(StagedSql):
     def _reject_future_rows(self, cursor: Any) -> None:
         """Fail when staged rows are outdated because those of the table lie in the future."""
         self._reject_future(cursor, self._joined(), ("true", []), self._last_observed("t."))
+
+    def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
+        if self._main is not self:
+            return self._main._future_error(cursor, count, latest)
+        return super()._future_error(cursor, count, latest)
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        if self.coverage:
+            yield from self.coverage._corrections(to, latest)
+        if self.history:
+            yield from self.history.corrections(to, latest)
 
     def _late_parts(self, cursor: Any) -> list[str]:
         """The parts of ``covers`` that another load has read later than this one."""
