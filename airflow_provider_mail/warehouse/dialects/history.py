@@ -49,7 +49,9 @@ class HistoryMerge:
         (following,) = cursor.fetchone()
         cursor.execute(f"SELECT count(*) FROM {self._stage._staged} AS s")
         count = int(cursor.fetchone()[0])
-        self._check_removal(cursor, count)
+        before = self._check_removal(cursor, count)
+        if not self._stage.request.is_complete:  # nobody, which needs a permission: not recorded
+            return (0, before) if before else None
         left = self._end(cursor, following)
         joined = self._begin(cursor, following)
         names = self._readings._columns_list(self._readings.table.stored_names)
@@ -80,13 +82,14 @@ class HistoryMerge:
             yield target, f"UPDATE {target} SET {name} = {to}", f"{name} > {latest}"
         yield readings, f"DELETE FROM {readings}", f"{self._readings._column(READ_AT)} > {latest}"
 
-    def _check_removal(self, cursor: Any, after: int) -> None:
-        rule = self._stage.request.removal
-        if rule is None or not self._stage.is_confirmed:
-            return
+    def _check_removal(self, cursor: Any, after: int) -> int:
+        """Return how many stays there are before this reading, unless too many of them would end."""
         where, values = self._valid_now()
         cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {where}", values)
-        rule.check(int(cursor.fetchone()[0]), after, self._intervals.prefix)
+        before = int(cursor.fetchone()[0])
+        if (rule := self._stage.request.removal) and self._stage.is_confirmed:
+            rule.check(before, after, self._intervals.prefix)
+        return before
 
     def _valid_now(self) -> tuple[str, list[Any]]:
         """The intervals that begin before this reading and end after it."""

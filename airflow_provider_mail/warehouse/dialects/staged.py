@@ -116,8 +116,8 @@ class Staged(StagedSql):
                     for table in self._beside:
                         table.loaded_at = self.loaded_at
                     result = self.merge(cursor)
-                if self.is_confirmed or not result.removed:
-                    connection.commit()
+                    if self.is_confirmed or not result.removed:
+                        connection.commit()
                 return result
 
             def undo() -> None:
@@ -341,7 +341,7 @@ class Staged(StagedSql):
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
         """Record the staged rows in the history, before those are dropped that the table has from a later load."""
-        if not self.history or not self.request.is_complete:
+        if not self.history or self.request.source.rejected:
             return None
         return self.history.merge(cursor)
 
