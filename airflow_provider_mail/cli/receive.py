@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
 from airflow_provider_mail._task.name_prefix import name_prefix
+from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
 from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
-from airflow_provider_mail.cli.commands import command, fail
+from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.webhook.dead_letters import count_by_reason
 from airflow_provider_mail.webhook.settings import ReceiverSettings
+from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
     TOKENS_SECONDS,
@@ -32,7 +39,7 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than balancers keep an idle connection (mostly 60 s), so that they never use one that is just being closed."""
 
 SHUTDOWN_SECONDS = 40
-"""Longer than a push waits for the database."""
+"""Longer than a push waits for the tokens and for the database."""
 
 MAX_GRACE_HOURS = 8760
 
@@ -42,11 +49,11 @@ SPREAD_SECONDS = TOKENS_SECONDS + 1
 
 @command
 def receive(args: Namespace) -> None:
-    """``airflow mail receive [rotate]``.
+    """``airflow mail receive [rotate|status]``.
 
     :param args: the parsed arguments.
     """
-    (rotate if args.action == "rotate" else serve)(args)
+    {"rotate": rotate, "status": status}.get(args.action, serve)(args)
 
 
 def serve(args: Namespace) -> None:
@@ -73,6 +80,63 @@ def serve(args: Namespace) -> None:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
+
+
+def status(args: Namespace) -> None:
+    """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done.
+
+    :param args: the parsed arguments.
+    """
+    found = receiver_status(ReceiverSettings.from_airflow())
+    letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
+    age = found.inbox.age(found.at)
+    seconds = int(age.total_seconds()) if age else 0
+    if args.prometheus:
+        print(_prometheus(found, seconds, letters), end="")
+        return
+    problems = [message for message, _ in found.problems]
+    data = {
+        "waiting_pushes": found.inbox.waiting_pushes,
+        "waiting_bytes": found.inbox.waiting_bytes,
+        "max_bytes": found.max_bytes,
+        "oldest_received_at": found.inbox.oldest.isoformat() if found.inbox.oldest else None,
+        "oldest_seconds": seconds,
+        "is_old": found.inbox.is_old(found.at),
+        "tokens": dict(found.tokens),
+        "dead_letters": None if letters is None else dict(letters),
+        "problems": problems,
+    }
+    rows = [{"what": name, "value": _shown(value)} for name, value in data.items()]
+    show(rows, args.output, data)
+    if problems:
+        raise SystemExit(1)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {count}" for name, count in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(value) or "none"
+    return "unknown" if value is None else str(value)
+
+
+def _prometheus(found: ReceiverStatus, seconds: int, letters: Mapping[str, int] | None) -> str:
+    """The state as Prometheus reads it, with the names that `statsd_exporter` gives to the metrics of Airflow."""
+    samples: list[tuple[Metric, str, int]] = [
+        (INBOX_PUSHES, "", found.inbox.waiting_pushes),
+        (INBOX_BYTES, "", found.inbox.waiting_bytes),
+        (INBOX_OLDEST, "", seconds),
+    ]
+    letters = letters or {}
+    samples += [(DEAD_LETTERS, f"{{reason={json.dumps(reason)}}}", count) for reason, count in sorted(letters.items())]
+    lines, last = [], None
+    for metric, labels, value in samples:
+        name = f"airflow_{metric.name.replace('.', '_')}"
+        if metric is not last:
+            lines.append(f"# TYPE {name} gauge")
+        lines.append(f"{name}{labels} {value}")
+        last = metric
+    return "".join(f"{line}\n" for line in lines)
 
 
 def rotate(args: Namespace) -> None:

@@ -121,7 +121,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :param context: the task's context.
         """
-        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+        from airflow_provider_mail._metrics import DEAD_LETTERS, RECORDS_REJECTED, emit, task_tags
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.warehouse.tables.events import EVENTS
         from airflow_provider_mail.webhook.drain import EventTables, UnreadableEventError, drain
@@ -150,6 +150,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         inbox_table = SqlTable(self.inbox.hook, str(self.inbox.name))
         self.moved(inbox_table, SqlTable(self.sql_hook, self.table), rows=drained.events, table=EVENTS)
         emit({RECORDS_REJECTED: drained.dead_letters}, task_tags(self))
+        for reason, count in drained.reasons.items():
+            emit({DEAD_LETTERS: count}, {"reason": reason})
         if drained.dead_letters:
             self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
         counts = {

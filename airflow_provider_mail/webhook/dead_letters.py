@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS
 from airflow_provider_mail.webhook.drain import Drained, EventTables
-from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_letter
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -55,6 +57,23 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
         # Parts with larger keys are met again.
         result.left += len(page) - len(again.read) + sum(part.letter_id <= last for part in again.parts)
     return result
+
+
+def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
+    """Return the number of dead letters by reason, without the names of fields; none where there is no table.
+
+    :param hook: the hook of the database.
+    :param table: name of the table of dead letters.
+    :raises WarehouseError: the table cannot be read.
+    """
+    stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[str]()
+    if stored.existing_columns():
+        query = f"SELECT {stored.column('reason')}, COUNT(*) FROM {stored.spelled} GROUP BY {stored.column('reason')}"
+        with stream_rows(hook, query, []) as (_, batches):
+            for batch in batches:
+                for reason, count in batch:
+                    counts[general_reason(str(reason))] += int(count)
+    return counts
 
 
 class _Page:

@@ -18,7 +18,7 @@ from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseErr
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_push
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -46,12 +46,14 @@ class Drained:
     :param events: events in them that could be read.
     :param stored: those that were new, by code; ``other`` for codes that the document does not have.
     :param dead_letters: new dead letters.
+    :param reasons: those by reason, without the names of fields.
     """
 
     pushes: int = 0
     events: int = 0
     stored: Counter[str] = field(default_factory=Counter)
     dead_letters: int = 0
+    reasons: Counter[str] = field(default_factory=Counter, compare=False)
 
     @property
     def duplicates(self) -> int:
@@ -63,6 +65,7 @@ class Drained:
         self.events += other.events
         self.stored += other.stored
         self.dead_letters += other.dead_letters
+        self.reasons += other.reasons
         return self
 
 
@@ -108,6 +111,8 @@ class EventTables:
         if letters:
             kept = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
             drained.dead_letters = kept.inserted or 0
+            for reason, count in (kept.inserted_by or {}).items():
+                drained.reasons[general_reason(reason)] += count
         return drained
 
 

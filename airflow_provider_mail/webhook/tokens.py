@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import secrets
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -29,6 +30,9 @@ TOKENS_SECONDS = 5
 # The clock of the database decides what is valid and what is newer: of several machines, one may have a wrong clock.
 _SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', {mark} || ' seconds')"
 _POSTGRES_TIME = "(clock_timestamp() + make_interval(secs => {mark}))"
+
+
+_NO_TOKEN = "the inbox has no valid token: make one with `airflow mail receive rotate`"
 
 
 def new_token() -> str:
@@ -81,14 +85,24 @@ class Tokens:
         )
 
     def valid(self) -> dict[str, str]:
-        """Return the ids of the `mail` connections by the digests of their valid tokens."""
+        """Return the ids of the `mail` connections by the digests of their valid tokens.
+
+        :raises MailConfigError: there is no table of tokens.
+        """
         with self._inbox.connected() as cursor:
             if not self._inbox.exists(cursor, self._name):
-                return {}
+                raise MailConfigError(_NO_TOKEN)
             self._run(
                 cursor, "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {time}", 0
             )
             return dict(cursor.fetchall())
+
+    def count(self) -> dict[str, int]:
+        """Return the number of valid tokens by the id of the `mail` connection; none without a table."""
+        try:
+            return dict(Counter(self.valid().values()))
+        except MailConfigError:
+            return {}
 
     def check(self) -> None:
         """Check that there is a valid token.
@@ -96,7 +110,7 @@ class Tokens:
         :raises MailConfigError: there is no valid token.
         """
         if not self.valid():
-            raise MailConfigError("the inbox has no valid token: make one with `airflow mail receive rotate`")
+            raise MailConfigError(_NO_TOKEN)
 
     def digests(self, mail_conn_id: str) -> set[str]:
         """Return the digests of all tokens that a connection of this deployment has and had.

@@ -64,7 +64,7 @@ def test_pages(visitor: Visitor, empty: Warehouse) -> None:
     assert seen == [f"letter {number:03}" for number in range(120)]
     assert "There is no campaign" in visitor.get("", page="99")
     for bad in ("0", "-1", "x", "9999999"):
-        visitor.get("", status=422, page=bad)
+        visitor.get("", status=400, page=bad)
 
 
 def test_a_campaign(visitor: Visitor, filled: Warehouse) -> None:

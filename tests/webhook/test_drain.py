@@ -135,7 +135,13 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_once(drained: Drains) -> N
     cut = Push(body(event(3))[:-5], NOON, "mail_default", False)
     for _ in range(2):
         drained.receive(push(event(1), hostile, "no event"), cut, Push(b"\xff\x00", NOON, "mail_default", False))
-    assert drained.drain(batch_size=1) == Drained(6, 2, Counter(Delivered=1), dead_letters=4)
+    total = drained.drain(batch_size=1)
+    assert total == Drained(6, 2, Counter(Delivered=1), dead_letters=4)
+    assert total.reasons == {
+        "field holds the character NUL, which the database cannot keep": 1,
+        "it is not an object": 1,
+        "the push is not a JSON array": 2,
+    }
     found = {(letter["push_index"], letter["reason"], letter["push_id"]) for letter in drained.letters()}
     assert found == {
         (1, "field 'Extra' holds the character NUL, which the database cannot keep", 1),

@@ -72,6 +72,14 @@ class Dialect(ABC):
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
     @classmethod
+    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:  # noqa: B027
+        """Limit how long a hook connects, and waits for a server that is gone; nothing where its driver cannot.
+
+        :param hook: a hook that nobody else uses. What its connection sets itself stays.
+        :param seconds: the limit.
+        """
+
+    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor for one statement that reads. Where the database can, the statement cannot write.
 

@@ -63,14 +63,13 @@ class DuckDb(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor in a read-only transaction.
+        """Begin a read-only transaction, and return the connection: a cursor would be another one, not to be cut.
 
         :param hook: the hook of the database.
         :param connection: an open connection of the driver.
         """
-        cursor = connection.cursor()
-        cursor.execute("BEGIN TRANSACTION READ ONLY")
-        return cursor
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        return connection
 
     def _conflicts(self, error: BaseException) -> bool:
         # Also when another transaction has inserted the same key, which this one cannot see.

@@ -17,12 +17,18 @@ from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import MYSQL_CONFLICTS, mysql_number
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
+from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _LOCK_WAIT_S = 3600
+_CONNECT_LIMITS = {
+    "_get_conn_config_mysql_client": "connect_timeout",
+    "_get_conn_config_mysql_connector_python": "connection_timeout",
+}
+"""The options of both drivers, by the method of the hook that returns those of a connection."""
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
 
@@ -84,6 +90,13 @@ class MySql(Staged):
         return f"{super()._addition(column)} COMMENT {literal(column.comment)}"
 
     @classmethod
+    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
+        # The hook hands neither driver the options that a connection has for this.
+        for method, option in _CONNECT_LIMITS.items():
+            if options := getattr(hook, method, None):
+                hook.__dict__[method] = lambda conn, options=options, option=option: {option: seconds, **options(conn)}
+
+    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor that leaves the rows on the server, in a read-only session.
 
@@ -94,6 +107,10 @@ class MySql(Staged):
         _with_utf8(connection)
         with closing(connection.cursor()) as cursor:
             cursor.execute("SET SESSION TRANSACTION READ ONLY")
+            if reading := current_reading():
+                # MySQL in milliseconds, MariaDB in seconds; each reads the other's part as a comment.
+                mysql, mariadb = f"max_execution_time = {int(1000 * reading.seconds)}", reading.seconds
+                cursor.execute(f"SET /*!50708 {mysql} */ /*M!100101 max_statement_time = {mariadb} */")
         if hasattr(connection, "cursorclass"):
             from MySQLdb.cursors import SSCursor
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields
 from itertools import count, islice
 from tempfile import SpooledTemporaryFile
@@ -20,6 +22,7 @@ from airflow_provider_mail.warehouse.errors import sqlstate
 from airflow_provider_mail.warehouse.request import LoadResult
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -95,6 +98,14 @@ class Postgres(Staged):
     }
 
     @classmethod
+    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
+        connection = deepcopy(hook.get_connection(hook.get_conn_id()))
+        limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds, "keepalives_idle": seconds}
+        connection.extra = json.dumps(limits | connection.extra_dejson)
+        # The hook reads either one, depending on its version.
+        hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+
+    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction.
 
@@ -107,6 +118,8 @@ class Postgres(Staged):
             cursor.execute("SET TRANSACTION READ ONLY")
             # All rows will be read: plan for the last row, not for the first one.
             cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
+            if reading := current_reading():
+                cursor.execute(f"SET LOCAL statement_timeout = {int(1000 * reading.seconds)}")
             cursor.execute("SELECT current_setting('statement_timeout')")
             # A stream is one statement as long as its reader takes, a fetch from a server-side cursor is short.
             is_limited = cursor.fetchone() != ("0",)
