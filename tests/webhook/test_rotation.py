@@ -274,6 +274,7 @@ def test_no_token_ends_that_the_service_has_at_the_end(
 def test_deployments_do_not_end_tokens_of_each_other(
     rotate: Rotate, own_inbox: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    own_inbox.create()
     for deployment in ("", "staging", "production", "staging", "production", ""):
         monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", deployment)
         before = set(own_inbox.valid())
