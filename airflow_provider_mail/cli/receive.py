@@ -31,7 +31,7 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than balancers keep an idle connection (mostly 60 s), so that they never use one that is just being closed."""
 
 SHUTDOWN_SECONDS = 40
-"""Longer than a push waits for the database."""
+"""Longer than a push waits for the tokens and for the database."""
 
 SPREAD_SECONDS = TOKENS_SECONDS + 1
 """After this time, every receiver knows a new token."""

@@ -23,6 +23,9 @@ BUSY_FILE_WAITS_S = {
 }
 """How long to wait for a database in a file, by the message of its driver."""
 
+PATIENT_SECONDS = 60
+"""How long a connection may take, and a server be silent that should acknowledge, where nobody waits for an answer."""
+
 _BY_TYPE = {
     "databricks": "databricks",
     "gcpbigquery": "bigquery",
@@ -81,6 +84,14 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
                 connection.close()
 
 
+def open_connection(hook: DbApiHook) -> Any:
+    """Open a connection, which the caller closes; one of our own, with the time limits that its driver has.
+
+    :param hook: the hook of the database.
+    """
+    return _open(hook, time.monotonic(), float("inf"))
+
+
 def _duckdb_file(hook: DbApiHook) -> str | None:
     """The file of a DuckDB database; none for one in memory or at MotherDuck."""
     if str(hook.conn_type).lower() != "duckdb":
@@ -103,10 +114,9 @@ def _open(hook: DbApiHook, start: float, longest: float) -> Any:
     """Connect; wait for a database file that another process uses (DuckDB), at most for so many seconds."""
     # A copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
     hook = copy(hook)
-    if current_reading():
-        from airflow_provider_mail.warehouse.dialects import dialect_of  # which import this module
+    from airflow_provider_mail.warehouse.dialects import dialect_of  # which import this module
 
-        dialect_of(database(hook)).limit_connecting(hook, CONNECT_SECONDS)
+    dialect_of(database(hook)).limit_connecting(hook, CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
     while True:
         try:
             return copy(hook).get_conn()

@@ -23,6 +23,9 @@ TOKENS_SECONDS = 5
 """How long a receiver may not know a new token, and still accept a retired one."""
 
 
+_NO_TOKEN = "the inbox has no valid token: make one with `airflow mail receive rotate`"
+
+
 def new_token() -> str:
     """Return a new token of 256 random bits, which needs no quoting in a URL."""
     return secrets.token_urlsafe(32)
@@ -69,10 +72,13 @@ class Tokens:
         )
 
     def valid(self) -> dict[str, str]:
-        """Return the ids of the `mail` connections by the digests of their valid tokens."""
+        """Return the ids of the `mail` connections by the digests of their valid tokens.
+
+        :raises MailConfigError: there is no table of tokens.
+        """
         with self._inbox.connected() as cursor:
             if not self._inbox.exists(cursor, self._name):
-                return {}
+                raise MailConfigError(_NO_TOKEN)
             query = "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {mark}"
             self._run(cursor, query, self._inbox.time(datetime.now(UTC)))
             return dict(cursor.fetchall())
@@ -83,7 +89,7 @@ class Tokens:
         :raises MailConfigError: there is no valid token.
         """
         if not self.valid():
-            raise MailConfigError("the inbox has no valid token: make one with `airflow mail receive rotate`")
+            raise MailConfigError(_NO_TOKEN)
 
     def digests(self, mail_conn_id: str) -> set[str]:
         """Return the digests of all tokens that a connection has and had.

@@ -100,7 +100,7 @@ class Postgres(Staged):
     @classmethod
     def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
         connection = deepcopy(hook.get_connection(hook.get_conn_id()))
-        limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds}
+        limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds, "keepalives_idle": seconds}
         connection.extra = json.dumps(limits | connection.extra_dejson)
         # The hook reads either one, depending on its version.
         hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
