@@ -76,13 +76,16 @@ class Tokens:
         self.table = qualified(self._name)
 
     def create(self) -> None:
-        """Create the table unless it exists."""
+        """Create the table, or add the columns that a version of it lacks."""
         time = self._inbox.time_type
-        self._inbox.create_table(
-            self.table,
-            "digest text PRIMARY KEY, mail_conn_id text NOT NULL, deployment text NOT NULL, "
-            f"created_at {time} NOT NULL, retires_at {time}",
-        )
+        columns = {
+            "digest": "text PRIMARY KEY",
+            "mail_conn_id": "text NOT NULL",
+            "deployment": "text NOT NULL DEFAULT ''",
+            "created_at": f"{time} NOT NULL",
+            "retires_at": time,
+        }
+        self._inbox.create_table(self._name, columns)
 
     def valid(self) -> dict[str, str]:
         """Return the ids of the `mail` connections by the digests of their valid tokens.
