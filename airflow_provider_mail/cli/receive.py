@@ -101,7 +101,7 @@ def status(args: Namespace) -> None:
         "max_bytes": found.max_bytes,
         "oldest_received_at": found.inbox.oldest.isoformat() if found.inbox.oldest else None,
         "oldest_seconds": seconds,
-        "is_old": found.inbox.is_old(found.at),
+        "is_old": found.is_old,
         "tokens": dict(found.tokens),
         "dead_letters": None if letters is None else dict(letters),
         "problems": problems,

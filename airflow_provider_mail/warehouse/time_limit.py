@@ -31,7 +31,7 @@ class Reading(Generic[T]):
         self.result: Future[T] = Future()
         self.address = ""
         """Host and port of the database that it connects to; empty before it does."""
-        self._connections: list[Any] = []
+        self._cuts: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self._is_ended = False
         arguments = (self._run, function)
@@ -51,8 +51,9 @@ class Reading(Generic[T]):
         """Cut its connections, so that its thread ends; it gets no others."""
         with self._lock:
             self._is_ended = True
-            for connection in self._connections:
-                _cut(connection)
+            for cut in self._cuts:
+                with suppress(Exception):  # the connection was lost before
+                    cut()
 
     @contextmanager
     def uses(self, connection: Any) -> Iterator[None]:
@@ -61,16 +62,16 @@ class Reading(Generic[T]):
         :param connection: a connection of a driver.
         :raises TimeoutError: `end` was called before.
         """
-        with self._lock:
-            if self._is_ended:
-                raise TimeoutError
-            self._connections.append(connection)
-        try:
-            yield
-        finally:
-            # Before it is closed: afterwards its file descriptor may be another connection's.
+        with _cutting(connection) as cut:
             with self._lock:
-                self._connections.remove(connection)
+                if self._is_ended:
+                    raise TimeoutError
+                self._cuts.append(cut)
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._cuts.remove(cut)
 
 
 _current: ContextVar[Reading[Any] | None] = ContextVar("mail_reading", default=None)
@@ -108,11 +109,17 @@ async def aread(reading: Reading[T]) -> T:
         reading.end()
 
 
-def _cut(connection: Any) -> None:
-    """Make a call of the driver return that another thread waits in."""
-    with suppress(Exception):
-        if hasattr(connection, "interrupt"):  # SQLite, DuckDB
-            connection.interrupt()
-        else:  # a server's; the descriptor is duplicated, since the driver closes its own
-            with socket.socket(fileno=os.dup(connection.fileno())) as shared:
-                shared.shutdown(socket.SHUT_RDWR)
+@contextmanager
+def _cutting(connection: Any) -> Iterator[Callable[[], object]]:
+    """What makes a call of the driver return that another thread waits in."""
+    if hasattr(connection, "interrupt"):  # SQLite, DuckDB
+        yield connection.interrupt
+        return
+    try:
+        # A descriptor of our own: the driver closes its own one at any time.
+        shared = socket.socket(fileno=os.dup(connection.fileno()))
+    except Exception:  # a driver that does not show it
+        yield lambda: None
+        return
+    with shared:
+        yield lambda: shared.shutdown(socket.SHUT_RDWR)

@@ -35,6 +35,11 @@ class ReceiverStatus:
     at: datetime
 
     @property
+    def is_old(self) -> bool:
+        """Whether a push waits for more than a day."""
+        return self.inbox.is_old(self.at)
+
+    @property
     def problems(self) -> list[tuple[str, str]]:
         """What needs somebody, and the command or setting that fixes it."""
         found = []
@@ -43,26 +48,27 @@ class ReceiverStatus:
         if self.inbox.waiting_bytes >= self.max_bytes:
             fix = "drain it (MailEventsToSqlOperator), or raise [mail] receive_max_inbox_bytes"
             found.append(("the inbox is full: every push is answered with 503", fix))
-        if self.inbox.is_old(self.at):
+        if self.is_old:
             fix = "check the task of MailEventsToSqlOperator, and that its DAG is not paused"
             found.append(("a push waits for more than a day: the inbox is not drained", fix))
         return found
 
 
-def receiver_status(settings: ReceiverSettings) -> ReceiverStatus:
+def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
     """Read the state of receiving.
 
     :param settings: the settings of the receiver.
+    :param seconds: how long the database may take. Default: 30.
     :raises MailConfigError: there is no inbox.
-    :raises WarehouseError: there is no table, or the database does not answer within 30 seconds.
+    :raises WarehouseError: there is no table, or the database does not answer in time.
     """
     inbox = settings.inbox()
     try:
-        return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), SECONDS)
+        return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), seconds)
     except (MailConfigError, WarehouseError):
         raise
     except Exception as error:
-        problem = f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else safe_message(error)
+        problem = f"no answer within {seconds:g} s" if isinstance(error, TimeoutError) else safe_message(error)
     # Outside of `except`, so that the driver's exception is not chained.
     raise WarehouseError(f"the inbox of connection {inbox.hook.get_conn_id()!r} cannot be read: {problem}")
 

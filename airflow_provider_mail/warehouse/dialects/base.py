@@ -75,7 +75,7 @@ class Dialect(ABC):
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
-    @classmethod  # noqa: B027
+    @classmethod  # noqa: B027 - a hook of the driver, which has nothing to do in most
     def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
         """Limit how long a hook connects, and waits for a server that is gone; nothing where its driver cannot.
 
