@@ -154,6 +154,12 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             emit({DEAD_LETTERS: count}, {"reason": reason})
         if drained.dead_letters:
             self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
+        if drained.conflicts:
+            self.log.warning(
+                "%s events have the identity of a stored one and other fields: see %s",
+                drained.conflicts,
+                self.dead_letters_table,
+            )
         counts = {
             "pushes": drained.pushes,
             "events": drained.events,
@@ -161,6 +167,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             "by_code": dict(drained.stored),
             "duplicates": drained.duplicates,
             "dead_letters": drained.dead_letters,
+            "conflicts": drained.conflicts,
         }
         self.log.info("Drained %s", counts)
         self._tell(context, counts)
