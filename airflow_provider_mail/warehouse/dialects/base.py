@@ -71,7 +71,7 @@ class Dialect(ABC):
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
-    @classmethod
+    @classmethod  # noqa: B027 - most drivers cannot
     def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
         """Limit how long a hook connects, and waits for a server that is gone; nothing where its driver cannot.
 
