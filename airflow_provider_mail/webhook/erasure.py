@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from airflow_provider_mail.api._core.addresses import address_key, spellings
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.events import WIRE_NAMES
@@ -40,7 +42,8 @@ class Erased:
 def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_letters_table: str) -> Erased:
     """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
 
-    The address is compared without regard to case. Can be repeated, and should be, if the service may still push.
+    The address is compared by :func:`~airflow_provider_mail.api._core.addresses.address_key`: case, the form of Unicode
+    and that of the domain do not matter. Can be repeated, and should be, if the service may still push.
 
     :param email: the address.
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
@@ -53,10 +56,24 @@ def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_let
     if "@" not in (email := email.strip()):
         raise ValueError("email: must be an address")
     # In this order: in Postgres the first step waits for drains that have taken a push, and what they store is found.
-    pushes = _erase_from_inbox(inbox, email.casefold()) if inbox else 0
-    letters = _erase_letters(StoredTable(hook, DEAD_LETTERS, dead_letters_table), email.casefold())
+    pushes = _erase_from_inbox(inbox, email) if inbox else 0
+    letters = _erase_letters(StoredTable(hook, DEAD_LETTERS, dead_letters_table), email)
     events = StoredTable(hook, EVENTS, table)
-    return Erased(pushes, letters, events.delete({"email": found} for found in events.spellings("email", email)))
+    found = {text for form in _forms(email) for text in events.spellings("email", form)}
+    # For some databases other letters are equal, too: nobody else's events are deleted.
+    own = sorted(text for text in found if address_key(text) == address_key(email))
+    return Erased(pushes, letters, events.delete({"email": text} for text in own))
+
+
+def _forms(email: str) -> set[str]:
+    """The forms of an address that differ in more than case."""
+    parts = [spelling.rpartition("@") for spelling in spellings(email)]
+    return {
+        f"{unicodedata.normalize(form, local)}@{unicodedata.normalize(form_of_domain, domain)}"
+        for local, _, domain in parts
+        for form in ("NFC", "NFD")
+        for form_of_domain in ("NFC", "NFD")
+    }
 
 
 def _erase_from_inbox(inbox: Inbox, email: str) -> int:
@@ -87,7 +104,7 @@ def without_person(body: bytes, email: str) -> bytes | None:
     A body that is not a JSON array is emptied when the address occurs in it.
 
     :param body: the body.
-    :param email: the address, with its case folded.
+    :param email: the address.
     """
     try:
         events = msgspec.json.decode(body, type=list[msgspec.Raw])
@@ -103,13 +120,14 @@ def _is_of(text: str, email: str) -> bool:
     with suppress(ValueError, RecursionError):
         event = json.loads(text)
     recipient = event.get(WIRE_NAMES["email"]) if isinstance(event, dict) else None
-    return recipient.strip().casefold() == email if isinstance(recipient, str) else _names(text, email)
+    return address_key(recipient) == address_key(email) if isinstance(recipient, str) else _names(text, email)
 
 
 def _names(text: str, email: str) -> bool:
     """Whether a text, or the JSON that it may be, contains the address."""
-    texts = [text.casefold()]
+    texts = [text]
     with suppress(ValueError, RecursionError):
-        texts.append(json.dumps(json.loads(text), ensure_ascii=False).casefold())
-    address = re.compile(rf"(?<![\w.%+-]){re.escape(email)}(?![\w-]|\.\w)")
-    return any(map(address.search, texts))
+        texts.append(json.dumps(json.loads(text), ensure_ascii=False))
+    forms = "|".join(re.escape(form.lower()) for form in _forms(email))
+    address = re.compile(rf"(?<![\w.%+-])(?:{forms})(?![\w-]|\.\w)")
+    return any(address.search(text.lower()) for text in texts)
