@@ -12,6 +12,25 @@ if TYPE_CHECKING:
     import jinja2
 
 
+TEXT_FILTERS = {
+    *(
+        "capitalize",
+        "center",
+        "e",
+        "escape",
+        "forceescape",
+        "indent",
+        "lower",
+        "replace",
+        "safe",
+        "string",
+        "striptags",
+    ),
+    *("title", "trim", "truncate", "upper", "urlencode", "urlize", "wordwrap"),
+}
+"""Jinja's filters that make the text ``None`` of a missing value."""
+
+
 def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the path and the description of each value that is nothing.
 
@@ -78,12 +97,20 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
             note()
         return value
 
+    def noted(expression: nodes.Expr) -> nodes.Expr:
+        return nodes.Call(nodes.EnvironmentAttribute("finalize"), [expression], [], None, None)
+
     class Generator(environment.code_generator_class):  # type: ignore[misc, name-defined]
+        """Treats what an operator or a filter makes text of like an expression."""
+
         def visit_Concat(self, node: nodes.Concat, frame: Any) -> None:
-            """Treat the operands of ``~`` like expressions: they become text."""
-            called = nodes.EnvironmentAttribute("finalize")
-            operands = [nodes.Call(called, [operand], [], None, None) for operand in node.nodes]
-            super().visit_Concat(nodes.Concat(operands), frame)
+            super().visit_Concat(nodes.Concat([*map(noted, node.nodes)]), frame)
+
+        def visit_Filter(self, node: nodes.Filter, frame: Any) -> None:
+            if node.name in TEXT_FILTERS and node.node is not None:
+                rest = (node.args, node.kwargs, node.dyn_args, node.dyn_kwargs)
+                node = nodes.Filter(noted(node.node), node.name, *rest, lineno=node.lineno)
+            super().visit_Filter(node, frame)
 
     noting = environment.overlay(finalize=finalize)
     noting.code_generator_class = Generator

@@ -411,6 +411,7 @@ NO_VALUE = "an expression of its template has no value"
         ({"subject": "Hello {{ none }}"}, f"subject: {NO_VALUE}"),
         ({"subject": "Hello {{ ti.xcom_pull('nothing') }}!"}, f"subject: {NO_VALUE}"),
         ({"subject": "{{ 'Hello ' ~ ti.xcom_pull('nothing') ~ '!' }}"}, f"subject: {NO_VALUE}"),
+        ({"subject": "Hello {{ ti.xcom_pull('nothing') | trim | title }}"}, f"subject: {NO_VALUE}"),
         ({"content": "<p>{% for a in [1, none] %}{{ a }}{% endfor %}</p>"}, f"content: {NO_VALUE}"),
         ({"content": "<p>{% set x = 'nan' %}{{ x | float }}</p>"}, f"content: {NO_VALUE}"),
         ({"sender_name": "{{ ti.xcom_pull('shop') }} News"}, f"sender_name: {NO_VALUE}"),
@@ -469,7 +470,7 @@ def test_none_of_another_task_is_not_mailed(
         {"content": "<img src='news.png'>"},
         {"subject": "Hello {{ none }}", "allow_blank": True},
         {"subject": "Hello {{ none }}", "only_save": True},
-        {"subject": "Hello {% if none %}{{ none }}{% endif %}{{ none or '' }} None"},
+        {"subject": "Hello {% if none %}{{ none }}{% endif %}{{ none | default('', true) | upper }} None"},
         {"repel_list_names": "{{ [] }}"},
     ],
 )

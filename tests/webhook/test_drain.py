@@ -447,6 +447,23 @@ def bodies(inbox: Inbox) -> list[bytes]:
         return [one.body for one in inbox.scan(connection, after=0, max_pushes=100)]
 
 
+SAME = ["rené@münchen.de", "rene\u0301@münchen.de", "René@xn--mnchen-3ya.de"]
+OTHERS = ["rene@münchen.de", "straße@example.com", "strasse@example.com.au"]
+
+
+@pytest.mark.parametrize("email", SAME, ids=ascii)
+def test_every_spelling_of_a_person_is_erased_and_nobody_else(drained: Drains, email: str) -> None:
+    """A database may take other letters for equal: é for e, ß for ss."""
+    drained.receive(push(*(event(number, Email=each) for number, each in enumerate([*SAME, *OTHERS]))))
+    drained.receive(Push("{no JSON of rené@xn--mnchen-3ya.de".encode(), NOON, "mail_default", False))
+    drained.drain()
+    erased = erase(email, drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert (erased.pushes, erased.dead_letters, erased.events) == (2, 1, len(SAME))
+    assert sorted(row["email"] for row in drained.events()) == sorted(OTHERS)
+    erase("strasse@example.com", drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert sorted(row["email"] for row in drained.events()) == sorted(OTHERS)
+
+
 def test_an_erasure_needs_an_address(embedded: Drains) -> None:
     with pytest.raises(ValueError, match="email"):
         erase_in(embedded, " ")
