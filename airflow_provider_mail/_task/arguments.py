@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import cached_property
 from math import inf
 from pathlib import PurePath
@@ -434,6 +435,14 @@ def rows_problem(argument: str, value: object) -> str:
         f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
         "as text"
     )
+
+
+def seconds_of(time: float | timedelta) -> float:
+    """Convert a duration to seconds.
+
+    :param time: seconds or a timedelta.
+    """
+    return time.total_seconds() if isinstance(time, timedelta) else time
 
 
 def check_keep_days(task: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.transfers._lists_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
@@ -94,7 +94,7 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
         mail_name: Templated[str] | None = None,
-        type: Templated[str] | None = None,
+        type: Templated[Literal["MailList", "ABTest"]] | None = None,
         snapshots: bool = False,
         snapshots_table: Templated[str] | None = None,
         on_unstorable: OnUnstorable = "fail",

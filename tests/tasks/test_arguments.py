@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +15,14 @@ from hypothesis import strategies as st
 from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS, unwrap
 from airflow_provider_mail._task.literals import _PLAIN, _validator, declared
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
+from airflow_provider_mail.operators.senders import MailAddSenderOperator
+from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run
@@ -45,6 +51,43 @@ def any_number_of_dags() -> NewDag:
 @hypothesis_given(st.sampled_from(sorted(_PLAIN)), st.data())
 def test_what_is_certainly_right_is_right(kind: str, data: st.DataObject) -> None:
     _validator(kind).validate_python(data.draw(st.from_regex(_PLAIN[kind], fullmatch=True)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        (
+            MailImportContactsOperator,
+            {"contacts": ["a@example.com"]},
+            "contacts: item 0 must be a dictionary such as {",
+        ),
+        (MailImportContactsOperator, {"contacts": {"email": "a@example.com"}}, "contacts: a list of rows is needed"),
+        (MailImportContactsOperator, {"columns": {"email": "Email"}}, "columns: neither email nor phoneNumber"),
+        (MailImportContactsOperator, {"columns": {"n": None}}, "columns: 'n': text is needed, not nothing. Leave out"),
+        (SqlToMailContactsOperator, {"sql": ["SELECT 1", "SELECT 2"]}, "sql: one query as text is needed, not a list"),
+        (SqlToMailContactsOperator, {"sql_conn_id": ""}, "sql_conn_id: is empty"),
+        (MailUpsertContactOperator, {"contact_email": "nobody"}, "contact_email: is not an email address"),
+        (MailUpsertContactOperator, {"phone_number": "call me"}, "phone_number: is not a phone number"),
+        (MailSendOperator, {"to": ["a@example.com", "nobody"]}, "to: recipient 1: is not an email address"),
+        (MailSendOperator, {"template_name": "welcome"}, "template_name: use MailSendBatchOperator"),
+        (MailSendOperator, {"cc": "a@example.com"}, "cc: use MailSendBatchOperator"),
+        (MailCreateTemplateOperator, {"template_subject": ""}, "template_subject: is missing"),
+        (MailAddSenderOperator, {"sender_type": 3}, "sender_type: must be a whole number from 1 to 2, not 3"),
+        (MailCampaignsToSqlOperator, {"type": "maillist"}, "type: 'maillist' is none of MailList, ABTest"),
+        (MailCampaignsToSqlOperator, {"mail_status": ["sent"]}, "mail_status: whole numbers are needed"),
+    ],
+)
+def test_what_is_wrong_in_the_dag_file_breaks_it(
+    kind: type[BaseOperator], arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(words)}"):
+        made(kind, **arguments)
+
+
+def test_durations_may_be_timedeltas() -> None:
+    waiting = {"wait_for_completion": True, "timeout": timedelta(hours=1), "poke_interval": timedelta(minutes=2)}
+    campaign = made(MailCreateCampaignOperator, **waiting)
+    assert (campaign.timeout, campaign.poke_interval) == (3600, 120)  # type: ignore[attr-defined]
 
 
 @every_kind
