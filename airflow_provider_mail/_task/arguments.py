@@ -18,6 +18,7 @@ from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from jinja2 import Environment
 
     from airflow_provider_mail.api._core.requests import Flow, RequestModel
     from airflow_provider_mail.api.errors import MailError
@@ -82,6 +83,7 @@ class MailTaskMixin:
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
+    _printed_none = False
     _rendered_problems: tuple[str, ...] = ()
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
@@ -231,16 +233,21 @@ class MailTaskMixin:
         return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
 
     def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
+        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Environment, seen_oids: set[int]
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
         from airflow_provider_mail._task.literals import stays_text
 
+        if jinja_env.finalize is None:
+            jinja_env.finalize = self._note_none
         for name in template_fields:
+            self._printed_none = False
             template = getattr(parent, name, None)
             self._renders_text = parent is self and stays_text(type(self), name, template)
             try:
-                super()._do_render_template_fields(parent, (name,), *args, **kwargs)  # type: ignore[misc]
+                super()._do_render_template_fields(  # type: ignore[misc]
+                    parent, (name,), context, jinja_env, seen_oids
+                )
             except Exception as error:
                 from airflow_provider_mail._task.exceptions import template_advice
                 from airflow_provider_mail.version_compat import AirflowFailException
@@ -252,6 +259,11 @@ class MailTaskMixin:
                 self._renders_text = False
             if parent is self:
                 self._check_rendered(name, template)
+
+    def _note_none(self, value: Any) -> Any:
+        """Note that an expression in a template has no value: in a longer text nothing else would show it."""
+        self._printed_none = self._printed_none or value is None
+        return value
 
     def pre_execute(self, context: Any) -> None:
         """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
@@ -267,11 +279,14 @@ class MailTaskMixin:
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Check the value of a rendered argument as if the DAG file had given it."""
-        from airflow_provider_mail._task.literals import read_rendered
+        from airflow_provider_mail._task.literals import read_rendered, shows_none
 
         rendered = getattr(self, name)
         given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
         value, problem = read_rendered(type(self), name, written, given)
+        blank_is_meant = name in SEEN_ARGUMENTS and (self.allow_blank or getattr(self, "only_save", False))
+        if not problem and self._printed_none and not blank_is_meant and shows_none(value):
+            problem = "its template shows None: a value is missing; write {{ <value> or '' }} if it may be"
         if problem:
             self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
         elif value is not given:

@@ -448,6 +448,18 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
     return value, argument.problem(value)
 
 
+def shows_none(value: Any) -> bool:
+    """Whether a text has None in it, and is not only that.
+
+    :param value: the text, or a list or dictionary with texts.
+    """
+    if isinstance(value, str):
+        return "None" in value and value.strip() != "None"
+    if isinstance(value, Mapping):
+        return any(map(shows_none, value.values()))
+    return isinstance(value, list | tuple) and any(map(shows_none, value))
+
+
 def _missing(argument: Argument, template: Any, value: Any) -> str | None:
     """The path in the argument of what rendered to nothing; ``None`` if there is none."""
     if value is None:

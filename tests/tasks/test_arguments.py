@@ -107,6 +107,34 @@ def test_what_renders_to_none_is_not_meant(any_number_of_dags: NewDag, kind: typ
             rendered(any_number_of_dags, kind, name, "{{ value }}{{ '' }}", None, native=native)
 
 
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "name", "written"),
+    [
+        (MailCampaignSensor, "mail_name", "news {{ value }}"),
+        (MailCreateCampaignOperator, "subject", "Hello {{ value }}!"),
+        (MailCreateCampaignOperator, "send_list_names", ["friends", "friends of {{ value }}"]),
+        (MailSendBatchOperator, "mail_params", {"greeting": "Dear {{ value }}"}),
+        (SqlToMailContactsOperator, "sql", "SELECT email FROM people WHERE city = '{{ value }}'"),
+    ],
+)
+def test_none_in_a_longer_text_is_not_meant(
+    any_number_of_dags: NewDag, kind: type[BaseOperator], name: str, written: Any, native: bool
+) -> None:
+    with pytest.raises(AirflowFailException, match=f"^{name}: its template shows None"):
+        rendered(any_number_of_dags, kind, name, written, None, native=native)
+    rendered(any_number_of_dags, kind, name, written, "None", native=native)
+
+
+def test_none_in_a_longer_text_may_be_allowed(any_number_of_dags: NewDag) -> None:
+    allowed = {"allow_blank": True, "subject": "Hello {{ value }}!"}
+    with any_number_of_dags():
+        operator = made(MailCreateCampaignOperator, **allowed)
+    operator.render_template_fields({"value": None})  # type: ignore[typeddict-item]
+    operator.pre_execute({})
+    assert operator.subject == "Hello None!"  # type: ignore[attr-defined]
+
+
 @every_kind
 @pytest.mark.parametrize("native", [False, True])
 def test_the_whole_result_of_a_task_is_no_text(
