@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import cached_property, partial
 from math import inf
 from pathlib import PurePath
@@ -253,7 +254,7 @@ class MailTaskMixin:
             self._renders_text = parent is self and stays_text(type(self), name, template)
             noted = set(self._incomplete) - {name}
             environment = jinja_env
-            if parent is self and must_be_complete(name):
+            if parent is self and must_be_complete(type(self), name):
                 environment = noting_environment(jinja_env, partial(noted.add, name))
             try:
                 super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
@@ -289,7 +290,8 @@ class MailTaskMixin:
         rendered = getattr(self, name)
         given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
         value, problem = read_rendered(type(self), name, written, given)
-        if name in self._incomplete and not may_be_blank(type(self), name):
+        is_left_out = value is None and name not in SEEN_ARGUMENTS
+        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
             problem = (problem if isinstance(written, str) else None) or INCOMPLETE
         if problem:
             self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
@@ -483,6 +485,14 @@ def rows_problem(argument: str, value: object) -> str:
         f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
         "as text"
     )
+
+
+def seconds_of(time: float | timedelta) -> float:
+    """Convert a duration to seconds.
+
+    :param time: seconds or a timedelta.
+    """
+    return time.total_seconds() if isinstance(time, timedelta) else time
 
 
 def check_keep_days(task: Any) -> None:

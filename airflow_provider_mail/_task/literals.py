@@ -90,15 +90,18 @@ NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
 
 _LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
-_NAMES = (*_LISTS_TO_MAIL, "list_name", "mail_name")
 
 
-def must_be_complete(name: str) -> bool:
-    """Whether no part of the text of an argument may be missing: people see it, or it names what is meant.
+def must_be_complete(owner: type, name: str) -> bool:
+    """Whether no part of the text of an argument may be missing, when its template is rendered.
 
+    :param owner: the class.
     :param name: of the argument.
     """
-    return name in SEEN_ARGUMENTS or name in _NAMES
+    argument = declared(owner).get(name)
+    if name in SEEN_ARGUMENTS or argument is None:
+        return argument is not None
+    return (argument.kind.text or argument.kind.text_inside) and not argument.is_rows and not argument.choices
 
 
 def may_be_blank(owner: type, name: str) -> bool:

@@ -363,7 +363,7 @@ def _check(name: str, value: Any, default: Any) -> None:
     :raises ValueError: it is not a number as the default is.
     """
     any_json = isinstance(default, bool) or not isinstance(default, int | float) or name == "code"
-    if any_json or (value is None and name == "retry_after"):
+    if any_json or (value is None and name in ("by", "retry_after")):
         return
     types = (int,) if isinstance(default, int) and name != "retry_after" else (int, float)
     if type(value) not in types or not math.isfinite(value) or (value < 0 and name != "by"):

@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.arguments import (
     MailTaskMixin,
     OnEmpty,
+    argument_error,
     task_instance_name,
 )
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
@@ -71,6 +72,15 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     on_empty: OnEmpty
     resume: bool
     _interrupt: Interrupt | None = None
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        super().check_arguments(arguments, mapped=mapped)
+        columns = arguments.get("columns")
+        # The service's side checks more, but a DAG file need not wait for its import.
+        named = set(columns.values()) if isinstance(columns, Mapping) else {"email"}
+        if not named & {"email", "phoneNumber"} and all(isinstance(name, str) and "{" not in name for name in named):
+            raise argument_error("columns: neither email nor phoneNumber is among the properties", mapped=mapped)
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:

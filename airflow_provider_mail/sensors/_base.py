@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.arguments import MailTaskMixin, seconds_of
 from airflow_provider_mail.version_compat import (
     AirflowException,
     AirflowFailException,
@@ -253,11 +253,3 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         # The time-out of a rescheduled sensor began in another process.
         end_time = None if self.reschedule and not self.deferrable else self._end_time
         self.log.info("%s", status_line(decision, self.poke_interval, end_time))
-
-
-def seconds_of(time: float | timedelta) -> float:
-    """Convert a duration to seconds.
-
-    :param time: seconds or a timedelta.
-    """
-    return time.total_seconds() if isinstance(time, timedelta) else time

@@ -320,7 +320,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         mail_name: Templated[str] | None = None,
         subject: Templated[str] | None = None,
         sender_mail: Templated[str] | None = None,
-        type: Templated[str] | None = None,
+        type: Templated[Literal["MailList", "ABTest"]] | None = None,
         mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
         rows_per_file: int = 20_000,

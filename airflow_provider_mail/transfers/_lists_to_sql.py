@@ -224,7 +224,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         mail_name: Templated[str] | None = None,
         subject: Templated[str] | None = None,
         sender_mail: Templated[str] | None = None,
-        type: Templated[str] | None = None,
+        type: Templated[Literal["MailList", "ABTest"]] | None = None,
         mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
         allow_empty: bool = False,

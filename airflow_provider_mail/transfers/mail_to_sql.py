@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.transfers._lists_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
@@ -108,7 +108,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
         mail_name: Templated[str] | None = None,
-        type: Templated[str] | None = None,
+        type: Templated[Literal["MailList", "ABTest"]] | None = None,
         allow_empty: bool = False,
         max_removed_fraction: float = MAX_REMOVED_FRACTION,
         snapshots: bool = False,

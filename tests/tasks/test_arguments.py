@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +15,14 @@ from hypothesis import strategies as st
 from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS, unwrap
 from airflow_provider_mail._task.literals import _PLAIN, _validator, declared
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
+from airflow_provider_mail.operators.senders import MailAddSenderOperator
+from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.conftest import TASK, Run
@@ -47,6 +53,43 @@ def test_what_is_certainly_right_is_right(kind: str, data: st.DataObject) -> Non
     _validator(kind).validate_python(data.draw(st.from_regex(_PLAIN[kind], fullmatch=True)))
 
 
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        (
+            MailImportContactsOperator,
+            {"contacts": ["a@example.com"]},
+            "contacts: item 0 must be a dictionary such as {",
+        ),
+        (MailImportContactsOperator, {"contacts": {"email": "a@example.com"}}, "contacts: a list of rows is needed"),
+        (MailImportContactsOperator, {"columns": {"email": "Email"}}, "columns: neither email nor phoneNumber"),
+        (MailImportContactsOperator, {"columns": {"n": None}}, "columns: 'n': text is needed, not nothing. Leave out"),
+        (SqlToMailContactsOperator, {"sql": ["SELECT 1", "SELECT 2"]}, "sql: one query as text is needed, not a list"),
+        (SqlToMailContactsOperator, {"sql_conn_id": ""}, "sql_conn_id: is empty"),
+        (MailUpsertContactOperator, {"contact_email": "nobody"}, "contact_email: is not an email address"),
+        (MailUpsertContactOperator, {"phone_number": "call me"}, "phone_number: is not a phone number"),
+        (MailSendOperator, {"to": ["a@example.com", "nobody"]}, "to: recipient 1: is not an email address"),
+        (MailSendOperator, {"template_name": "welcome"}, "template_name: use MailSendBatchOperator"),
+        (MailSendOperator, {"cc": "a@example.com"}, "cc: use MailSendBatchOperator"),
+        (MailCreateTemplateOperator, {"template_subject": ""}, "template_subject: is missing"),
+        (MailAddSenderOperator, {"sender_type": 3}, "sender_type: must be a whole number from 1 to 2, not 3"),
+        (MailCampaignsToSqlOperator, {"type": "maillist"}, "type: 'maillist' is none of MailList, ABTest"),
+        (MailCampaignsToSqlOperator, {"mail_status": ["sent"]}, "mail_status: whole numbers are needed"),
+    ],
+)
+def test_what_is_wrong_in_the_dag_file_breaks_it(
+    kind: type[BaseOperator], arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(words)}"):
+        made(kind, **arguments)
+
+
+def test_durations_may_be_timedeltas() -> None:
+    waiting = {"wait_for_completion": True, "timeout": timedelta(hours=1), "poke_interval": timedelta(minutes=2)}
+    campaign = made(MailCreateCampaignOperator, **waiting)
+    assert (campaign.timeout, campaign.poke_interval) == (3600, 120)  # type: ignore[attr-defined]
+
+
 @every_kind
 def test_every_argument_has_a_declared_type(kind: type[BaseOperator]) -> None:
     fields = {"start_from_trigger", "start_trigger_args"}
@@ -62,6 +105,33 @@ def test_what_renders_to_none_is_not_meant(any_number_of_dags: NewDag, kind: typ
             continue
         with pytest.raises(AirflowFailException, match=f"^{name}: its template rendered to None"):
             rendered(any_number_of_dags, kind, name, "{{ value }}{{ '' }}", None, native=native)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "name", "written"),
+    [
+        (MailCampaignSensor, "mail_name", "news {{ value }}"),
+        (MailCreateCampaignOperator, "send_list_names", ["friends", "friends of {{ value }}"]),
+        (SqlToMailContactsOperator, "columns", {"city": "city_{{ value }}"}),
+        (SqlToMailContactsOperator, "sql", "SELECT email FROM people WHERE city = '{{ value }}'"),
+    ],
+)
+def test_none_in_a_longer_text_is_not_meant(
+    any_number_of_dags: NewDag, kind: type[BaseOperator], name: str, written: Any, native: bool
+) -> None:
+    with pytest.raises(AirflowFailException, match=f"^{name}: an expression of its template has no value"):
+        rendered(any_number_of_dags, kind, name, written, None, native=native)
+    rendered(any_number_of_dags, kind, name, written, "None", native=native)
+
+
+def test_none_in_a_longer_text_may_be_allowed(any_number_of_dags: NewDag) -> None:
+    allowed = {"allow_blank": True, "subject": "Hello {{ value }}!"}
+    with any_number_of_dags():
+        operator = made(MailCreateCampaignOperator, **allowed)
+    operator.render_template_fields({"value": None})  # type: ignore[typeddict-item]
+    operator.pre_execute({})
+    assert operator.subject == "Hello None!"  # type: ignore[attr-defined]
 
 
 @every_kind

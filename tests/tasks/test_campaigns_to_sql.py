@@ -314,7 +314,7 @@ def test_a_task_that_is_none(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"type": "Letter"}, "type: "),
+        ({"type": "{{ 'Letter' }}"}, "type: 'Letter' is none of MailList, ABTest"),
         ({"mail_status": [3]}, "mail_status"),
         ({"table": "a..b"}, "`table` must be a name"),
     ],

@@ -172,7 +172,7 @@ def test_filters_are_the_service_s(run: Run, emulator: Emulator, warehouse: SqlD
     assert [name for _, name, *_ in stored(warehouse)] == ["spring test"]
 
     asked = requests(emulator)
-    wrong = run(campaigns(type="Other", retries=2))
+    wrong = run(campaigns(type="{{ 'Other' }}", retries=2))
     assert (wrong.state, wrong.tries) == ("failed", 1)
     assert "type: " in wrong.log
     assert requests(emulator) == asked
