@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail._dlt_watermarks import DaysToRead, span
-from airflow_provider_mail.api import ClientConfig, DeleteContact, DeleteList, DeleteTemplate, MailClient
+from airflow_provider_mail.api import ClientConfig, DeleteContact, DeleteList, DeleteSender, DeleteTemplate, MailClient
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.emulator import Emulator
 from tests.tasks.dlt_loads import START
@@ -183,6 +183,21 @@ def test_one_short_response_deletes_nothing(
     duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
     assert counts() == [1, 12, 11]
     assert duck.query("SELECT count(*) FROM mail_contacts WHERE mail_conn_id = 'second'") == [(23,)]
+
+
+def test_fewer_senders_are_looked_at_twice(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    account, _ = accounts
+    for address in ("news@example.com", "shop@example.com"):
+        account.service.add_sender(address)
+    duck.pipeline.run(account.source("mail_senders"))
+    account.client.send(DeleteSender(sender_email="shop@example.com"))
+    account.service.journal.clear()
+
+    duck.pipeline.run(account.source("mail_senders"))
+
+    # The service reports no total of them.
+    assert len(account.service.journal.entries("verified_senders/get")) == 2
+    assert duck.query("SELECT DISTINCT from_domain FROM mail_senders") == [("news@example.com",)]
 
 
 @pytest.mark.parametrize("keep_gone", [False, True])
