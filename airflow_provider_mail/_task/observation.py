@@ -44,9 +44,9 @@ class Observation:
     def at(self) -> datetime:
         """The time at which the service was asked, in UTC; to be read after the first response.
 
-        It is compared with the database's clock. If they differ and the worker's clock does not confirm the service's,
-        it is the database's, which all loads of a table share: a row with a wrong time would hide newer ones. A service
-        that is more than 14 hours behind keeps its time, which still orders its answers: its clock was set so.
+        If the service's clock differs from the database's, it is the time of the database, which all loads of a table
+        share: a row with a wrong time would hide newer ones. A service that is more than 14 hours behind keeps its
+        time, which still orders its answers: its clock was set so.
         """
         from airflow_provider_mail.warehouse.load import FUTURE_TOLERANCE, database_time
 
@@ -55,19 +55,19 @@ class Observation:
         database_now = self._database_now
         worker_now, asked_at = time.time(), self._clock.asked_at
         sent = self._began if asked_at is None else self._clock.asked_at_local
-        elapsed, by_worker = timedelta(seconds=worker_now - sent), datetime.fromtimestamp(sent, UTC)
+        elapsed = timedelta(seconds=worker_now - sent)
         if asked_at is None:
             if database_now is not None:
                 return database_now - elapsed
             _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
-            return by_worker
+            return datetime.fromtimestamp(sent, UTC)
         if abs(self._clock.offset) > CLOCK_TOLERANCE:
             _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
         if database_now is None:
             return asked_at
         by_database = database_now - elapsed
         ahead = asked_at - by_database
-        if ahead > -LONGEST_ZONE and abs(ahead) > FUTURE_TOLERANCE and abs(asked_at - by_worker) > FUTURE_TOLERANCE:
+        if ahead > FUTURE_TOLERANCE or -LONGEST_ZONE < ahead < -FUTURE_TOLERANCE:
             _log.warning(
                 "Check the clocks: the service's is %.0f s ahead of the database's, whose time is observed_at",
                 ahead.total_seconds(),
@@ -76,6 +76,7 @@ class Observation:
         return asked_at
 
     def now(self) -> datetime:
-        """The present time, by the latest of the clocks of `at`: nothing that was observed can be later."""
+        """The present time, by the later of the two clocks: nothing that was observed can be later."""
         now = self.at + timedelta(seconds=max(time.time() - self._began, 0.0))
-        return max(now, self._database_now) if self._database_now else now
+        # Without a database's clock the worker's: a service that is behind does not make right times wrong.
+        return max(now, self._database_now or datetime.now(UTC))

@@ -20,6 +20,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
+from airflow_provider_mail.warehouse import load as warehouse_load
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 
@@ -121,16 +122,23 @@ def test_a_wrong_clock_of_the_service_is_not_believed(
     assert (again["outdated"], again["changed"]) == (0, 1 if "stats" in table or table == "mail_campaigns" else 0)
 
 
-def test_a_wrong_clock_of_the_database_is_outvoted(
-    service: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("table", ["mail_campaigns", "mail_campaign_stats"])
+def test_whatever_three_clocks_say_each_load_stores_what_it_read(
+    service: Emulator, any_warehouse: SqlDatabase, set_worker_clock: Any, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    monkeypatch.setattr(
-        "airflow_provider_mail.warehouse.load.database_time", lambda hook: now - datetime.timedelta(days=1)
-    )
-    load("mail_campaigns")
-    (at,) = observed(warehouse, "mail_campaigns")
-    assert abs(at - now) < datetime.timedelta(minutes=1)
+    """The service's, a worker's and the database's, in hours by which they are ahead."""
+    database_time = warehouse_load.database_time
+    for number, (of_service, of_worker, of_database) in enumerate(
+        [(0, 0, -24), (0, 0, 0), (24, 0, 0), (-1, 24, 0), (24, -24, 0), (24, 24, 0), (0, 0, 0), (-1, 0, 0)]
+    ):
+        service.clock.advance(hours=of_service)
+        set_worker_clock(of_worker * 3600)
+        ahead = datetime.timedelta(hours=of_database)
+        monkeypatch.setattr(warehouse_load, "database_time", lambda hook, ahead=ahead: database_time(hook) + ahead)
+        service.set_campaign_stats("first", openCount=number)
+        result = load(table)
+        service.clock.advance(hours=-of_service)
+        assert (result["outdated"], result["inserted"] + result["changed"]) == (0, 1), (of_service, of_worker)
 
 
 def test_a_service_whose_clock_was_set_back_keeps_its_time(service: Emulator, warehouse: SqlDatabase) -> None:

@@ -242,8 +242,8 @@ class MySql(Staged):
         super()._check(cursor)
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        kinds = ((name, self._columns(cursor).get(name, "")) for name in self.table.key)
-        collations = ((name, kind.partition(" COLLATE ")[2]) for name, kind in kinds)
+        existing = self._columns(cursor)
+        collations = ((name, existing.get(name, "").partition(" COLLATE ")[2]) for name in self.table.key)
         return [(name, collation) for name, collation in collations if collation and not collation.endswith("_bin")]
 
     def _exact(self, column: str) -> str:
