@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName
 from airflow_provider_mail.webhook.inbox import qualified
 
@@ -187,6 +187,7 @@ class Tokens:
         :param kept: digests of the tokens that do not end.
         :param mail_conn_id: id of the `mail` connection.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
+        :raises WarehouseError: the database has ended the rotation; no token ends.
         """
         query = (
             "UPDATE {table} SET retires_at = {time} WHERE mail_conn_id = {mark} AND deployment = {mark} "
@@ -194,8 +195,14 @@ class Tokens:
             "AND (retires_at IS NULL OR retires_at > {time})"
         )
         seconds = grace.total_seconds()
-        self._run(cursor, query, seconds, mail_conn_id, self._deployment, *kept, seconds)
-        cursor.connection.commit()
+        try:
+            self._run(cursor, query, seconds, mail_conn_id, self._deployment, *kept, seconds)
+            cursor.connection.commit()
+        except Exception as error:
+            message = safe_message(error)
+        else:
+            return
+        raise WarehouseError(f"rotate again: the database has ended this rotation ({message}). No token ends")
 
     def _run(self, cursor: Any, query: str, *parameters: Any) -> None:
         mark = self._inbox.mark

@@ -16,6 +16,7 @@ import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.webhook import dead_letters
 from airflow_provider_mail.webhook import drain as drains
 from airflow_provider_mail.webhook.conflicts import CONFLICT
 from airflow_provider_mail.webhook.dead_letters import replay
@@ -272,6 +273,14 @@ def test_four_drains_at_once_store_every_event_once(name: str, request: pytest.F
     if name == "shared":  # SQLite has no locks of rows: two drains may do the same
         assert sum(result.pushes for result in results) == 45
     assert not place.inbox.waiting()
+
+
+def test_the_same_text_of_two_accounts_is_two_dead_letters(embedded: Drains, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded.receive(*(push("unreadable", conn_id=conn_id) for conn_id in ("one", "other", "one")))
+    assert embedded.drain().dead_letters == 2
+    monkeypatch.setattr(dead_letters, "_PAGE", 1)
+    result = replay(embedded.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert (result.letters, result.left) == (0, 2), "pages go by the identifier alone"
 
 
 def test_a_person_is_erased_everywhere(drained: Drains) -> None:

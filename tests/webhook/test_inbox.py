@@ -112,6 +112,26 @@ def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:
     assert inbox.delete_drained(NOON + SECOND) == 0
 
 
+def test_a_stored_push_survives_a_crash_of_the_host(inbox: Inbox) -> None:
+    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+        if inbox.is_sqlite:
+            # The settings of SQLite are those of a connection. 2 is FULL: a commit waits for the disk.
+            settings = [cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+            assert settings == ["wal", 2]
+            return
+        cursor.execute(
+            "CREATE TABLE seen AS SELECT current_setting('synchronous_commit') AS setting WHERE false; "
+            "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$; "
+            f"CREATE TRIGGER see BEFORE INSERT ON {inbox.table} FOR EACH ROW EXECUTE FUNCTION see(); "
+            "SET synchronous_commit = off"
+        )
+        connection.commit()
+        inbox.insert(connection, [push(b"a")])
+        cursor.execute("SELECT setting FROM seen")
+        assert cursor.fetchall() == [("on",)]
+
+
 def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
     insert(inbox, push(b"before"))
     (stored,) = take(inbox)

@@ -238,6 +238,29 @@ def test_one_rotation_at_a_time(
     assert list(own_inbox.valid()) == [token_digest(saved_token(client))], "the lock has gone"
 
 
+def test_a_rotation_that_loses_its_lock_ends_no_token(
+    client: MailClient,
+    rotate: Rotate,
+    own_inbox: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if own_inbox._inbox.is_sqlite:
+        pytest.skip("SQLite locks a file")
+    rotate()
+
+    def end_connection(*_: object) -> None:
+        with own_inbox._inbox.connected() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+
+    monkeypatch.setattr(receive, "_wait", end_connection)
+    with pytest.raises(SystemExit):
+        rotate("--grace-hours", "0")
+    assert "rotate again: the database has ended this rotation" in capfd.readouterr().err
+    assert len(own_inbox.valid()) == 2
+    assert token_digest(saved_token(client)) in own_inbox.valid()
+
+
 @pytest.mark.parametrize("override", [False, True], ids=["url", "override"])
 def test_no_token_ends_that_the_service_has_at_the_end(
     override: bool,
