@@ -78,7 +78,7 @@ INBOX_OLDEST = Metric(
     "mail.inbox.oldest_seconds", "seconds", "gauge: the age of the oldest of them; 0 without any", (), True
 )
 DEAD_LETTERS = Metric(
-    "mail.dead_letters", "events", "events, or whole pushes, that a drain could not read, once each", ("reason",)
+    "mail.dead_letters", "events", "events, or whole pushes, that a drain set aside, once each", ("reason",)
 )
 
 METRICS = (

@@ -41,7 +41,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (those that could be read), ``stored`` (those that
     were new), ``by_code`` (the same by ``EventCode``; ``other`` for codes that the document does not have),
-    ``duplicates``, ``dead_letters`` (new ones) and ``deleted_pushes``.
+    ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (new ones: duplicates with other fields, which are kept as
+    dead letters) and ``deleted_pushes``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -154,6 +155,12 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             emit({DEAD_LETTERS: count}, {"reason": reason})
         if drained.dead_letters:
             self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
+        if drained.conflicts:
+            self.log.warning(
+                "%s events have the identity of a stored one and other fields: see %s",
+                drained.conflicts,
+                self.dead_letters_table,
+            )
         counts = {
             "pushes": drained.pushes,
             "events": drained.events,
@@ -161,6 +168,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             "by_code": dict(drained.stored),
             "duplicates": drained.duplicates,
             "dead_letters": drained.dead_letters,
+            "conflicts": drained.conflicts,
         }
         self.log.info("Drained %s", counts)
         self._tell(context, counts)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS
+from airflow_provider_mail.webhook.conflicts import CONFLICT
 from airflow_provider_mail.webhook.drain import Drained, EventTables
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-_COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw")
+_COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw", "reason")
 _PAGE = 50
 """Letters in memory at once: each may be a whole push."""
 
@@ -87,7 +88,9 @@ class _Page:
         """The events of those that could not."""
 
     def rows(self) -> Iterator[Row]:
-        for letter_id, conn_id, received_at, push_id, index, raw in self._letters:
+        for letter_id, conn_id, received_at, push_id, index, raw, reason in self._letters:
+            if reason == CONFLICT:  # it could be read, and would be left out again
+                continue
             unread: list[DeadLetter] = []
             yield from read_letter(raw, index, Origin(conn_id, received_at, push_id), unread.append)
             if not unread or unread[0].index != index:

@@ -89,7 +89,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> Iterator[H
     }  # fmt: skip
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(warehouse))
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1_000_000)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 30_000)
     monkeypatch.setattr(page_app, "places", Places())
     forget()
     yield server

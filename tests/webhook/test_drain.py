@@ -18,6 +18,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook import dead_letters
 from airflow_provider_mail.webhook import drain as drains
+from airflow_provider_mail.webhook.conflicts import CONFLICT
 from airflow_provider_mail.webhook.dead_letters import replay
 from airflow_provider_mail.webhook.drain import Drained, EventTables, UnreadableEventError, drain
 from airflow_provider_mail.webhook.erasure import Erased, Person, erase
@@ -129,6 +130,22 @@ def test_the_first_one_stays(drained: Drains) -> None:
     drained.receive(push(late, at=LATER))
     drained.drain()
     assert [(row["raw"], row["received_at"]) for row in drained.events()] == [(event(1), NOON)]
+
+
+def test_the_later_one_of_two_that_differ_is_kept_as_a_conflict(drained: Drains) -> None:
+    later = [event(number, Extra={"a": [1, 2.5, "ü"]}, Platform="later") for number in range(1, 4)]
+    drained.receive(push(event(1), event(2), event(5)), push(event(1), later[0], conn_id="other"))
+    assert drained.drain() == Drained(2, 5, Counter(Delivered=4), conflicts=1)
+    drained.receive(push(event(1), later[1], event(2), later[2], later[2], event(5)))
+    assert drained.drain() == Drained(1, 6, Counter(Delivered=1), conflicts=1)
+    drained.receive(push(event(2), later[2], event(5)), push(later[0], conn_id="other"))
+    assert drained.drain() == Drained(2, 4, Counter()), "what differs is known"
+    kept = {(each["mail_conn_id"], json.loads(each["raw"])["UniqueMsgID"]) for each in drained.letters()}
+    assert kept == {("other", "m1"), ("mail_default", "m2")}
+    assert {each["reason"] for each in drained.letters()} == {CONFLICT}
+    for _ in range(2):
+        again = replay(drained.warehouse.hook, "mail_events", "mail_dead_letters")
+        assert (again.letters, again.left) == (0, 2)
 
 
 def test_what_cannot_be_read_goes_to_the_dead_letters_once(drained: Drains) -> None:
