@@ -21,6 +21,8 @@ BUSY_FILE_WAITS_S = {
     _LOCKED: 60.0,
     # How a file looks to other processes while DuckDB creates it, and how a file of another kind looks for ever.
     "not a valid DuckDB database file": 5.0,
+    # Another thread of this process is just closing it.
+    "is already attached by database": 5.0,
 }
 """How long to wait for a database in a file, by the message of its driver."""
 
