@@ -77,8 +77,8 @@ INBOX_BYTES = Metric("mail.inbox.bytes", "bytes", "gauge: their bytes, before co
 INBOX_OLDEST = Metric(
     "mail.inbox.oldest_seconds", "seconds", "gauge: the age of the oldest of them; 0 without any", (), True
 )
-DEAD_LETTERS_STORED = Metric(
-    "mail.dead_letters", "events", "events, or whole pushes, that a drain could not read, once each", ("reason",)
+DEAD_LETTERS = Metric(
+    "mail.dead_letters", "events", "events, or whole pushes, that a drain set aside, once each", ("reason",)
 )
 
 METRICS = (
@@ -97,7 +97,7 @@ METRICS = (
     INBOX_PUSHES,
     INBOX_BYTES,
     INBOX_OLDEST,
-    DEAD_LETTERS_STORED,
+    DEAD_LETTERS,
 )
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")

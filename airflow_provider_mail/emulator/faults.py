@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -283,13 +284,15 @@ class Faults:
         :param skip: number of matching requests to skip first.
         :param where: top-level fields of the body and the values they must have.
         :param params: parameters of the kind.
-        :raises ValueError: the kind, a parameter or the operation is unknown.
+        :raises ValueError: the kind, a parameter or the operation is unknown, or a parameter has an impossible value.
         """
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
         chosen, known = dict(params or {}), FAULT_KINDS[kind].parameters
         if unknown := chosen.keys() - known.keys():
             raise ValueError(f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(known)}")
+        for name, value in chosen.items():
+            _check(name, value, known[name])
         if operation != "*":
             operation = operation_path(operation)
             if operation not in self._operations:
@@ -350,6 +353,20 @@ def operation_path(operation: str) -> str:
     """
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    """Reject a value that would fail only when the fault applies.
+
+    :raises ValueError: it is not a number as the default is.
+    """
+    any_json = isinstance(default, bool) or not isinstance(default, int | float) or name == "code"
+    if any_json or (value is None and name == "retry_after"):
+        return
+    types = (int,) if isinstance(default, int) and name != "retry_after" else (int, float)
+    if type(value) not in types or not math.isfinite(value) or (value < 0 and name != "by"):
+        kind = "a whole number" if types == (int,) else "a finite number"
+        raise ValueError(f"parameter {name} must be {kind}{'' if name == 'by' else ', at least 0'}, not {value!r}")
 
 
 def _has(body: Any, where: Mapping[str, Any]) -> bool:

@@ -195,7 +195,10 @@ def show_imports(request: Request) -> HTMLResponse:
 def show_events() -> HTMLResponse:
     """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("events.html", reader=reader, found=events.get(reader), differences=events.differences(reader))
+    differences = events.differences(reader)
+    return render.page(
+        "events.html", reader=reader, found=events.get(reader), differences=differences, inbox=events.inbox()
+    )
 
 
 @route("/waits")

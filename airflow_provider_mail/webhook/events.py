@@ -94,6 +94,14 @@ class DeadLetter:
         return conn_id, self.letter_id, self.reason, self.raw, received_at, push_id, self.index
 
 
+def general_reason(reason: str) -> str:
+    """Return a reason without the name of the field, which a sender can choose: there are few of them.
+
+    :param reason: the reason of a dead letter.
+    """
+    return re.sub(r" '.*'", "", reason, count=1, flags=re.DOTALL)
+
+
 class UnreadableError(ValueError):
     """An event cannot be read; the message says why, without its values."""
 

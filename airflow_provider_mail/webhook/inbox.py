@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -147,42 +147,51 @@ class Inbox:
             cursor.execute(query)
 
     def create(self) -> None:
-        """Create the table unless it exists."""
+        """Create the table, or add the columns that a version of it lacks."""
         number, blob = (
             ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB")
             if self.is_sqlite
             else ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea")
         )
-        self.create_table(
-            self.table,
-            f"id {number}, received_at {self.time_type} NOT NULL, mail_conn_id text NOT NULL, "
-            f"task_status boolean NOT NULL, body {blob} NOT NULL, body_bytes integer NOT NULL, "
-            f"drained_at {self.time_type}",
-            # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
-            indexes={
-                "waiting": "(id) WHERE drained_at IS NULL",
-                "task_status": "(mail_conn_id, id) WHERE task_status",
-            },
-        )
+        columns = {
+            "id": number,
+            "received_at": f"{self.time_type} NOT NULL",
+            "mail_conn_id": "text NOT NULL",
+            "task_status": "boolean NOT NULL",
+            "body": f"{blob} NOT NULL",
+            "body_bytes": "integer NOT NULL",
+            "drained_at": self.time_type,
+        }
+        # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
+        indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(mail_conn_id, id) WHERE task_status"}
+        self.create_table(self.name, columns, indexes)
 
-    def create_table(self, table: str, definition: str, indexes: Mapping[str, str] = {}) -> None:
-        """Create a table in the database of the inbox unless it exists.
+    def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
+        """Create a table in the database of the inbox, or add the columns that it lacks.
 
-        :param table: its name, quoted.
-        :param definition: its columns.
+        :param name: its name.
+        :param columns: the definitions of its columns by their names. A version that brings one that is not null has
+            to give it a default.
         :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
             Default: none.
         """
+        table = qualified(name)
         with self.connected() as cursor:
-            if not self.is_sqlite:
-                cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table])
-                if cursor.fetchone()[0]:
-                    return  # without the right to create tables, IF NOT EXISTS would fail, too
-                # Two that create the same table at once fail in Postgres, IF NOT EXISTS or not.
+            if self.columns(cursor, name).issuperset(columns):
+                return  # without the right to create tables, IF NOT EXISTS would fail, too
+            # Two that change the same table at once fail, IF NOT EXISTS or not.
+            if self.is_sqlite:
+                cursor.execute("BEGIN IMMEDIATE")
+            else:
                 cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {table}"])
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {table} ({definition})")
-            for name, columns in indexes.items():
-                cursor.execute(f"CREATE INDEX IF NOT EXISTS {self._index(name)} {columns}")
+            if existing := self.columns(cursor, name):
+                for column in columns.keys() - existing:
+                    cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
+            else:
+                definition = ", ".join(f"{column} {definition}" for column, definition in columns.items())
+                cursor.execute(f"CREATE TABLE {table} ({definition})")
+            for end, index in indexes.items():
+                cursor.execute(f"CREATE INDEX IF NOT EXISTS {self._index(end)} {index}")
             cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
@@ -314,18 +323,26 @@ class Inbox:
             )
             return self._pushes(cursor, [id for (id,) in cursor.fetchall()])
 
-    def replace_body(self, connection: Any, id: int, body: bytes) -> None:
-        """Replace the body of a push, and commit; waits for the drain that has taken the push.
+    def change_body(self, connection: Any, id: int, change: Callable[[bytes], bytes | None]) -> bool:
+        """Change the body of a push, and commit; return whether it was changed.
+
+        Waits for the drain that has taken the push, and for another change. Until the end nothing else changes it.
 
         :param connection: a connection from `open`.
         :param id: number of the push.
-        :param body: the new body.
+        :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
-            cursor.execute(
-                f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
-                [*_packed(body), id],
-            )
+            lock = "" if self.is_sqlite else " FOR UPDATE"
+            cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{lock}", [id])
+            found = cursor.fetchone()
+            body = change(zlib.decompress(found[0])) if found else None
+            if body is not None:
+                cursor.execute(
+                    f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
+                    [*_packed(body), id],
+                )
+        return body is not None
 
     def exists(self, cursor: Any, name: TableName) -> bool:
         """Return whether a table exists.
@@ -333,12 +350,23 @@ class Inbox:
         :param cursor: a cursor on the database.
         :param name: name of the table.
         """
+        return bool(self.columns(cursor, name))
+
+    def columns(self, cursor: Any, name: TableName) -> set[str]:
+        """Return the names of the columns of a table; none when it does not exist.
+
+        :param cursor: a cursor on the database.
+        :param name: name of the table.
+        """
         if self.is_sqlite:
             *schema, table = (part.text for part in name.parts)
-            cursor.execute("SELECT 1 FROM pragma_table_info(?, ?) LIMIT 1", [table, schema[-1] if schema else "main"])
+            cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
         else:
-            cursor.execute("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", [qualified(name)])
-        return cursor.fetchone() is not None
+            query = (
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+            )
+            cursor.execute(query, [qualified(name)])
+        return {column for (column,) in cursor.fetchall()}
 
     def time(self, when: datetime.datetime) -> Any:
         """Return a time as a parameter of a statement.

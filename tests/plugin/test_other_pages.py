@@ -13,9 +13,12 @@ import pytest
 from airflow_provider_mail.plugin.remember import KEEP_SECONDS, Remembered
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
+from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.tokens import Tokens
 from tests.plugin.conftest import Page, Visitor, forget
 from tests.plugin.data import fill
 from tests.warehouse.conftest import Warehouse
+from tests.webhook.pushes import push, receive
 
 pytestmark = pytest.mark.not_unit
 
@@ -116,6 +119,31 @@ def test_events(visitor: Visitor, filled: Warehouse) -> None:
     assert "2026-03-01 sent_count differs 5 105 100 mail_default" in text
     assert "1 of 2 comparisons differ." in text
     assert "2026-03-01 open_count agrees 0 9 8 to 10 mail_default" in text
+
+
+def test_events_without_a_table_of_differences(visitor: Visitor, filled: Warehouse) -> None:
+    filled.execute("DROP TABLE mail_event_differences")
+    text = text_of(visitor, "events")
+    assert "Delivered 6" in text
+    assert "There is no table of differences yet: mail_event_differences" in text
+
+
+def test_the_inbox(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Inbox" not in text_of(visitor, "events")
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    assert "Inbox cannot be read there is no table" in text_of(visitor, "events")
+    inbox = Inbox(filled.hook)
+    inbox.create()
+    Tokens(inbox).create()
+    Tokens(inbox).add("x", "mail_default")
+    assert "0 pushes wait to be drained (0 bytes)." in text_of(visitor, "events")
+    receive(inbox, [push(at=datetime.datetime.now(datetime.UTC))])
+    assert "more than a day ago" not in text_of(visitor, "events")
+    receive(inbox, [push()])
+    text = text_of(visitor, "events")
+    assert "2 pushes wait to be drained (4 bytes). The oldest was received at 2026-03-01 12:00" in text
+    assert "more than a day ago" in text
+    assert "Delivered 6" in text
 
 
 def test_no_page_shows_personal_data(visitor: Visitor, filled: Warehouse) -> None:

@@ -109,6 +109,26 @@ def test_a_connection_that_went_stale_is_replaced_once(caplog: pytest.LogCapture
     group.close()
 
 
+def test_what_could_not_be_stored_waits_no_more() -> None:
+    async def run() -> None:
+        for _ in range(2):
+            inbox.failures = [OSError("away")]
+            with pytest.raises(NotStored):
+                await group.store(push(b"x" * 8))
+        first = await begun(inbox, group)
+        second = asyncio.create_task(group.store(push(b"y" * 5)))  # all that the limit allows beside the first
+        await asyncio.sleep(0)
+        inbox.go.set()
+        await asyncio.gather(first, second)
+
+    inbox = HeldInbox()
+    inbox.go.set()
+    group = GroupCommit(inbox, max_pending=10)  # type: ignore[arg-type]
+    asyncio.run(run())
+    assert sorted(b"".join(each for stored in inbox.stored for each in stored)) == sorted(b"firstyyyyy")
+    group.close()
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time that transactions and requests see, in seconds, looked at all the time."""

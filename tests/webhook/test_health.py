@@ -19,6 +19,8 @@ from airflow_provider_mail.webhook.health import Health
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.receiver import Receiver
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
+from tests.support.statsd import StatsdServer
+from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
 from tests.webhook.running import HEADERS
 
 pytestmark = pytest.mark.not_unit
@@ -166,3 +168,31 @@ def test_what_waits_in_the_inbox_is_bounded(ready: Inbox, clock: SimpleNamespace
 
     asyncio.run(run())
     assert ready.state().waiting_pushes == 1
+
+
+def test_what_is_counted(ready: Inbox, clock: SimpleNamespace, statsd: StatsdServer) -> None:  # noqa: F811
+    async def run() -> None:
+        async with receiver(ready) as client:
+            assert await client.get("/health") == 200  # the state is known
+            assert [await client.push(b"[{},{}]"), await client.push(b"[{}]"), await client.push(b"{}")] == [
+                200,
+                200,
+                400,
+            ]
+            assert (await client.http.post("/x")).status_code == 404
+            with renamed(ready, "mail_inbox"):
+                assert await client.push(b"[{}]") == 503
+            statsd.received()
+            clock.now += health.STATE_SECONDS
+            assert await client.get("/health") == 503
+            assert await client.push(b"[{},{}]") == 200
+
+    asyncio.run(run())
+    found = statsd.received()
+    assert found.pop(("mail.inbox.oldest_seconds",)) >= 0
+    assert found == {
+        ("mail.receive.pushes", "200"): 1,
+        ("mail.receive.events", "200"): 2,
+        ("mail.inbox.pushes",): 2,
+        ("mail.inbox.bytes",): 11,
+    }
