@@ -60,6 +60,7 @@ class Bounds(NamedTuple):
 BOUNDS = {
     "batch_size": Bounds(1),
     "chunk_size": Bounds(1),
+    "edge_hours": Bounds(most=24),
     "keep_days": Bounds(above=True),
     "lock_timeout": Bounds(1),
     "max_attachment_bytes": Bounds(1),
