@@ -92,7 +92,8 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
     # With the context, so that Jinja does not evaluate constants when it compiles a template.
     @jinja2.pass_context
     def finalize(context: Any, value: Any) -> Any:
-        missing = value is None or isinstance(value, jinja2.Undefined)
+        # Not jinja2.DebugUndefined, which leaves tags to the service.
+        missing = value is None or (isinstance(value, jinja2.Undefined) and not str(value))
         if missing or (not isinstance(value, str | Mapping | list | tuple | set) and str(value) in NOTHING):
             note()
         return value

@@ -180,6 +180,15 @@ def test_what_is_rendered_to_nothing_has_its_default(
     assert "Mail: skipped: " in caplog.text
 
 
+def test_an_alert_in_whose_text_something_is_missing_is_sent_and_says_so(emulator: Emulator) -> None:
+    tell({"ti": FAILED_TASK}, subject="Orders {{ none }}", content="<p>{{ ti.nothing }} rows</p>")
+
+    (message,) = emulator.messages()
+    assert message["subject"] == "Orders None"
+    for name in ("subject", "content"):
+        assert f"{name}: an expression of its template has no value" in message["content"]
+
+
 def test_success_and_start(run: Run, emulator: Emulator) -> None:
     def build() -> None:
         @task(on_execute_callback=MailNotifier(to="ada@example.com"), on_success_callback=[MailNotifier(to=PEOPLE)])

@@ -16,6 +16,7 @@ import pytest
 from airflow.sdk import DAG
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
+from jinja2 import DebugUndefined, Undefined
 
 from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
@@ -435,6 +436,19 @@ def test_an_expression_without_a_value_is_not_mailed(
     assert (done.state, done.tries) == ("failed", 1)
     assert words in done.log
     assert emulator.journal.count() == 0
+
+
+@pytest.mark.usefixtures("_newsletter")
+@pytest.mark.parametrize(("undefined", "state"), [(DebugUndefined, "success"), (Undefined, "failed")])
+def test_a_dag_whose_undefined_names_are_tags_of_the_service(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, undefined: Any, state: str
+) -> None:
+    with new_dag(template_undefined=undefined) as dag:
+        create(subject="Hello {{ name }}", content="<p>{{ name ~ '!' }}</p>")
+
+    assert run(dag).state == state
+
+    assert emulator.journal.count("campaign/mail/sends") == (state == "success")
 
 
 @pytest.mark.parametrize("name", ["subject", "content", "sender_name"])
