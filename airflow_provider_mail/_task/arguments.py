@@ -238,6 +238,7 @@ class MailTaskMixin:
         """Render field by field, so that an error names the field and what to write instead."""
         from airflow_provider_mail._task.literals import stays_text
 
+        self._rendered_problems = ()
         if jinja_env.finalize is None:
             jinja_env.finalize = self._note_none
         for name in template_fields:
