@@ -249,6 +249,8 @@ class MailTaskMixin:
         from airflow_provider_mail._task.blank_values import noting_environment
         from airflow_provider_mail._task.literals import must_be_complete, stays_text
 
+        if parent is self:
+            self._rendered_problems = ()
         for name in template_fields:
             template = getattr(parent, name, None)
             self._renders_text = parent is self and stays_text(type(self), name, template)

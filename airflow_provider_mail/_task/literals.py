@@ -11,7 +11,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from functools import cache
 from math import inf
@@ -87,6 +87,9 @@ ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")
 """Arguments for which empty text has a meaning, or is checked when the request is built."""
 
+BLANK_MATTERS = ("delimiter", "null_value")
+"""Texts that may be blanks."""
+
 NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
 
@@ -139,8 +142,8 @@ def not_text(name: str, value: Any) -> str:
         )
     if name == "sql" and isinstance(value, list | tuple):
         return "one query as text is needed, not a list: only one query can return the rows"
-    if isinstance(value, list | tuple | set):
-        return f"one text is needed, not a {type(value).__name__}"
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return f"one text is needed, not a list. For a task for each, write partial(...).expand({name}=...)"
     if isinstance(value, datetime):
         return f'text is needed, not a datetime: write {name}="{{{{ ds }}}}" or call isoformat()'
     return f"text is needed, not {type(value).__name__}: put it in quotation marks, or convert it with str()"
@@ -156,7 +159,9 @@ def _text(name: str, value: Any) -> str | None:
     if not isinstance(value, str):
         return not_text(name, value)
     checked_elsewhere = name in BLANK_IS_DEFAULT or name in SEEN_ARGUMENTS
-    return None if value or checked_elsewhere else "is empty"
+    if checked_elsewhere or name in BLANK_MATTERS:
+        return None
+    return None if value.strip() else "is blank" if value else "is empty"
 
 
 def _path(name: str, value: Any) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail._task.literals import number_problem
+from airflow_provider_mail._task.literals import not_text, number_problem
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -150,6 +150,9 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         given = {name: text for name, text in texts.items() if text is not None}
         if len(given) > 1:
             raise ValueError(f"{', '.join(given)}: only one of them can be given")
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise ValueError(f"{name}: {not_text(name, text)}")
         if "" in given.values():
             raise ValueError(f"{', '.join(given)}: is empty; leave it out for all campaigns")
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:

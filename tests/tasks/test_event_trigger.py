@@ -518,6 +518,7 @@ def test_the_arguments_that_are_stored_stay_the_same() -> None:
     ("arguments", "words"),
     [
         ({"mail_name": "a", "name_prefix": "b"}, "mail_name, name_prefix: only one of them"),
+        ({"mail_name": {"mail_name": "a"}}, "mail_name: one text is needed, not the whole result of a task"),
         ({"name_contains": ""}, "name_contains: is empty"),
         ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(sent\), 4 \(failed\) or both, not \[1\]"),
         ({"mail_status": []}, "mail_status: must be a list of"),
