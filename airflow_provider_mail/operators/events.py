@@ -108,7 +108,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         tolerance: int = 0,
         tolerance_fraction: float = 0.0,
         edge_hours: float = 24.0,
-        counted_on: Templated[CountedOn] = "send",
+        counted_on: Templated[Literal["send", "event"]] = "send",
         time_zone: Templated[str] = "UTC",
         event_types: Templated[Sequence[Templated[str]]] | None = None,
         **kwargs: Unpack[TaskArguments],
