@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_log = logging.getLogger(__name__)
 
 
 def window(
@@ -33,7 +37,36 @@ def window(
         raise AirflowFailException(f"end_day: {end} is before start_day {start}")
     if start > today():
         raise AirflowFailException(f"start_day: {start} is in the future (days are in UTC)")
+    if not start_day and not has_interval(context):
+        _warn_of_gap(context, start)
     return start, end
+
+
+def has_interval(context: Context) -> bool:
+    """Return whether the run has a data interval that is not empty.
+
+    :param context: the task's context.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    return start is not None and end is not None and end > start
+
+
+def _warn_of_gap(context: Context, start: date) -> None:
+    """Log which days lie between the window of the run before, which has no interval either, and this one."""
+    gap = start
+    with suppress(Exception):  # asked of the API server when it is used
+        if before := context.get("prev_data_interval_end_success"):
+            gap = _utc(before).date()
+    if gap < start:
+        _log.warning(
+            "No run reads the days from %s to %s: the runs of this DAG have no data interval, and the one before was "
+            "of %s. Schedule it with CronDataIntervalTimetable, so that a run loads all days since the one before, or "
+            "raise lookback_days by %s",
+            gap,
+            start - timedelta(days=1),
+            gap,
+            (start - gap).days,
+        )
 
 
 def interval_days(context: Context) -> tuple[date, date]:
@@ -44,7 +77,7 @@ def interval_days(context: Context) -> tuple[date, date]:
     :param context: the task's context.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    if start is not None and end is not None and end > start:
+    if start is not None and end is not None and has_interval(context):
         return _utc(start).date(), (_utc(end) - timedelta(microseconds=1)).date()
     moment = end or context["dag_run"].run_after
     day = _utc(moment).date()

@@ -135,7 +135,7 @@ class LoadRequest:
     :param history: the history that the rows are recorded in.
     :param task_run: what loads the rows.
     :param recorded: the rows of the load that this one records. Default: ``source``.
-    :param place: the table's name with its schema, both as the database spells them. Default: not known.
+    :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
     """
 
     table: Table
@@ -151,7 +151,7 @@ class LoadRequest:
     history: History | None = None
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
-    place: TableName | None = None
+    resolved: TableName | None = None
 
     def __post_init__(self) -> None:
         if self.replace_where is not None and not self.replace_where:
@@ -184,7 +184,7 @@ class LoadRequest:
         """The load of ``mail_loads`` that records ``covers``."""
         if not self.covers:
             return None
-        name = self.place or self.name
+        name = self.resolved or self.name
         rows = Source(self.covers.rows(name))
         return LoadRequest(
             LOADS,

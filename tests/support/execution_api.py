@@ -104,6 +104,8 @@ class ExecutionApi:
                     assert ti.start_date is not None
                     ti.reschedules.append(ti.start_date)
                 return DONE
+            case "GET", "previous-successful-dagrun":
+                return found({})
             case "GET", "validate-inlets-and-outlets":
                 return found({"inactive_assets": []})
             case "PUT", "rtif":

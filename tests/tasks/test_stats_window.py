@@ -16,7 +16,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
 from airflow_provider_mail._task import date_window
-from airflow_provider_mail._task.date_window import interval_days
+from airflow_provider_mail._task.date_window import interval_days, window
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -228,3 +228,23 @@ def test_a_campaign_that_is_asked_for_by_name_may_have_gone_out_after_midnight(
     assert sorted(asked(emulator, CAMPAIGNS)) == [("2024-03-02", "2024-03-03"), ("2024-03-02", "2024-03-05")]
     assert (done.result.xcom("named")["records"], done.result.xcom("ended")["records"]) == (1, 0)
     assert warehouse.query("SELECT mail_name FROM mail_campaign_stats") == [("spring",)]
+
+
+@pytest.mark.parametrize(
+    ("before", "warned"),
+    [
+        (utc(2026, 2, 1), "the days from 2026-02-01 to 2026-02-20"),  # @monthly
+        (utc(2026, 2, 20), "the days from 2026-02-20 to 2026-02-20"),
+        (utc(2026, 2, 21), ""),  # the window of that run ends with a part of this day
+        (None, ""),
+    ],
+)
+def test_days_between_two_runs_without_intervals_are_named(
+    caplog: pytest.LogCaptureFixture, before: datetime.datetime | None, warned: str
+) -> None:
+    moment = utc(2026, 3, 1)
+    empty = {"data_interval_start": moment, "data_interval_end": moment}
+    context: Any = {**empty, "prev_data_interval_end_success": before}
+    assert window(context, None, None, 7) == (datetime.date(2026, 2, 21), datetime.date(2026, 3, 1))
+    assert warned in caplog.text
+    assert bool(warned) == ("CronDataIntervalTimetable" in caplog.text)

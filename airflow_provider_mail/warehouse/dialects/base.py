@@ -60,7 +60,7 @@ class Dialect(ABC):
         self.hook = hook
         self.request = request
         self.table = request.table
-        self.target = self._qualified(request.place or request.name)
+        self.target = self._qualified(request.resolved or request.name)
         self.loaded_at = datetime.datetime.now(datetime.UTC)
         self._missing_names: set[str] = set()
         self.is_asked = False

@@ -91,7 +91,7 @@ class DuckDb(Staged):
     def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
         return nullcontext(connection)  # DuckDB's cursors are connections of their own
 
-    def _place(self, cursor: Any) -> TableName:
+    def _resolved_name(self, cursor: Any) -> TableName:
         *places, name = (part.text for part in self.request.name.parts)
         where = {
             0: f"database_name = current_database() AND list_contains({_SEARCHED}, schema_name)",
@@ -110,7 +110,7 @@ class DuckDb(Staged):
         return TableName.exact(*(cursor.fetchone() or [*places, name]))
 
     def _columns(self, cursor: Any) -> dict[str, str]:
-        place = [part.text for part in self._place(cursor).parts]
+        place = [part.text for part in self._resolved_name(cursor).parts]
         if len(place) < 3:
             return {}  # there is no such schema
         cursor.execute(
@@ -121,7 +121,7 @@ class DuckDb(Staged):
         return dict(cursor.fetchall())
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        *schema, name = (part.text for part in self._place(cursor).parts)
+        *schema, name = (part.text for part in self._resolved_name(cursor).parts)
         cursor.execute("SELECT current_setting('default_collation')")
         (default,) = cursor.fetchone()
         cursor.execute(

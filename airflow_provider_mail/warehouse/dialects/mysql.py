@@ -160,7 +160,7 @@ class MySql(Staged):
             if "lock" not in state.lower():
                 return None
             # The server does not tell: one of those that use the database.
-            schema = self.request.place.parts[0].text if self.request.place else None
+            schema = self.request.resolved.parts[0].text if self.request.resolved else None
             cursor.execute(
                 "SELECT id FROM information_schema.processlist WHERE db = coalesce(%s, database()) "
                 "AND id NOT IN (%s, connection_id())",
@@ -179,7 +179,7 @@ class MySql(Staged):
 
     def _holders(self, cursor: Any, session: int) -> list[int]:
         """The connections that hold what a connection waits for, as far as the server tells."""
-        place = [part.text for part in self.request.place.parts] if self.request.place else ["", ""]
+        place = [part.text for part in self.request.resolved.parts] if self.request.resolved else ["", ""]
         found: list[int] = []
         for name in (self._lock_name, *(table._lock_name for table in self._beside if isinstance(table, MySql))):
             cursor.execute("SELECT is_used_lock(%s)", [name])
@@ -201,7 +201,7 @@ class MySql(Staged):
         _plain_cursors(connection)
         _with_utf8(connection)
 
-    def _place(self, cursor: Any) -> TableName:
+    def _resolved_name(self, cursor: Any) -> TableName:
         cursor.execute("SELECT database(), @@lower_case_table_names")
         schema, folds = cursor.fetchone()
         parts = [part.text for part in self.request.name.parts]
@@ -211,7 +211,7 @@ class MySql(Staged):
 
     def _columns(self, cursor: Any) -> dict[str, str]:
         # With the collation of text, which decides which names are equal.
-        *schema, name = (part.text for part in self._place(cursor).parts)
+        *schema, name = (part.text for part in self._resolved_name(cursor).parts)
         cursor.execute(
             "SELECT lower(column_name), column_type, collation_name FROM information_schema.columns "
             "WHERE table_schema = %s AND BINARY table_name = %s",

@@ -124,7 +124,7 @@ class Postgres(Staged):
         self.hook.set_autocommit(connection, False)
         rows_as_tuples(connection)
 
-    def _place(self, cursor: Any) -> TableName:
+    def _resolved_name(self, cursor: Any) -> TableName:
         cursor.execute(
             "SELECT relnamespace::regnamespace::name, relname FROM pg_class WHERE oid = to_regclass(%s)", [self.target]
         )

@@ -81,7 +81,7 @@ class Sqlite(Staged):
         # With the default of 2 MB, rows that are staged in no order would be written to disk again and again.
         connection.execute(f"PRAGMA temp.cache_size = -{_STAGE_CACHE_KIB}")
 
-    def _place(self, cursor: Any) -> TableName:
+    def _resolved_name(self, cursor: Any) -> TableName:
         *schema, name = (part.text for part in self.request.name.parts)
         cursor.execute("SELECT name FROM pragma_database_list ORDER BY name <> 'temp', seq")  # as SQLite searches
         for database in (given for (given,) in cursor.fetchall()):
@@ -93,12 +93,12 @@ class Sqlite(Staged):
         return TableName.exact(*(schema or ["main"]), name)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
-        arguments = [part.text for part in reversed(self._place(cursor).parts)]
+        arguments = [part.text for part in reversed(self._resolved_name(cursor).parts)]
         cursor.execute("SELECT lower(name), type FROM pragma_table_info(?, ?)", arguments)
         return dict(cursor.fetchall())
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        schema, name = (part.text for part in self._place(cursor).parts)
+        schema, name = (part.text for part in self._resolved_name(cursor).parts)
         cursor.execute(
             "SELECT lower(x.name), x.coll FROM pragma_index_list(?, ?) AS i JOIN pragma_index_xinfo(i.name, ?) AS x "
             """WHERE i."unique" AND x."key" AND x.coll <> 'BINARY'""",

@@ -50,11 +50,11 @@ class Staged(StagedSql):
         self._watch: LockWatch | None = None
         self._began = 0.0
 
-    def _settle(self, cursor: Any) -> None:
+    def _resolve(self, cursor: Any) -> None:
         """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
-        place = self._place(cursor)
-        self.request = replace(self.request, place=place)
-        self.target = self._qualified(place)
+        name = self._resolved_name(cursor)
+        self.request = replace(self.request, resolved=name)
+        self.target = self._qualified(name)
         if coverage := self.request.coverage_request():
             self.coverage = self._other(cursor, coverage, _COVERAGE_STAGE)
             self._beside.append(self.coverage)
@@ -65,14 +65,14 @@ class Staged(StagedSql):
                     cursor,
                     LoadRequest(
                         table,
-                        place.beside(name),
+                        name.beside(other),
                         Source(()),
                         lock_timeout=self.request.lock_timeout,
                         clock=self.request.clock,
                         task_run=self.request.task_run,
                     ),
                 )
-                for table, name in tables
+                for table, other in tables
             )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]
@@ -81,7 +81,7 @@ class Staged(StagedSql):
         """Another table of the same database."""
         other = type(self)(self.hook, request, stage)
         other._main = self
-        other._settle(cursor)
+        other._resolve(cursor)
         return other
 
     def load(self, connection: Any) -> LoadResult:
@@ -92,7 +92,7 @@ class Staged(StagedSql):
         self._begin(connection)
         with self._cursor(connection) as cursor:
             with self._watched(cursor):
-                self._settle(cursor)
+                self._resolve(cursor)
                 staged = [self, self.coverage] if self.coverage else [self]
                 for table in (self, *self._beside):
                     table._check(cursor)
@@ -181,7 +181,7 @@ class Staged(StagedSql):
             return self._columns(cursor)
 
     @abstractmethod
-    def _place(self, cursor: Any) -> TableName:
+    def _resolved_name(self, cursor: Any) -> TableName:
         """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
 
     @abstractmethod
