@@ -16,7 +16,7 @@ from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.load import Coverage, LoadResult, MarkGone, RemovalRule
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, LIST_READINGS
 from tests.support.sampling import examples
-from tests.warehouse.conftest import Warehouse
+from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, thing
 from tests.warehouse.test_history import empty, read, recorded, stays
 
@@ -90,6 +90,22 @@ def test_all_or_too_many_need_a_permission(
     assert living(warehouse) == set(range(left))
 
 
+@pytest.mark.parametrize("removes", ["deleted", "marked"])
+@pytest.mark.parametrize("kind", ["snowflake", "databricks"])
+def test_so_it_is_in_warehouses_that_merge(make_warehouse: Callable[..., Warehouse], kind: str, removes: str) -> None:
+    """With transactions, and without."""
+    warehouse = make_warehouse(kind)
+    assert load(warehouse, removes, NOON, range(12))[1] == 0
+    assert load(warehouse, removes, LATER, {0, 1}, {*range(2, 10), 12})[1] == 1
+    assert living(warehouse) == {*range(10), 12}
+    later = LATER + datetime.timedelta(hours=1)
+    with pytest.raises(UnconfirmedError, match="11 rows would become 0"):
+        load(warehouse, removes, later, ())
+    assert living(warehouse) == {*range(10), 12}
+    load(warehouse, removes, later, (), allow_empty=True)
+    assert not living(warehouse)
+
+
 def test_an_error_of_the_second_reading_is_raised_unchanged(warehouse: Warehouse) -> None:
     def fails() -> Any:
         yield thing(MARKED, 5, at=LATER)
@@ -127,8 +143,10 @@ def named(at: datetime.datetime, *names: str) -> list[tuple[Any, ...]]:
     return [tuple({**given, "id": name}.get(column) for column in NAMED.names) for name in names]
 
 
-def test_what_the_service_has_by_name_is_not_marked(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("kind", [*ALL, "snowflake"])
+def test_what_the_service_has_by_name_is_not_marked(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     """More names than parameters of one statement, some of which are outside of the window."""
+    warehouse = make_warehouse(kind)
     names = [f"n{number:04}" for number in range(1200)]
     warehouse.load(NAMED, named(NOON, *names), "named")
     asked: list[str] = []

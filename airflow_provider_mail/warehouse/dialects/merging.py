@@ -215,11 +215,12 @@ class Merging(Dialect):
         return LoadResult(self.request.source.read or count)
 
     def _check_before(self, cursor: Any, sql: MergeSql, observed_at: datetime.datetime | None) -> None:
-        rule, removable = self.request.removal, sql.count_removable()
-        if rule and removable and not self.request.source.rejected and (before := self._one(cursor, removable)):
+        rule = self.request.removal
+        if rule and (removed := self._find_removed(cursor, observed_at)) and (removable := sql.count_removable()):
+            before = self._one(cursor, removable)
             cursor.execute(sql.count_new(self.table.key[0]))
             new = sum(int(number) for _, number in cursor.fetchall())
-            rule.check(before, before - self._find_removed(cursor, observed_at) + new, self.prefix)
+            rule.check(before, before - removed + new, self.prefix)
         if self.request.clock is None:
             return
         latest = self.request.clock.latest()
