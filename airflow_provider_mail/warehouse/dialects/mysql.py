@@ -219,8 +219,8 @@ class MySql(Staged):
         *schema, name = (part.text for part in self._resolved_name(cursor).parts)
         cursor.execute(
             "SELECT lower(column_name), column_type, collation_name FROM information_schema.columns "
-            "WHERE table_schema = %s AND BINARY table_name = %s",
-            [schema[-1] if schema else None, name],
+            "WHERE table_schema = %s AND table_name = %s AND (@@lower_case_table_names OR BINARY table_name = %s)",
+            [schema[-1] if schema else None, name, name],
         )
         return {
             str(column): f"{_decoded(kind)} COLLATE {collation}" if collation else _decoded(kind)
