@@ -4,7 +4,8 @@
 
 Every measurement is a fresh interpreter that has imported `airflow.sdk`, as the dag-processor has before it forks;
 it takes CPU time, and subjects take turns, so that a busy machine disturbs little. The limit on modules is a test
-(tests/test_import_cost.py); times are only shown.
+(tests/test_import_cost.py); times are only shown. The last two lines are a DAG file of four tasks, made with and
+without the checks of its arguments, once everything that it imports is there.
 """
 
 from __future__ import annotations
@@ -36,6 +37,37 @@ for name in sys.argv[2:]:
     importlib.import_module(name)
 seconds = time.process_time() - start
 print(json.dumps({"ms": 1000 * seconds, "modules": sorted(set(sys.modules) - before)}))
+"""
+
+
+# The second argument says whether arguments are checked.
+CHILD_TASKS = """
+import sys, time
+from airflow.sdk import DAG
+from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail.operators._campaign import BaseCampaignOperator
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
+
+if sys.argv[1] == "without":
+    for kind in (MailTaskMixin, BaseCampaignOperator):
+        kind.check_arguments = classmethod(lambda cls, arguments, *, mapped=False: None)
+start = time.process_time()
+with DAG("newsletter", schedule=None):
+    MailImportContactsOperator(task_id="contacts", contacts=[{"email": "ada@example.com"}], list_name="news")
+    MailCreateCampaignOperator(
+        task_id="campaign",
+        mail_name="news {{ ds }}",
+        sender_mail="news@example.com",
+        subject="News",
+        content="<p>News</p>",
+        send_list_names=["news"],
+    )
+    MailCampaignSensor(task_id="sent", mail_name="news {{ ds }}")
+    MailCampaignStatsToSqlOperator(task_id="statistics", sql_conn_id="warehouse", mail_name="news {{ ds }}")
+print(1000 * (time.process_time() - start))
 """
 
 
@@ -76,6 +108,17 @@ def measure(modules: Sequence[str], *, after: str, env: Mapping[str, str]) -> Im
     return Import(answer["ms"], tuple(answer["modules"]))
 
 
+def measure_tasks(checks: str, env: Mapping[str, str]) -> float:
+    """Return the milliseconds of CPU time that making four tasks takes.
+
+    :param checks: ``with`` or ``without`` the checks of their arguments.
+    :param env: the environment of the interpreter.
+    """
+    command = [sys.executable, "-c", CHILD_TASKS, checks]
+    done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="fresh interpreters for each line of the table")
@@ -96,11 +139,16 @@ def main() -> None:
         env = {name: value for name, value in os.environ.items() if not name.startswith(without)}
         env |= {"AIRFLOW_HOME": home, "PYTHONPATH": str(ROOT)}
         results: dict[str, list[Import]] = {name: [] for name in subjects}
+        tasks: dict[str, list[float]] = {"with": [], "without": []}
         for turn in range(runs + 1):
             for name, modules in subjects.items():
                 result = measure(modules, after="airflow.sdk", env=env)
                 if turn:  # the first turn writes the byte code
                     results[name].append(result)
+            for checks in tasks:
+                ms = measure_tasks(checks, env)
+                if turn:
+                    tasks[checks].append(ms)
 
     python = ".".join(map(str, sys.version_info[:3]))
     airflow = version("apache-airflow-core")
@@ -112,6 +160,9 @@ def main() -> None:
         ours = sum(module.startswith(PACKAGE) for module in modules)
         spread = f"{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}"
         print(f"{name:16}{spread}{len(modules):14}{ours:9}")
+    print()
+    for checks, each in tasks.items():
+        print(f"four tasks {checks:8} checks {statistics.median(each):6.1f}{min(each):8.1f}{max(each):8.1f}")
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ import hashlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import cached_property, partial
 from math import inf
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
-
-from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, may_be_blank, must_be_complete
+from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -37,6 +37,17 @@ accepts a template. What is in a list or dictionary may be an XComArg too: ``Tem
 
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
+
+SEEN_ARGUMENTS = {
+    **dict.fromkeys(("content", "template_content"), "html"),
+    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
+    **dict.fromkeys(
+        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
+    ),
+    # Of a contact: tags show it.
+    "name": "other",
+}
+"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
 
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """Where Airflow notes that a task is made from a mapped one."""
@@ -73,9 +84,14 @@ class MailTaskMixin:
     allow_blank = False
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
+    limits: ClassVar[Mapping[str, str]] = {}
+    """Limits of arguments that other classes do not limit, as in ``literals.LIMITS``."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of arguments that one may expect, and that the class does not have."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
+    _rendered_problems: tuple[str, ...] = ()
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
     _incomplete: Collection[str] = ()
@@ -91,6 +107,7 @@ class MailTaskMixin:
 
     def __init__(self, **kwargs: Any) -> None:
         # Without this Airflow would give BaseOperator's signature and defaults to each base class that has none.
+        self._check_names(kwargs)
         super().__init__(**kwargs)
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
@@ -121,12 +138,25 @@ class MailTaskMixin:
         """
         from airflow_provider_mail._task.literals import problems
 
-        if found := "; ".join(problems(cls, arguments)):
-            if mapped:
-                from airflow_provider_mail.version_compat import AirflowFailException
+        found = list(problems(cls, arguments))
+        # A mapped task may give any of them to each of its instances.
+        if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
+            missing = [name for name in cls.required_texts if arguments.get(name, ...) in (None, "")]
+            found += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
+        if found:
+            raise argument_error("; ".join(found), mapped=mapped)
 
-                raise AirflowFailException(found)
-            raise ValueError(found)
+    @classmethod
+    def _check_names(cls, arguments: Mapping[str, Any]) -> None:
+        for name in arguments.keys() & cls.elsewhere.keys():
+            raise TypeError(f"{name}: {cls.elsewhere[name]}")
+
+    def argument_error(self, problem: str) -> Exception:
+        """Return the error about arguments that do not go together.
+
+        :param problem: beginning with the name of the argument.
+        """
+        return argument_error(problem, mapped=getattr(self, FROM_MAPPED, False))
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
@@ -135,8 +165,11 @@ class MailTaskMixin:
         :param kwargs: the arguments that are the same for all.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
+        cls._check_names(kwargs)
         cls.check_arguments(kwargs)
-        return super().partial(**kwargs)  # type: ignore[misc]
+        partial = super().partial(**kwargs)  # type: ignore[misc]
+        partial._expand_called = True  # it is replaced
+        return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
         """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
@@ -168,7 +201,7 @@ class MailTaskMixin:
         try:
             request = model(**self.request_fields(model, context) | given)
         except MailValidationError as error:
-            message = f"{blank}. {error}" if blank else str(error)
+            message = f"{blank}. {str(error).removeprefix(f'{model.__name__}: ')}" if blank else str(error)
             raise MailValidationError(message, operation=error.operation) from None
         if blank:
             raise MailValidationError(blank)
@@ -214,14 +247,16 @@ class MailTaskMixin:
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
         from airflow_provider_mail._task.blank_values import noting_environment
-        from airflow_provider_mail._task.literals import takes_text
+        from airflow_provider_mail._task.literals import must_be_complete, stays_text
 
+        if parent is self:
+            self._rendered_problems = ()
         for name in template_fields:
             template = getattr(parent, name, None)
-            self._renders_text = parent is self and takes_text(type(self), name)
+            self._renders_text = parent is self and stays_text(type(self), name, template)
             noted = set(self._incomplete) - {name}
             environment = jinja_env
-            if parent is self and must_be_complete(name):
+            if parent is self and must_be_complete(type(self), name):
                 environment = noting_environment(jinja_env, partial(noted.add, name))
             try:
                 super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
@@ -238,18 +273,32 @@ class MailTaskMixin:
                 self._incomplete = frozenset(noted)
                 self._check_rendered(name, template)
 
-    def _check_rendered(self, name: str, template: Any) -> None:
-        """Fail the task when an argument that takes text became something else, such as the whole output of a task."""
-        from airflow_provider_mail._task.literals import rendered_problem
-        from airflow_provider_mail.version_compat import AirflowFailException
+    def pre_execute(self, context: Any) -> None:
+        """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
 
-        value = getattr(self, name)
-        value = value.value if isinstance(value, RedactedValue) else value
-        problem = rendered_problem(type(self), name, template, value)
-        if name in self._incomplete and not may_be_blank(type(self), name):
-            problem = problem or INCOMPLETE
+        :param context: of the task.
+        :raises AirflowFailException: naming each argument that is wrong.
+        """
+        if self._rendered_problems:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            raise AirflowFailException("; ".join(self._rendered_problems))
+        super().pre_execute(context)  # type: ignore[misc]
+
+    def _check_rendered(self, name: str, template: Any) -> None:
+        """Check the value of a rendered argument as if the DAG file had given it."""
+        from airflow_provider_mail._task.literals import may_be_blank, read_rendered
+
+        rendered = getattr(self, name)
+        given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
+        value, problem = read_rendered(type(self), name, written, given)
+        is_left_out = value is None and name not in SEEN_ARGUMENTS
+        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
+            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
         if problem:
-            raise AirflowFailException(f"{name}: {problem}")
+            self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
+        elif value is not given:
+            setattr(self, name, value)
 
     def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
         """Render a template; text stays text also with ``render_template_as_native_obj``.
@@ -315,6 +364,50 @@ class MailTaskMixin:
             status, message = WaitStatus.TIMEOUT, f"the wait timed out, and no triggerer ended it: {message}"
         event = {"status": status.value, "message": message, "result": decision.result}
         return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
+
+
+class CheckedPartial(OperatorPartial):
+    """What ``partial`` returns: checks the values that ``expand`` and ``expand_kwargs`` are given in the DAG file."""
+
+    operator_class: type[Any]
+
+    def expand(self, **mapped_kwargs: Any) -> Any:
+        """Make the mapped task, with Airflow's ``expand``.
+
+        :param mapped_kwargs: lists of values.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for name, values in mapped_kwargs.items():
+            for value in values if isinstance(values, list | tuple) else ():
+                self.operator_class.check_arguments({name: value})
+        return super().expand(**mapped_kwargs)
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
+        """Make the mapped task, with Airflow's ``expand_kwargs``.
+
+        :param kwargs: dictionaries of arguments.
+        :param strict: whether arguments of ``partial`` may not be given again.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for values in kwargs if isinstance(kwargs, list | tuple) else ():
+            if isinstance(values, Mapping):
+                self.operator_class.check_arguments(values)
+        return super().expand_kwargs(kwargs, strict=strict)
+
+
+def argument_error(problem: str, *, mapped: bool) -> Exception:
+    """Return the error about arguments.
+
+    :param problem: beginning with the name of the argument.
+    :param mapped: whether they are those of a mapped task, which is made when it runs: another try would not help.
+    """
+    if mapped:
+        from airflow_provider_mail.version_compat import AirflowFailException
+
+        return AirflowFailException(problem)
+    return ValueError(problem)
 
 
 def from_file(content: Any) -> Any:
@@ -396,62 +489,22 @@ def rows_problem(argument: str, value: object) -> str:
     )
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Reject a value that is not among the choices when the DAG is parsed.
+def seconds_of(time: float | timedelta) -> float:
+    """Convert a duration to seconds.
 
-    :param name: of the argument.
-    :param value: its value.
-    :param choices: a ``Literal`` type.
-    :raises ValueError: naming the argument.
+    :param time: seconds or a timedelta.
     """
-    if value not in get_args(choices):
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(get_args(choices))}")
+    return time.total_seconds() if isinstance(time, timedelta) else time
 
 
-def check_names(name: str, value: object) -> None:
-    """Reject text where a list of names is needed: Python takes it for a list of characters.
-
-    :param name: of the argument.
-    :param value: its value.
-    :raises ValueError: naming the argument.
-    """
-    if isinstance(value, str):
-        raise ValueError(f"{name}: a list of fields is needed, not text")
-
-
-def check_number(
-    name: str, value: object, *, least: float = 0, most: float = inf, above: bool = False, whole: bool = False
-) -> None:
-    """Reject a value that is no number or out of bounds when the DAG is parsed.
-
-    :param name: of the argument.
-    :param value: its value.
-    :param least: the smallest number that is allowed, or with ``above`` the largest that is not.
-    :param most: the largest number that is allowed.
-    :param above: whether ``least`` itself is not allowed.
-    :param whole: whether it must be a whole number.
-    :raises ValueError: naming the argument.
-    """
-    kind = int if whole else (int, float)
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if not fits or not (value > least if above else value >= least) or not value <= most:  # type: ignore[operator]
-        number = "whole number" if whole else "number"
-        bounds = f" from {least:g} to {most:g}" if most < inf else f", {'more than' if above else 'at least'} {least:g}"
-        raise ValueError(f"{name}: must be a {number}{bounds}, not {value!r}")
-
-
-def check_keep_days(keep_days: object, rejects_table: object) -> None:
+def check_keep_days(task: Any) -> None:
     """Check the retention of rejected rows when the DAG is parsed.
 
-    :param keep_days: days that they are kept; ``None`` for ever.
-    :param rejects_table: the table that holds them.
-    :raises ValueError: naming the argument.
+    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
+    :raises ValueError: when there is no such table.
     """
-    if keep_days is None:
-        return
-    check_number("keep_days", keep_days, above=True)
-    if rejects_table is None:
-        raise ValueError("keep_days: is for the rows of rejects_table, and there is none")
+    if task.keep_days is not None and task.rejects_table is None:
+        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:

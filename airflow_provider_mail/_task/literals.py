@@ -1,19 +1,25 @@
-"""Checks arguments: literal values when the DAG file is parsed, rendered text when the task starts.
+"""Checks arguments as soon as they are known: literal values when the DAG file is parsed, rendered ones at task start.
 
-The signature of ``__init__`` is the declaration: the type of an argument says what it takes, and ``LIMITS`` which type
-of a request has its limits. A template and the output of another task are not known yet, so they are not checked.
+The signature of ``__init__`` is the declaration. The type of an argument, as it is written there, is one of
+:data:`KINDS` or names its choices (``Literal``); :data:`LIMITS` and :data:`BOUNDS` say by name what else a text or a
+number must be. A type that is not in the table is an error of ours.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, get_args
+from math import inf
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS, rows_problem
+
+PACKAGE = "airflow_provider_mail."
 
 LIMITS = {
     "campaign": "Label",
@@ -22,6 +28,7 @@ LIMITS = {
     "from_domain": "SenderEntry",
     "language_code": "LanguageCode",
     "mail_name": "MailName",
+    "phone_number": "PhoneNumber",
     "reply_to": "Address",
     "send_date": "UtcTime",
     "sender_email": "SenderEntry",
@@ -34,198 +41,71 @@ LIMITS = {
     "trans_callback_url": "WebUrl",
     "unique_msg_id": "UniqueMsgId",
 }
-"""Arguments whose limits are those of a field of the requests, by the name of its type in ``api._core.fields``."""
+"""Texts whose limits are those of a field of the requests, by the name of its type in ``api._core.fields``."""
 
-ONE_OR_MORE = ("send_list_names", "repel_list_names")
-"""Arguments that take one name as text, too."""
+
+class Bounds(NamedTuple):
+    """The bounds of a number.
+
+    :param least: the smallest one; with ``above`` the largest one that is too small.
+    :param most: the largest one.
+    :param above: whether ``least`` itself is too small.
+    """
+
+    least: float = 0
+    most: float = inf
+    above: bool = False
+
+
+BOUNDS = {
+    "batch_size": Bounds(1),
+    "chunk_size": Bounds(1),
+    "edge_hours": Bounds(most=24),
+    "keep_days": Bounds(above=True),
+    "lock_timeout": Bounds(1),
+    "max_attachment_bytes": Bounds(1),
+    "max_content_bytes": Bounds(1),
+    "max_growth": Bounds(above=True),
+    "max_in_flight": Bounds(1),
+    "max_pushes": Bounds(1),
+    "max_recipients": Bounds(1),
+    "max_reject_fraction": Bounds(most=1),
+    "max_removed_fraction": Bounds(most=1),
+    "page_size": Bounds(1, 1000),
+    "poke_interval": Bounds(above=True),
+    "rows_per_file": Bounds(1),
+    "sender_type": Bounds(1, 2),
+    "stable_checks": Bounds(2),
+    "tolerance_fraction": Bounds(most=1),
+    "versions_per_request": Bounds(1, 100),
+}
+"""Numbers and durations with other bounds than "at least 0"."""
+
+ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
+"""Lists that may be given as text."""
 
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")
 """Arguments for which empty text has a meaning, or is checked when the request is built."""
 
+BLANK_MATTERS = ("delimiter", "null_value")
+"""Texts that may be blanks."""
+
 NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
 
-SEEN_ARGUMENTS = {
-    **dict.fromkeys(("content", "template_content"), "html"),
-    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
-    **dict.fromkeys(
-        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
-    ),
-    # Of a contact: tags show it.
-    "name": "other",
-}
-"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
-
-_NAMES = (*ONE_OR_MORE, "list_name", "mail_name")
+_LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
 
 
-def must_be_complete(name: str) -> bool:
-    """Whether no part of the text of an argument may be missing: people see it, or it names what is meant.
-
-    :param name: of the argument.
-    """
-    return name in SEEN_ARGUMENTS or name in _NAMES
-
-
-_NOT_TEXT = ("Any", "Callable", "bool", "datetime", "float", "int")
-_LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
-MAX_CHARACTERS = 100_000
-
-
-def is_known(value: Any) -> bool:
-    """Whether the value is known when the DAG file is parsed: no template and no output of another task in it."""
-    if isinstance(value, str):
-        return not any(mark in value for mark in ("{{", "{%", "{#"))
-    if isinstance(value, Mapping):
-        return all(map(is_known, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(map(is_known, value))
-    return not hasattr(value, "resolve")
-
-
-def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with each argument, beginning with its name.
-
-    :param owner: the class whose ``__init__`` declares them.
-    :param values: the arguments.
-    """
-    for name, annotation in argument_types(owner).items():
-        if name not in values:
-            continue
-        value, templated = values[name], name in owner.template_fields  # type: ignore[attr-defined]
-        if (is_known(value) or not templated) and (problem := _problem(owner, name, annotation, value, templated)):
-            yield f"{name}: {problem}"
-
-
-@cache
-def argument_types(owner: type) -> dict[str, str]:
-    """Return the types of the arguments of a class, as they are written, without ``Templated``.
-
-    :param owner: the class.
-    """
-    init = next(vars(base)["__init__"] for base in owner.__mro__ if "set_arguments" in _names_used(base))
-    return {name: _bare(str(kind)) for name, kind in init.__annotations__.items() if name not in ("return", "kwargs")}
-
-
-def _names_used(base: type) -> tuple[str, ...]:
-    init = vars(base).get("__init__")
-    init = getattr(init, "__wrapped__", init)
-    names: tuple[str, ...] = getattr(getattr(init, "__code__", None), "co_names", ())
-    return names
-
-
-def _bare(annotation: str) -> str:
-    """Remove ``Templated[...]``, the innermost first."""
-    bare = re.sub(r"Templated\[((?:[^\[\]]|\[(?:[^\[\]]|\[[^\[\]]*\])*\])*)\]", r"\1", annotation)
-    return annotation if bare == annotation else _bare(bare)
-
-
-def _problem(owner: type, name: str, annotation: str, value: Any, templated: bool) -> str | None:
-    kind = annotation.removesuffix(" | None")
-    if annotation != kind and (value is None or (value == "" and name not in NEVER_LEFT_OUT)):
-        return None
-    if choices := _choices(owner, kind):
-        return None if value in choices else f"{value!r} is none of {', '.join(map(str, choices))}"
-    if not templated:
-        # The bounds of numbers, which pydantic does not know, are checked where they are known.
-        wrong = kind == "bool" and not isinstance(value, bool)
-        return f"True or False is needed, not {value!r}" if wrong else None
-    if value is None:
-        return "is missing: None was given"
-    if problem := _wrong_type(name, kind, value):
-        return problem
-    if name in LIMITS and kind in ("str", "datetime") and not (value == "" and name in BLANK_IS_DEFAULT):
-        return _beyond_limit(name, value)
-    return None
-
-
-def _wrong_type(name: str, kind: str, value: Any) -> str | None:
-    if kind in ("int", "float"):
-        number = isinstance(value, int if kind == "int" else (int, float)) and not isinstance(value, bool)
-        needed = "a whole number" if kind == "int" else "a number"
-        return None if number or isinstance(value, str) else f"{needed} is needed, not {value!r}"
-    if kind == "str":
-        return None if isinstance(value, str) else not_text(name, value)
-    if "|" in kind:
-        return None
-    if kind.startswith("Mapping["):
-        return _wrong_mapping(name, kind, value)
-    if kind.startswith(("Sequence[", "Collection[")):
-        return _wrong_sequence(name, kind, value)
-    return None
-
-
-def _wrong_mapping(name: str, kind: str, value: Any) -> str | None:
-    if not isinstance(value, Mapping):
-        example = 'columns={"<column>": "<property>"}' if name == "columns" else f'{name}={{"<key>": ...}}'
-        return f"a dictionary is needed, such as {example}, not {type(value).__name__}"
-    if kind != "Mapping[str, str]":
-        return None
-    for key, item in value.items():
-        if not isinstance(key, str) or not isinstance(item, str) or not item:
-            shown = "nothing" if item in (None, "") else type(item).__name__
-            rest = ". Leave out the columns that are not to be sent" if name == "columns" and shown == "nothing" else ""
-            return f"{key!r}: text is needed, not {shown}{rest}"
-    return None
-
-
-def _wrong_sequence(name: str, kind: str, value: Any) -> str | None:
-    if isinstance(value, str) and name in ONE_OR_MORE:
-        return None
-    if (
-        isinstance(value, str | bytes)
-        or (isinstance(value, Mapping) and kind.startswith("Sequence"))
-        or not isinstance(value, Iterable)
-    ):
-        given = "text" if isinstance(value, str) else type(value).__name__
-        return f"a list is needed, such as {name}=[...], not {given}"
-    if kind.endswith("[str]") and isinstance(value, Sequence):
-        for number, item in enumerate(value):
-            if not isinstance(item, str):
-                return f"item {number} must be text, not {type(item).__name__}"
-    return None
-
-
-def _choices(owner: type, kind: str) -> tuple[Any, ...]:
-    if not re.fullmatch(r"Literal\[.*\]|[A-Z]\w+", kind):
-        return ()
-    for base in owner.__mro__:
-        if alias := vars(sys.modules[base.__module__]).get(kind):
-            return get_args(alias) if "Literal" in str(alias) else ()
-    return tuple(ast.literal_eval(f"({kind[len('Literal[') : -1]},)")) if kind.startswith("Literal[") else ()
-
-
-def _beyond_limit(name: str, value: Any) -> str | None:
-    # Here, not above: most arguments have no limit, and a DAG file without one need not wait for pydantic's types.
-    from pydantic import ValidationError
-
-    from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES
-    from airflow_provider_mail.api.errors import describe_validation_error
-
-    try:
-        _validator(LIMITS[name]).validate_python(value)
-    except ValidationError as error:
-        return describe_validation_error(error, PATTERN_MESSAGES)
-    return None
-
-
-@cache
-def _validator(kind: str) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
-
-    from airflow_provider_mail.api._core import fields
-
-    return TypeAdapter(getattr(fields, kind), config=ConfigDict(hide_input_in_errors=True))
-
-
-def takes_text(owner: type, name: str) -> bool:
-    """Whether every text in the value of an argument is text, and must not become a number or a date.
+def must_be_complete(owner: type, name: str) -> bool:
+    """Whether no part of the text of an argument may be missing, when its template is rendered.
 
     :param owner: the class.
     :param name: of the argument.
     """
-    annotation = argument_types(owner).get(name, "Any")
-    return not any(re.search(rf"\b{other}\b", annotation) for other in _NOT_TEXT)
+    argument = declared(owner).get(name)
+    if name in SEEN_ARGUMENTS or argument is None:
+        return argument is not None
+    return (argument.kind.text or argument.kind.text_inside) and not argument.is_rows and not argument.choices
 
 
 def may_be_blank(owner: type, name: str) -> bool:
@@ -234,53 +114,18 @@ def may_be_blank(owner: type, name: str) -> bool:
     :param owner: the class.
     :param name: of the argument.
     """
-    return "allow_blank" in argument_types(owner) and name in SEEN_ARGUMENTS
+    return "allow_blank" in declared(owner) and name in SEEN_ARGUMENTS
 
 
-def rendered_problem(owner: type, name: str, template: Any, value: Any) -> str | None:
-    """Return what is wrong with a rendered argument that takes text; else ``None``.
+_WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
+_PLAIN = {
+    **dict.fromkeys(("Line", "MailName", "TemplateName"), re.compile(r"[A-Za-z0-9][A-Za-z0-9 .:-]{0,48}")),
+    "Address": re.compile(r"[A-Za-z0-9]{1,20}([._-][A-Za-z0-9]{1,20})?@([A-Za-z0-9]{1,20}\.){1,3}[A-Za-z]{2,10}"),
+}
+"""Texts of a type that are certainly right. Most DAG files have no others, and need not wait for pydantic's types."""
 
-    :param owner: the class.
-    :param name: of the argument.
-    :param template: its value before rendering.
-    :param value: its value.
-    """
-    from airflow_provider_mail.api._core.blank import is_nothing
-
-    annotation = argument_types(owner).get(name, "Any")
-    kind = annotation.removesuffix(" | None")
-    blank_is_checked = may_be_blank(owner, name)
-    if name in ONE_OR_MORE and not is_known(template) and is_nothing(value):
-        return "its template rendered to nothing: the value that it names is missing. No list is []"
-    if isinstance(value, str):
-        if not isinstance(template, str) or is_known(template):
-            return None
-        if value == "None" and kind == "str" and not blank_is_checked:
-            return "its template rendered to None: the value that it names is missing"
-        read = _container(value) if kind in ("str", "Sequence[str]") or "ObjectStoragePath" in kind else None
-        if isinstance(read, Mapping) and "Mapping" in kind:
-            return f"write {name}=task.output; a template renders the dictionary of a task as text"
-        if read is not None and (kind != "Sequence[str]" or isinstance(read, Mapping)):
-            return not_text(name, read)
-        return None
-    if value is None:
-        required = kind == annotation or name in NEVER_LEFT_OUT
-        missing = template is not None and kind in ("str", "datetime") and required and not blank_is_checked
-        return "its template rendered to nothing: the value that it names is missing" if missing else None
-    return not_text(name, value) if kind == "str" else None
-
-
-def _container(text: str) -> Any:
-    """The dictionary or list that a text shows, as a template writes the whole output of a task."""
-    if len(text) > MAX_CHARACTERS or not _LITERAL.fullmatch(text):
-        return None
-    for read in (ast.literal_eval, json.loads):
-        try:
-            value = read(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        return value if isinstance(value, Mapping | list | tuple) else None
-    return None
+_LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
+MAX_CHARACTERS = 100_000
 
 
 def not_text(name: str, value: Any) -> str:
@@ -297,8 +142,418 @@ def not_text(name: str, value: Any) -> str:
         )
     if name == "sql" and isinstance(value, list | tuple):
         return "one query as text is needed, not a list: only one query can return the rows"
-    if isinstance(value, list | tuple | set):
-        return f"one text is needed, not a {type(value).__name__}"
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return f"one text is needed, not a list. For a task for each, write partial(...).expand({name}=...)"
     if isinstance(value, datetime):
         return f'text is needed, not a datetime: write {name}="{{{{ ds }}}}" or call isoformat()'
     return f"text is needed, not {type(value).__name__}: put it in quotation marks, or convert it with str()"
+
+
+def _shown(value: Any) -> str:
+    """A value that cannot be a person's; else its type."""
+    harmless = value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))
+    return repr(value) if harmless else type(value).__name__
+
+
+def _text(name: str, value: Any) -> str | None:
+    if not isinstance(value, str):
+        return not_text(name, value)
+    checked_elsewhere = name in BLANK_IS_DEFAULT or name in SEEN_ARGUMENTS
+    if checked_elsewhere or name in BLANK_MATTERS:
+        return None
+    return None if value.strip() else "is blank" if value else "is empty"
+
+
+def _path(name: str, value: Any) -> str | None:
+    if isinstance(value, str):
+        return None if value else "is empty"
+    is_path = hasattr(value, "__fspath__") or hasattr(value, "fs")
+    return None if is_path else not_text(name, value)
+
+
+def _flag(name: str, value: Any) -> str | None:
+    return None if isinstance(value, bool) else f"True or False is needed, not {_shown(value)}"
+
+
+def number_problem(name: str, value: Any, *, whole: bool = False) -> str | None:
+    """Return what is wrong with a number.
+
+    :param name: of the argument.
+    :param value: its value.
+    :param whole: whether it must be a whole number.
+    """
+    least, most, above = BOUNDS.get(name, Bounds())
+    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if fits and (value > least if above else value >= least) and value <= most:
+        return None
+    number = "whole number" if whole else "number"
+    bounds = f" from {least:g} to {most:g}" if most < inf else f", {'more than' if above else 'at least'} {least:g}"
+    return f"must be a {number}{bounds}, not {_shown(value)}"
+
+
+def _whole_number(name: str, value: Any) -> str | None:
+    return number_problem(name, value, whole=True)
+
+
+def _duration(name: str, value: Any) -> str | None:
+    return number_problem(name, value.total_seconds() if isinstance(value, timedelta) else value)
+
+
+def _mapping(name: str, value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        return None
+    example = 'columns={"<column>": "<property>"}' if name == "columns" else f'{name}={{"<key>": ...}}'
+    return f"a dictionary is needed, such as {example}, not {type(value).__name__}"
+
+
+def _mapping_of_texts(name: str, value: Any) -> str | None:
+    if problem := _mapping(name, value):
+        return problem
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str) or not item:
+            shown = "nothing" if item in (None, "") else type(item).__name__
+            rest = ". Leave out the columns that are not to be sent" if name == "columns" and shown == "nothing" else ""
+            return f"{key!r}: text is needed, not {shown}{rest}"
+    return None
+
+
+def _list(name: str, value: Any) -> str | None:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        given = "text" if isinstance(value, str) else type(value).__name__
+        return f"a list is needed, such as {name}=[...], not {given}"
+    return None
+
+
+def _list_of_texts(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and name in ONE_OR_MORE:
+        return None
+    if isinstance(value, Mapping) and name in ONE_OR_MORE:
+        return not_text(name, value)
+    # A mapping has the names of tags as its keys.
+    if not (name == "known_tags" and isinstance(value, Mapping)) and (problem := _list(name, value)):
+        return problem
+    for number, item in enumerate(value if isinstance(value, Sequence) else ()):
+        if not isinstance(item, str):
+            return f"item {number} must be text, not {type(item).__name__}"
+        if not item:
+            return f"item {number} is empty"
+    return None
+
+
+def _list_of_numbers(name: str, value: Any) -> str | None:
+    if problem := _list(name, value):
+        return problem
+    numbers = all(isinstance(item, int) or (isinstance(item, str) and item.isdecimal()) for item in value)
+    return None if numbers else f"whole numbers are needed, such as {name}=[2]"
+
+
+def _file(name: str, value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return _path(name, value)
+    right = value.keys() == {"file_name", "file_data"}
+    return None if right else "a dictionary needs file_name and file_data; or give the path of a file"
+
+
+def _recipients(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
+        return None
+    from airflow_provider_mail.api.errors import MailValidationError
+    from airflow_provider_mail.api.flows.recipients import recipients_of
+
+    try:
+        recipients = recipients_of(name, value)
+    except MailValidationError as error:
+        return str(error).removeprefix(f"{name}: ")
+    for number, recipient in enumerate(recipients):
+        # One without an address is found with its other fields, when the request is built.
+        if "email" in recipient and (problem := _beyond_limit("Address", recipient["email"])):
+            return f"{f'recipient {number}: ' if len(recipients) > 1 else ''}{problem}"
+    return None
+
+
+def _rows(name: str, value: Any) -> str | None:
+    if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
+        example = '{"email": ...}' if name == "contacts" else '{"to": ...}'
+        return f"item 0 must be a dictionary such as {example}, not text"
+    if callable(value) or (isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)):
+        return None
+    return rows_problem(name, value).removeprefix(f"{name}: ")
+
+
+def _sequence_or_mapping(name: str, value: Any) -> str | None:
+    return None if isinstance(value, Mapping) else _list(name, value)
+
+
+def _any(name: str, value: Any) -> str | None:
+    return None
+
+
+class Kind(NamedTuple):
+    """What the arguments of a type take.
+
+    :param check: returns what is wrong with a value of the argument of that name.
+    :param text: whether a text that a template renders stays text with ``render_template_as_native_obj``. Airflow
+        evaluates it as Python: ``20260131`` would be a number, ``1e5`` be 100000.0, and ``None`` be nothing.
+    :param text_inside: the same for templates in a list or dictionary.
+    :param container: whether the value may be a list or dictionary, which a template renders as text.
+    """
+
+    check: Callable[[str, Any], str | None]
+    text: bool = False
+    text_inside: bool = False
+    container: bool = False
+
+
+KINDS = {
+    "Collection[str]": Kind(_list_of_texts, text=True, text_inside=True, container=True),
+    "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]": Kind(_rows, text_inside=True),
+    "Mapping[str, Any]": Kind(_mapping, text_inside=True, container=True),
+    "Mapping[str, bool]": Kind(_mapping, container=True),
+    "Mapping[str, str]": Kind(_mapping_of_texts, text_inside=True, container=True),
+    "Mapping[str, str] | ObjectStoragePath": Kind(_file, text=True, text_inside=True, container=True),
+    "ObjectStoragePath": Kind(_path, text=True, text_inside=True),
+    "Rows | Callable[[], Rows]": Kind(_rows, text_inside=True),
+    # Nothing stays text inside: the database may need the numbers.
+    "Sequence[Any] | Mapping[str, Any]": Kind(_sequence_or_mapping, container=True),
+    "Sequence[int]": Kind(_list_of_numbers, container=True),
+    "Sequence[str]": Kind(_list_of_texts, text=True, text_inside=True, container=True),
+    "bool": Kind(_flag),
+    "datetime": Kind(_any),
+    "float": Kind(number_problem),
+    "float | timedelta": Kind(_duration),
+    "float | timedelta | EllipsisType": Kind(_any),
+    "int": Kind(_whole_number),
+    "int | EllipsisType": Kind(_any),
+    "str": Kind(_text, text=True, text_inside=True),
+    "str | Mapping[str, str] | Sequence[str | Mapping[str, str]]": Kind(
+        _recipients, text=True, text_inside=True, container=True
+    ),
+}
+"""By type, as it is written without ``Templated`` and ``None``."""
+
+
+class Argument(NamedTuple):
+    """An argument as its class declares it.
+
+    :param optional: whether ``None`` leaves it out.
+    :param choices: the values that it may have; none if it is no choice.
+    :param limit: the name of the type in ``api._core.fields`` that limits it.
+    """
+
+    name: str
+    kind: Kind
+    optional: bool
+    choices: tuple[Any, ...]
+    limit: str | None
+
+    @property
+    def is_rows(self) -> bool:
+        return self.kind.check is _rows
+
+    def problem(self, value: Any) -> str | None:
+        """Return what is wrong with a value.
+
+        :param value: that is known: without templates.
+        """
+        if value is None and self.optional:
+            return None
+        if value is None and self.kind.text and not self.choices:
+            return "is missing: None was given"
+        if value == "" and self.optional and self.name not in NEVER_LEFT_OUT:
+            return None
+        if self.choices:
+            return None if value in self.choices else f"{_shown(value)} is none of {', '.join(map(str, self.choices))}"
+        if problem := self.kind.check(self.name, value):
+            return problem
+        if self.limit and not (value == "" and self.name in BLANK_IS_DEFAULT):
+            return _beyond_limit(self.limit, value)
+        return None
+
+
+@cache
+def declared(owner: type) -> dict[str, Argument]:
+    """Return the arguments that a class of ours declares, by name.
+
+    :param owner: the class, or a subclass that declares arguments of its own, which are not checked.
+    :raises KeyError: when one has a type that is not in :data:`KINDS`.
+    """
+    ours = next(base for base in owner.__mro__ if base.__module__.startswith(PACKAGE) and "__init__" in vars(base))
+    init = inspect.unwrap(vars(ours)["__init__"])
+    limits = LIMITS | getattr(ours, "limits", {})
+    arguments = {}
+    for name, annotation in init.__annotations__.items():
+        if name in ("return", "kwargs"):
+            continue
+        bare = _without_templated(str(annotation))
+        kind = bare.removesuffix(" | None")
+        choices = _choices(kind, init.__globals__)
+        found = Kind(_any, text=True, text_inside=True) if choices else KINDS[kind]
+        arguments[name] = Argument(name, found, kind != bare, choices, limits.get(name))
+    return arguments
+
+
+def _without_templated(annotation: str) -> str:
+    while (start := annotation.find("Templated[")) >= 0:
+        end = first = start + len("Templated[")
+        depth = 1
+        while depth:
+            depth += {"[": 1, "]": -1}.get(annotation[end], 0)
+            end += 1
+        annotation = annotation[:start] + annotation[first : end - 1] + annotation[end:]
+    return annotation
+
+
+def _choices(kind: str, names: Mapping[str, Any]) -> tuple[Any, ...]:
+    if kind.startswith("Literal["):
+        return tuple(ast.literal_eval(f"({kind[len('Literal[') : -1]},)"))
+    alias = names.get(kind)
+    return get_args(alias) if get_origin(alias) is Literal else ()
+
+
+def is_known(value: Any) -> bool:
+    """Whether the value is known when the DAG file is parsed: no template and no output of another task in it.
+
+    :param value: of an argument.
+    """
+    if isinstance(value, str):
+        return not any(mark in value for mark in ("{{", "{%", "{#"))
+    if isinstance(value, Mapping):
+        return all(map(is_known, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_known, value))
+    return not hasattr(value, "resolve")
+
+
+def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with each argument, beginning with its name.
+
+    :param owner: the class whose ``__init__`` declares them.
+    :param values: the arguments.
+    """
+    templated: Collection[str] = owner.template_fields  # type: ignore[attr-defined]
+    for name, argument in declared(owner).items():
+        if name not in values:
+            continue
+        value = values[name]
+        # Rows may be many, and are not looked into.
+        known = (argument.is_rows and isinstance(value, list | tuple)) or name not in templated or is_known(value)
+        if known and (problem := argument.problem(value)):
+            yield f"{name}: {problem}"
+
+
+def stays_text(owner: type, name: str, template: Any) -> bool:
+    """Whether the texts that templates render in an argument are texts, and must not become numbers or dates.
+
+    :param owner: the class.
+    :param name: of the argument.
+    :param template: its value before rendering.
+    """
+    argument = declared(owner).get(name)
+    if argument is None:
+        return False
+    return argument.kind.text if isinstance(template, str) else argument.kind.text_inside
+
+
+def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[Any, str | None]:
+    """Return the value of a rendered argument, and what is wrong with it or ``None``.
+
+    A list or dictionary that a template has rendered as text is read.
+
+    :param owner: the class.
+    :param name: of the argument.
+    :param template: its value before rendering.
+    :param value: its value after rendering.
+    """
+    argument = declared(owner).get(name)
+    if argument is None or template is None or is_known(template):
+        return value, None
+    from airflow_provider_mail.api._core.blank import is_nothing
+
+    blank_is_checked = may_be_blank(owner, name)
+    if not blank_is_checked and (where := _missing(argument, template, value)) is not None:
+        return value, f"{where}{': ' if where else ''}its template rendered to None: the value that it names is missing"
+    if name in _LISTS_TO_MAIL and is_nothing(value):
+        return value, "its template rendered to nothing: the value that it names is missing. No list is []"
+    if blank_is_checked and value in (None, "", "None"):
+        return value, None
+    if isinstance(value, str) and isinstance(template, str):
+        value = _read(argument, value)
+    return value, argument.problem(value)
+
+
+def _missing(argument: Argument, template: Any, value: Any) -> str | None:
+    """The path in the argument of what rendered to nothing; ``None`` if there is none."""
+    if value is None:
+        return "" if not argument.optional or argument.name in NEVER_LEFT_OUT else None
+    if isinstance(template, str):
+        return "" if value == "None" and not is_known(template) else None
+    inside: Iterable[tuple[Any, Any, Any]] = ()
+    if isinstance(template, Mapping) and isinstance(value, Mapping):
+        inside = ((key, item, value.get(key)) for key, item in template.items())
+    elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
+        inside = ((index, *items) for index, items in enumerate(zip(template, value, strict=False)))
+    for key, item, rendered in inside:
+        if rendered is not None and (found := _missing(argument, item, rendered)) is not None:
+            return f"[{key!r}]{found}"
+    return None
+
+
+def _beyond_limit(kind: str, value: Any) -> str | None:
+    if kind in _PLAIN and isinstance(value, str) and _PLAIN[kind].fullmatch(value):
+        return None
+    from pydantic import ValidationError
+
+    from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES
+    from airflow_provider_mail.api.errors import describe_validation_error
+
+    try:
+        _validator(kind).validate_python(value)
+    except ValidationError as error:
+        return describe_validation_error(error, PATTERN_MESSAGES)
+    return None
+
+
+@cache
+def _validator(kind: str) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    from airflow_provider_mail.api._core import fields
+
+    return TypeAdapter(getattr(fields, kind), config=ConfigDict(hide_input_in_errors=True))
+
+
+def _read(argument: Argument, text: str) -> Any:
+    """What a template has rendered as text for an argument; the text itself where that is not to be seen."""
+    if argument.kind.check in (number_problem, _whole_number):
+        try:
+            return float(text) if argument.kind.check is number_problem else int(text)
+        except ValueError:
+            return text
+    if argument.kind.check is _flag:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if argument.kind.container:
+        read = _container(text)
+    elif argument.kind.text and not argument.choices:
+        read = _result_of_a_task(text)
+    else:
+        read = None
+    return text if read is None else read
+
+
+def _result_of_a_task(text: str) -> Any:
+    """The dictionary, or list of texts or dictionaries, that a text shows; ``[20260131]`` may be meant as text."""
+    value = _container(text)
+    return value if value and all(isinstance(item, str | Mapping) for item in value) else None
+
+
+def _container(text: str) -> Any:
+    """The dictionary or list that a text shows, as a template writes the whole output of a task."""
+    if len(text) > MAX_CHARACTERS or not _LITERAL.fullmatch(text):
+        return None
+    for read in (ast.literal_eval, json.loads):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return value if isinstance(value, Mapping | list | tuple) else None
+    return None

@@ -36,12 +36,8 @@ class RowMessages:
     ) -> None:
         people = {"to": to, "name": name, "cc": cc, "bcc": bcc}
         self._named = {part: column for part, column in people.items() if column}
-        if not to:
-            raise MailValidationError("to_column: is empty")
         addresses = {self._named.get(part) for part in ("to", "cc", "bcc")}
         tags = {column: column for column in names if column not in addresses} if tags is None else tags
-        if not isinstance(tags, Mapping):
-            raise MailValidationError(f"columns: must be a dictionary, not {type(tags).__name__}")
         for argument, columns in {
             **{f"{part}_column": [column] for part, column in self._named.items()},
             "columns": list(tags),

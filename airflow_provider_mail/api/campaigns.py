@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Annotated, ClassVar, Literal
@@ -25,7 +26,7 @@ from airflow_provider_mail.api._core.fields import (
     WholeNumber,
 )
 from airflow_provider_mail.api._core.other_fields import OpenResource
-from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.pagination import Pager, find, next_page
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
     Effect,
@@ -57,6 +58,7 @@ __all__ = [
 
 TaskType = Literal["MailList", "ABTest"]
 
+_MAX_LOOKUPS = 20
 _CONFIRM_PAUSES = (0.5, 1.0, 2.0)
 """Seconds between the questions whether a campaign that shows as a draft is scheduled: a rejection may be temporary."""
 
@@ -312,6 +314,25 @@ def find_campaign(mail_name: str) -> Flow[Campaign | None]:
     :param mail_name: its name.
     """
     return find(GetCampaigns(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
+
+
+def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
+    """Return those of these names that a campaign of the own team has.
+
+    :param mail_names: the names.
+    :raises MailIncompleteError: the service's answer does not show whether there are such campaigns.
+    """
+    if len(mail_names) <= _MAX_LOOKUPS:
+        found = set[str]()
+        for mail_name in mail_names:
+            if (yield from find_campaign(mail_name)) is not None:
+                found.add(mail_name)
+        return found
+    found = set[str]()
+    pager = Pager(GetCampaigns(page_size=100))
+    while pager.next_request is not None:
+        found.update(campaign.mail_name for campaign in (yield from next_page(pager)))
+    return found.intersection(mail_names)
 
 
 def is_scheduled(mail_name: str) -> Flow[bool]:

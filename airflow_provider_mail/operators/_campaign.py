@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, task_instance_name, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, argument_error, task_instance_name, unwrap
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
     required_texts = ("subject", "content")
+    elsewhere: ClassVar = {
+        "template_name": (
+            "write content='newsletter.html', a file in the DAG's folder: the service creates campaigns from content "
+            "only. Stored templates are for MailSendBatchOperator"
+        )
+    }
 
     mail_name: str | None
     content: Any
@@ -39,29 +45,14 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     adopt_older: bool
     allow_past_send_date: bool
 
-    def __init__(self, **kwargs: Any) -> None:
-        check_no_template(kwargs)
-        super().__init__(**kwargs)
-
-    @classmethod
-    def partial(cls, **kwargs: Any) -> Any:
-        """Make a mapped task, with Airflow's ``partial``.
-
-        :param kwargs: the arguments that are the same for all.
-        :raises TypeError: when there is a ``template_name``.
-        """
-        check_no_template(kwargs)
-        return super().partial(**kwargs)
-
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
         super().check_arguments(arguments, mapped=mapped)
         lists, only_save = arguments.get("send_list_names", ...), arguments.get("only_save", ...)
         # A mapped task may give either of them to each of its instances.
         if only_save is False and (lists is None or (isinstance(lists, str | list | tuple) and not lists)):
-            raise (AirflowFailException if mapped else ValueError)(
-                "send_list_names: required unless only_save is true; name at least one list"
-            )
+            problem = "send_list_names: required unless only_save is true; name at least one list"
+            raise argument_error(problem, mapped=mapped)
 
     def request(self, context: Context) -> CreateCampaign:
         """Build the request that creates the campaign.
@@ -253,19 +244,6 @@ class WaitForCampaignMixin(MailTaskMixin):
             method_name="execute_complete",
             # The trigger has its own deadline; this one applies when no triggerer runs.
             timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
-        )
-
-
-def check_no_template(arguments: Mapping[str, Any]) -> None:
-    """Reject a stored template, which the service takes only for transactional mail.
-
-    :param arguments: that the operator does not have.
-    :raises TypeError: when ``template_name`` is among them.
-    """
-    if "template_name" in arguments:
-        raise TypeError(
-            "template_name: write content='newsletter.html', a file in the DAG's folder: the service creates campaigns "
-            "from content only. Stored templates are for MailSendBatchOperator"
         )
 
 

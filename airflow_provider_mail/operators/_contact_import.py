@@ -12,8 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.arguments import (
     MailTaskMixin,
     OnEmpty,
-    check_choice,
-    check_number,
+    argument_error,
     task_instance_name,
 )
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
@@ -62,7 +61,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     list_name: str | None
     list_description: str | None
-    columns: Any
+    columns: Mapping[str, str] | None
     update_mode: str
     chunk_size: int
     max_in_flight: int
@@ -74,12 +73,14 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     resume: bool
     _interrupt: Interrupt | None = None
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_choice("on_empty", self.on_empty, OnEmpty)
-        check_number("chunk_size", self.chunk_size, least=1, whole=True)
-        check_number("max_in_flight", self.max_in_flight, least=1, whole=True)
-        check_number("max_reject_fraction", self.max_reject_fraction, most=1)
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        super().check_arguments(arguments, mapped=mapped)
+        columns = arguments.get("columns")
+        # The service's side checks more, but a DAG file need not wait for its import.
+        named = set(columns.values()) if isinstance(columns, Mapping) else {"email"}
+        if not named & {"email", "phoneNumber"} and all(isinstance(name, str) and "{" not in name for name in named):
+            raise argument_error("columns: neither email nor phoneNumber is among the properties", mapped=mapped)
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
@@ -112,7 +113,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.report import check_report_path, import_report, write_report
         from airflow_provider_mail.api.flows.import_plan import Progress
 
-        self._mode()
         check_report_path(self)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
@@ -260,17 +260,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def _mode(self) -> contacts.UpdateMode:
         from airflow_provider_mail.api.contacts import UpdateMode as Mode
 
-        modes = {mode.name.lower(): mode for mode in Mode}
-        if self.update_mode not in modes:
-            raise AirflowFailException(f"update_mode: {self.update_mode!r} is none of {', '.join(modes)}")
-        return modes[self.update_mode]
+        return Mode[self.update_mode.upper()]
 
     def _mapping(self, columns: Sequence[str]) -> Mapping[str, str]:
         if self.columns is not None:
-            if not isinstance(self.columns, Mapping):
-                raise AirflowFailException(f"columns: a dictionary is needed, not {type(self.columns).__name__}")
-            if empty := [column for column, name in self.columns.items() if not isinstance(name, str) or not name]:
-                raise AirflowFailException(f"columns: {empty[0]!r} has no property; leave out what is not to be sent")
             unknown = [column for column in self.columns if column not in columns]
             if unknown:
                 raise AirflowFailException(

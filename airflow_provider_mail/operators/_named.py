@@ -47,6 +47,9 @@ class BaseCreateOperator(BaseNamedOperator):
     Returns the name, ``created`` and ``sandbox``.
     """
 
+    if_different: ClassVar[str] = "choose another name, or delete it"
+    """What to do about a different one of that name."""
+
     @abstractmethod
     def creation(self, context: Context) -> Creatable:
         """Build the request that creates it.
@@ -69,7 +72,9 @@ class BaseCreateOperator(BaseNamedOperator):
         from airflow_provider_mail.api.flows.ensure import create
 
         with self.mail_errors():
-            created = self.hook.run(create(self.creation(context), replace=self.replacement(context)))
+            created = self.hook.run(
+                create(self.creation(context), replace=self.replacement(context), advice=self.if_different)
+            )
             return self._result("created", created)
 
 

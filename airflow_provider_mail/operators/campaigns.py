@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, check_names, check_number
+from airflow_provider_mail._task.arguments import Templated, seconds_of
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -94,11 +94,11 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2). Default: false. The arguments
         below are used only while waiting.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: seconds from one poll to the next. Default: 60.
-    :param poll_error_timeout: seconds for which polls may fail in a row before the wait ends and the task is retried
-        according to its ``retries``. Default: 600.
-    :param timeout: seconds to wait for completion, counted from the creation or, when that is later, from
-        ``send_date``. Default: 86,400, a day.
+    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 60 seconds.
+    :param poll_error_timeout: how long polls may fail in a row before the wait ends and the task is retried according
+        to its ``retries``; seconds or a timedelta. Default: 600 seconds.
+    :param timeout: how long to wait for completion, counted from the creation or, when that is later, from
+        ``send_date``; seconds or a timedelta. Default: a day.
     :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
         failed or successful; not when it is cleared, retried or moved to another process. While the task is deferred
         this needs Airflow 3.3. Default: false.
@@ -143,30 +143,29 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
         deferrable: bool = DEFERRABLE,
-        poke_interval: float = 60.0,
-        poll_error_timeout: float = 600.0,
-        timeout: float = 24 * 60 * 60.0,
+        poke_interval: float | timedelta = 60.0,
+        poll_error_timeout: float | timedelta = 600.0,
+        timeout: float | timedelta = 24 * 60 * 60.0,
         cancel_on_kill: bool = False,
         report_path: Templated[ObjectStoragePath] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-        check_names("ignore_differences", ignore_differences)
-        check_number("poke_interval", poke_interval, above=True)
-        check_number("poll_error_timeout", poll_error_timeout)
-        check_number("timeout", timeout)
+        self.poke_interval = seconds_of(poke_interval)
+        self.poll_error_timeout = seconds_of(poll_error_timeout)
+        self.timeout = seconds_of(timeout)
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
-            raise ValueError(
+            raise self.argument_error(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
                 "an incomplete campaign goes out"
             )
         # The configuration's default and that of the DAG may be true for tasks that do not wait.
         explicit = deferrable and not DEFERRABLE and not (kwargs.get("default_args") or {}).get("deferrable")
         if explicit and not wait_for_completion:
-            raise ValueError("deferrable: needs wait_for_completion=True: else the task does not wait for anything")
+            raise self.argument_error("deferrable: needs wait_for_completion=True: else the task waits for nothing")
         if cancel_on_kill and not wait_for_completion:
-            raise ValueError("cancel_on_kill: needs wait_for_completion=True: else there is no waiting task to kill")
+            raise self.argument_error("cancel_on_kill: needs wait_for_completion=True: else no task waits to be killed")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait for completion if ``wait_for_completion``.

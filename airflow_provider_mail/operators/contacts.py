@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseOperator
 
@@ -183,6 +183,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     """
 
     ui_color = "#e6f1f2"
+    limits: ClassVar = {"contact_email": "Address"}
     contact_email = RedactedField()
     phone_number = RedactedField()
     name = RedactedField()
@@ -201,7 +202,9 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         super().__init__(**kwargs)
         self.set_arguments(locals())
         if contact_email is None and phone_number is None:
-            raise ValueError("contact_email or phone_number is required (email is Airflow's: where alerts are sent)")
+            raise self.argument_error(
+                "contact_email or phone_number is required (email is Airflow's: where alerts are sent)"
+            )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Save the contact.

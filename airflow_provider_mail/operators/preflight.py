@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, check_choice, check_names, check_number, unwrap
+from airflow_provider_mail._task.arguments import Templated, unwrap
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -141,10 +141,6 @@ class MailPreflightOperator(BaseCampaignOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-        check_names("ignore_differences", ignore_differences)
-        check_choice("fail_on", fail_on, FailOn)
-        check_number("max_content_bytes", max_content_bytes, least=1, whole=True)
-        check_number("max_attachment_bytes", max_attachment_bytes, least=1, whole=True)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all checks; fail the task according to ``fail_on``.
@@ -199,28 +195,6 @@ class MailPreflightOperator(BaseCampaignOperator):
     def _rules(self, context: Context) -> PreflightRules:
         from airflow_provider_mail.api.flows.preflight import PreflightRules
 
-        rules = {field.name: unwrap(self, getattr(self, field.name), context) for field in fields(PreflightRules)}
-        rules["max_recipients"] = _number("max_recipients", rules["max_recipients"], int)
-        rules["max_growth"] = _number("max_growth", rules["max_growth"], float)
-        return PreflightRules(**rules)
-
-
-def _number(name: str, value: Any, kind: type[int] | type[float]) -> Any:
-    """Convert an argument that a template may have turned into text to a number.
-
-    :param name: of the argument.
-    :param value: its rendered value; ``None`` stays.
-    :param kind: ``int`` or ``float``.
-    :raises MailValidationError: naming the argument.
-    """
-    from airflow_provider_mail.api.errors import MailValidationError
-
-    if value is None:
-        return None
-    try:
-        number = kind(value)
-    except (TypeError, ValueError):
-        number = None
-    if number is None or isinstance(value, bool) or (not isinstance(value, str) and number != value):
-        raise MailValidationError(f"{name}: a {'whole ' if kind is int else ''}number is needed, not {value!r}")
-    return number
+        return PreflightRules(
+            **{field.name: unwrap(self, getattr(self, field.name), context) for field in fields(PreflightRules)}
+        )

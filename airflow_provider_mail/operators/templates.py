@@ -49,6 +49,8 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
     thing = "template"
     identified_by = ("template_name",)
+    required_texts = ("template_subject", "template_content")
+    if_different = "set replace=True to store this one in its place, or choose another template_name"
     replace: bool
 
     def __init__(

@@ -15,8 +15,6 @@ from airflow_provider_mail._task.arguments import (
     OnEmpty,
     RedactedField,
     Templated,
-    check_choice,
-    check_number,
     rows_problem,
     task_instance_name,
     unwrap,
@@ -76,10 +74,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     unique_msg_id: str | None = None
     """The id that was given; otherwise those of the requests are made of the task instance's."""
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_choice("on_unfilled_tag", self.on_unfilled_tag, OnUnfilledTag)
-
     @abstractmethod
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """Build and check all requests.
@@ -93,10 +87,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
         :param context: the task's context.
         """
-        try:
-            check_choice("on_ambiguous", self.on_ambiguous, OnAmbiguous)
-        except ValueError as error:
-            raise AirflowFailException(str(error)) from None
         with self.mail_errors():
             sent, sandbox = self._send(context)
         if not sent.done:
@@ -213,6 +203,11 @@ class MailSendOperator(BaseSendOperator):
     """
 
     to = RedactedField()
+    required_texts = ("subject", "content")
+    elsewhere: ClassVar = {
+        name: f"use MailSendBatchOperator, whose messages have {name}; a batch may be one message"
+        for name in ("template_name", "cc", "bcc")
+    }
 
     def __init__(
         self,
@@ -276,12 +271,6 @@ class BaseSendBatchOperator(BaseSendOperator):
     on_empty: OnEmpty
     on_duplicate_recipient: OnDuplicateRecipient
     _duplicates = 0
-
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_choice("on_duplicate_recipient", self.on_duplicate_recipient, OnDuplicateRecipient)
-        check_choice("on_empty", self.on_empty, OnEmpty)
-        check_number("versions_per_request", self.versions_per_request, least=1, most=100, whole=True)
 
     @abstractmethod
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, RedactedField, Templated, check_choice, unwrap
+from airflow_provider_mail._task.arguments import MailTaskMixin, RedactedField, Templated, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-        check_choice("trans_callback_url_extra_update_mode", trans_callback_url_extra_update_mode, UpdateMode)
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read the configuration, save what differs, and read it again.

@@ -6,13 +6,21 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin.reader import Reader, Row, day, moment
 from airflow_provider_mail.plugin.remember import Remembered
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.webhook.settings import ReceiverSettings, configured_inbox
+from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 
 DAYS = 7
 """Days of events that are counted."""
 
 SHOWN_DIFFERENCES = 100
+
+INBOX_SECONDS = 5.0
+"""How long the inbox may take, which may be in another database than the tables."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,16 @@ def _count(reader: Reader) -> Events:
 
 def _counted(row: Row) -> tuple[str, str, int, datetime.datetime | None]:
     return str(row["mail_conn_id"]), str(row["what"]), int(row["found"]), moment(row["latest"])
+
+
+def inbox() -> ReceiverStatus | str | None:
+    """Return the state of the inbox, or why it cannot be read; ``None`` where no inbox is configured."""
+    if configured_inbox() is None:
+        return None
+    try:
+        return receiver_status(ReceiverSettings.from_airflow(), seconds=INBOX_SECONDS)
+    except (MailConfigError, WarehouseError) as error:
+        return without_addresses(str(error))
 
 
 def differences(reader: Reader) -> Sequence[Row]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_number
-from airflow_provider_mail.version_compat import AirflowFailException, AirflowSensorTimeout, conf
+from airflow_provider_mail._task.arguments import MailTaskMixin, seconds_of
+from airflow_provider_mail.version_compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    conf,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -62,7 +69,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         self.poke_interval = seconds_of(self.poke_interval)
         self.timeout = seconds_of(self.timeout)
         self.poll_error_timeout = seconds_of(self.poll_error_timeout)
-        check_number("poll_error_timeout", self.poll_error_timeout)
 
     @property
     def conn_id(self) -> str:
@@ -108,22 +114,45 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
         :param context: the task's context.
         """
-        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+        from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
 
         if self.report_path:
             from airflow_provider_mail._task.report import check_report_path
 
             check_report_path(self)
+        with self._skipping_only_what_was_seen():
+            try:
+                return super().execute(context)
+            except AirflowSensorTimeout:
+                if self._decision is None or self._decision.status is not WaitStatus.WAITING:
+                    raise
+                decision = self._decision.at_deadline(f" (timeout: {self.timeout:g} s)")
+            return end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after the trigger.
+
+        :param next_method: the method that reads the trigger's event.
+        :param next_kwargs: the event.
+        :param context: the task's context.
+        """
+        with self._skipping_only_what_was_seen():
+            return super().resume_execution(next_method, next_kwargs, context)
+
+    @contextmanager
+    def _skipping_only_what_was_seen(self) -> Iterator[None]:
+        """Keep ``soft_fail`` from skipping the task when the last poll failed: then nobody knows that nothing came."""
         try:
-            return super().execute(context)
-        except AirflowSensorTimeout:
-            if self._decision is None or self._decision.status is not WaitStatus.WAITING:
+            yield
+            return
+        except AirflowSkipException as skip:
+            decision = self._decision
+            if not self.soft_fail or (decision and decision.is_seen):
                 raise
-            message = f"the wait timed out (timeout: {self.timeout:g} s): {self._decision.message}"
-        return end_wait(
-            PollDecision(WaitStatus.TIMEOUT, message), task=self, context=context, timeout_error=AirflowSensorTimeout
-        )
+            message = decision.message if decision else str(skip.__cause__ or skip)
+        refused = decision is not None and decision.status == "refused"
+        raise (AirflowFailException if refused else AirflowException)(message)
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; defer if wanted and there is something to wait for.
@@ -134,8 +163,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
 
-        if not getattr(self, self.identity):
-            raise AirflowFailException(f"{self.identity}: is empty")
         if time.monotonic() < self._next_poll:
             return False
         if self._polls is None:
@@ -175,7 +202,8 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
-        return end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowSensorTimeout)
+        self._decision = decision_of(event)
+        return end_wait(self._decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
 
     def last_look(self, context: Context) -> PollDecision:
         _, decision = next(self._start_polls(context))
@@ -225,11 +253,3 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         # The time-out of a rescheduled sensor began in another process.
         end_time = None if self.reschedule and not self.deferrable else self._end_time
         self.log.info("%s", status_line(decision, self.poke_interval, end_time))
-
-
-def seconds_of(time: float | timedelta) -> float:
-    """Convert a duration to seconds.
-
-    :param time: seconds or a timedelta.
-    """
-    return time.total_seconds() if isinstance(time, timedelta) else time

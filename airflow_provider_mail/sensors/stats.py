@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.exceptions import AirflowProviderDeprecationWarning
 
-from airflow_provider_mail._task.arguments import Templated, check_number
-from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor, seconds_of
+from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
@@ -130,14 +130,9 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self.min_interval = float(seconds_of(self.min_interval))
         self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
         if self.stable_checks is None and self.max_age is None:
-            raise ValueError("stable_checks, max_age: one of them must say when the statistics are final")
-        if self.stable_checks is not None and self.stable_checks < 2:
-            raise ValueError("stable_checks: must be at least 2, since one observation has nothing to compare with")
-        if self.min_interval < 0 or (self.max_age or 0) < 0:
-            raise ValueError("min_interval, max_age: must not be negative")
-        check_number("lookback_days", self.lookback_days, whole=True)
+            raise self.argument_error("stable_checks, max_age: one of them must say when the statistics are final")
         if self.reschedule and not self.deferrable and self.max_age is None and not AIRFLOW_V_3_3_PLUS:
-            raise ValueError(
+            raise self.argument_error(
                 "stable_checks: Airflow before 3.3 keeps nothing between the polls of mode='reschedule'; "
                 "use deferrable=True or mode='poke', or give a max_age"
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.transfers._reading import (
@@ -49,11 +49,6 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
     on_unstorable: OnUnstorable
     rejects_path: str | None
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_choice("file_format", self.file_format, FileFormat)
-        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
-
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
@@ -81,8 +76,6 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
-        if not str(self.path):
-            raise AirflowFailException("path: is empty")
         if self.on_unstorable == "fail" and self.rejects_path:
             raise AirflowFailException("rejects_path: needs on_unstorable='reject'")
         try:
@@ -124,10 +117,6 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
 
     rows_per_file: int
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("rows_per_file", self.rows_per_file, least=1, whole=True)
-
     @property
     @abstractmethod
     def resource(self) -> str:
@@ -145,32 +134,36 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         from airflow_provider_mail.api.errors import MailIncompleteError
 
         folder = self.folder()
+        self.readings = 0
         with self.mail_errors():
-            for reading in range(1, READINGS + 1):
+            for attempt in range(1, READINGS + 1):
                 try:
                     written, manifest = self._write(context, folder)
                     break
                 except MailIncompleteError as error:
-                    self.read_again(error, reading)
+                    self.read_again(error, attempt)
         result = self.load_result(written, manifest, self.resource)
-        return {**result, "readings": reading, **self.keep_rejects(context)}
+        return {**result, "readings": self.readings, **self.keep_rejects(context)}
 
     def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
         from airflow_provider_mail._task.load_files import conditions, write_load
 
-        with self.reading(context) as (observation, rows):
-            mark_gone = self.mark_gone(observation.at)
+        with self.reading(context) as reading:
+            observation = reading.observation
+            mark_gone, replaced = self.mark_gone(observation.at), self.replace_where()
+            # What is merged later cannot be read a second time then.
+            again = reading.again if mark_gone or replaced else tuple
             return write_load(
                 folder,
                 self.declared_table(),
-                rows,
+                (row for rows in (lambda: reading.rows, again) for row in rows()),
                 file_format=self.file_format,
                 rows_per_file=self.rows_per_file,
                 on_unstorable=self.unstorable.begin(),
                 describe=lambda: {
                     "mail_conn_id": self.mail_conn_id,
                     "observed_at": observation.at,
-                    **conditions(self.covers(observation.at), mark_gone, self.replace_where()),
+                    **conditions(self.covers(observation.at), mark_gone, replaced),
                 },
             )
 
@@ -182,7 +175,8 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     Its ``manifest.json`` is written last: without it, there is no load. Older loads stay until you or a rule of the
     storage deletes them.
 
-    Columns and completeness are those of ``MailContactsToSqlOperator``.
+    Columns and completeness are those of ``MailContactsToSqlOperator``. The list is read twice, unless it may not be
+    complete (``on_change="accept"``): merging the load deletes only what both readings lack.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
     ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``. Never rows or
@@ -272,7 +266,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     storage deletes them.
 
     Columns and completeness are those of ``MailCampaignsToSqlOperator``, as are the rows that are marked with
-    ``gone_at`` when the load is merged.
+    ``gone_at`` when the load is merged. A load that may mark rows reads the campaigns twice.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
     ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``.
@@ -326,7 +320,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         mail_name: Templated[str] | None = None,
         subject: Templated[str] | None = None,
         sender_mail: Templated[str] | None = None,
-        type: Templated[str] | None = None,
+        type: Templated[Literal["MailList", "ABTest"]] | None = None,
         mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
         rows_per_file: int = 20_000,

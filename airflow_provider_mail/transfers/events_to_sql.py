@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated, check_choice, check_number
+from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Unpack
 
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -41,7 +40,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (those that could be read), ``stored`` (those that
     were new), ``by_code`` (the same by ``EventCode``; ``other`` for codes that the document does not have),
-    ``duplicates``, ``dead_letters`` (new ones) and ``deleted_pushes``.
+    ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (new ones: duplicates with other fields, kept as dead
+    letters) and ``deleted_pushes``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -93,15 +93,6 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         super().__init__(**kwargs)
         self.set_arguments(locals())
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        check_number("batch_size", self.batch_size, least=1, whole=True)
-        if self.max_pushes is not None:
-            check_number("max_pushes", self.max_pushes, least=1, whole=True)
-        if self.retention_days is not None:
-            check_number("retention_days", self.retention_days)
-        check_choice("on_unstorable", self.on_unstorable, OnUnstorable)
-
     @cached_property
     def sql_hook(self) -> DbApiHook:
         """The hook of ``sql_conn_id``."""
@@ -121,7 +112,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :param context: the task's context.
         """
-        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+        from airflow_provider_mail._metrics import DEAD_LETTERS, RECORDS_REJECTED, emit, task_tags
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.warehouse.tables.events import EVENTS
         from airflow_provider_mail.webhook.drain import EventTables, UnreadableEventError, drain
@@ -150,8 +141,16 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         inbox_table = SqlTable(self.inbox.hook, str(self.inbox.name))
         self.moved(inbox_table, SqlTable(self.sql_hook, self.table), rows=drained.events, table=EVENTS)
         emit({RECORDS_REJECTED: drained.dead_letters}, task_tags(self))
+        for reason, count in drained.reasons.items():
+            emit({DEAD_LETTERS: count}, {"reason": reason})
         if drained.dead_letters:
             self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
+        if drained.conflicts:
+            self.log.warning(
+                "%s events have the identity of a stored one and other fields: see %s",
+                drained.conflicts,
+                self.dead_letters_table,
+            )
         counts = {
             "pushes": drained.pushes,
             "events": drained.events,
@@ -159,6 +158,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             "by_code": dict(drained.stored),
             "duplicates": drained.duplicates,
             "dead_letters": drained.dead_letters,
+            "conflicts": drained.conflicts,
         }
         self.log.info("Drained %s", counts)
         self._tell(context, counts)

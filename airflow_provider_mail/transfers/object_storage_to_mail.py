@@ -118,8 +118,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         from airflow_provider_mail._task.object_storage import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
-        if not str(self.path):
-            raise AirflowFailException("path: is empty")
         path = storage_path(self.path, self.object_storage_conn_id, "path")
         form = self._form(path.name)
         try:

@@ -130,7 +130,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(locals())
-        check_keep_days(keep_days, rejects_table)
+        check_keep_days(self)
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:

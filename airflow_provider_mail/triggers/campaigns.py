@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail._task.arguments import check_number
+from airflow_provider_mail._task.literals import not_text, number_problem
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -150,13 +150,17 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         given = {name: text for name, text in texts.items() if text is not None}
         if len(given) > 1:
             raise ValueError(f"{', '.join(given)}: only one of them can be given")
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise ValueError(f"{name}: {not_text(name, text)}")
         if "" in given.values():
             raise ValueError(f"{', '.join(given)}: is empty; leave it out for all campaigns")
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
             raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
-        check_number("lookback", seconds)
-        check_number("poke_interval", poke_interval, above=True)
+        for name, value in (("lookback", seconds), ("poke_interval", poke_interval)):
+            if problem := number_problem(name, value):
+                raise ValueError(f"{name}: {problem}")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.name_prefix = name_prefix

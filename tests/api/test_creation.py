@@ -895,7 +895,7 @@ def test_a_rejection_ends_it_sooner() -> None:
     def play(step: Any) -> Any:
         if step.path == SENDS:
             return MailRejectedError("no such list", operation=SENDS)
-        return step.response(mail_list=[])
+        return step.response(mail_list=[], total_records=0)
 
     rehearsal = Rehearsal(play)
     with pytest.raises(MailRejectedError):
@@ -912,7 +912,8 @@ def test_a_new_campaign_that_shows_as_a_draft_at_first(lost: bool, drafts: int) 
     def play(step: Any) -> Any:
         if step.path == SENDS:
             return MailAnswerLostError("lost", operation=SENDS)
-        return step.response(mail_list=next(looks, []))
+        shown = next(looks, [])
+        return step.response(mail_list=shown, total_records=len(shown))
 
     rehearsal = Rehearsal(play)
     state = CreationState()

@@ -56,19 +56,25 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
         ({"send_list_names": None}, "send_list_names: required unless only_save is true"),
         ({"send_list_names": []}, "send_list_names: required unless only_save is true"),
         ({"send_list_names": ["a", 1]}, "send_list_names: item 1 must be text, not int"),
-        ({"repel_list_names": {"staff": 1}}, "repel_list_names: a list is needed"),
+        ({"repel_list_names": {"staff": 1}}, "repel_list_names: one text is needed, not the whole result"),
         ({"sender_mail": "news"}, "sender_mail: is not an email address"),
         ({"sender_mail": None}, "sender_mail: is missing"),
         ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
         ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
         ({"deferrable": True}, "deferrable: needs wait_for_completion=True"),
+        (
+            {"subject": None, "content": ""},
+            "subject: is missing; give it, or set allow_blank=True; content: ",
+        ),
+        ({"attachment": {"file_name": "a.pdf"}}, "attachment: a dictionary needs file_name and file_data"),
+        ({"attachment": {"file_name": "a", "file_data": "", "size": "3"}}, "attachment: a dictionary needs"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_what_is_wrong_in_the_dag_file_breaks_it(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         create(**arguments)
-    if not {"send_list_names", "deferrable"} & arguments.keys():
+    if not {"send_list_names", "deferrable", "subject"} & arguments.keys():
         with pytest.raises(ValueError, match=re.escape(words)):
             MailCreateCampaignOperator.partial(task_id=TASK, **arguments)
 
@@ -78,6 +84,49 @@ def test_what_a_mapped_task_is_given_later_is_not_missing(new_dag: Callable[...,
         MailCreateCampaignOperator.partial(task_id=TASK, sender_mail="news@example.com").expand(
             send_list_names=[["a"], ["b"]]
         )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"send_date": datetime.datetime(2030, 1, 1)}, "send_date: "), ({"language_code": "EN"}, "language_code: Input")],
+)
+def test_what_is_wrong_in_a_mapped_task_breaks_the_dag_file(
+    new_dag: Callable[..., DAG], arguments: dict[str, Any], words: str
+) -> None:
+    ((name, value),), partial = arguments.items(), MailCreateCampaignOperator.partial
+    with new_dag():
+        with pytest.raises(ValueError, match=words):
+            partial(task_id="each", **GOOD).expand(**{name: [None, value]})
+        with pytest.raises(ValueError, match=words):
+            partial(task_id="some", **GOOD).expand_kwargs([{}, arguments])
+        partial(task_id="right", **GOOD).expand_kwargs([{name: None}])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"deferrable": True}, "deferrable: needs"), ({"cancel_on_kill": True}, "cancel_on_kill: needs")],
+)
+def test_arguments_that_do_not_go_together_end_a_mapped_task_at_once(
+    run_in_airflow: Run, emulator: Emulator, errors: list[BaseException], given: dict[str, Any], words: str
+) -> None:
+    done = run_in_airflow(
+        lambda: MailCreateCampaignOperator.partial(task_id="mapped", retries=2, **GOOD | given).expand(
+            reply_to=["a@example.com"]
+        )
+    )
+    assert done.result.task("mapped", 0).try_number == 1
+    assert isinstance(errors[-1], AirflowFailException)
+    assert str(errors[-1]).startswith(words)
+    assert emulator.journal.count() == 0
+
+
+def test_deferrable_by_default_does_not_fail_a_mapped_task(
+    run_in_airflow: Run, emulator: Emulator, new_dag: Callable[..., DAG]
+) -> None:
+    emulator.add_list("newsletter", ["ada@example.com"])
+    with new_dag(default_args={"deferrable": True}) as dag:
+        MailCreateCampaignOperator.partial(task_id="mapped", **GOOD).expand(reply_to=["a@example.com"])
+    assert run_in_airflow(dag).result.state == "success"
 
 
 def test_deferrable_by_default_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, new_dag: Callable[..., DAG]) -> None:
@@ -98,19 +147,17 @@ def test_a_stored_template_is_not_for_campaigns() -> None:
     [
         ({"send_date": "{{ '2030-01-01' }}"}, "send_date: not an ISO 8601 date and time"),
         ({"send_date": "{{ '' }}"}, "send_date: not an ISO 8601 date and time"),
-        ({"send_date": "{{ none }}"}, "send_date: not an ISO 8601 date and time"),
+        ({"send_date": "{{ none }}"}, "send_date: its template rendered to None"),
         ({"language_code": "{{ 'EN' }}"}, "language_code: "),
         ({"editor_type": "{{ 'VI' }}"}, "editor_type: "),
         ({"mail_name": "{{ 'x' * 201 }}"}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
         ({"mail_name": "{{ none }}"}, "mail_name: its template rendered to None"),
         ({"mail_name": "{{ {'mail_name': 'a'} }}"}, "Write mail_name=task.output['mail_name']"),
-        ({"send_list_names": [""]}, "send_list_names[0]: "),
-        ({"send_list_names": "{{ [1] }}"}, "send_list_names: every name must be text"),
+        ({"send_list_names": ["{{ '' }}"]}, "send_list_names: item 0 is empty"),
+        ({"send_list_names": "{{ [1] }}"}, "send_list_names: item 0 must be text, not int"),
         ({"send_list_names": "{{ {'list_name': 'a'} }}"}, "send_list_names: one text is needed, not the whole result"),
         ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
-        ({"attachment": {"file_name": "a.pdf"}}, "attachment.file_data: "),
         ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
-        ({"attachment": {"file_name": "a.pdf", "file_data": "QUJD", "size": "3"}}, "attachment.size: "),
         ({"attachment": "/"}, "attachment: name one file, this is a folder"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -334,9 +381,6 @@ def test_what_another_task_made_is_no_template(run: Run, new_dag: Callable[..., 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"subject": None}, "subject: is missing"),
-        ({"content": None}, "content: is missing"),
-        ({"subject": ""}, "subject: is empty"),
         ({"subject": "{{ '\u200b ' }}"}, "subject: is blank"),
         ({"content": "<p>&nbsp;</p><!-- {{ ds_nodash }} -->"}, "content: shows nothing"),
         ({"content": "{{ var.value.get('body', '') }}"}, "content: is empty"),
@@ -376,8 +420,8 @@ NO_VALUE = "an expression of its template has no value"
         ({"mail_name": "news {{ none | ds }}"}, f"mail_name: {NO_VALUE}"),
         ({"send_list_names": ["a", "{{ none }} b"]}, f"send_list_names: {NO_VALUE}"),
         ({"repel_list_names": ["{{ ti.xcom_pull('nothing') }}"]}, f"repel_list_names: {NO_VALUE}"),
-        ({"repel_list_names": "{{ ti.xcom_pull('nothing') }}"}, "repel_list_names: its template rendered to nothing"),
-        ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to nothing"),
+        ({"repel_list_names": "{{ ti.xcom_pull('nothing') }}"}, "repel_list_names: its template rendered to"),
+        ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

@@ -12,18 +12,21 @@ from typing import Any
 
 import pytest
 import structlog
-from airflow.sdk import task
+from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api._core import exchange
+from airflow_provider_mail.api.templates import AddTemplate
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
@@ -148,8 +151,6 @@ def remembered(record: Any) -> Callable[[Any], None]:
 def unwritable(stage: Stage) -> None:
     @task(task_id=TASK)
     def write() -> None:
-        from airflow_provider_mail.api.templates import AddTemplate
-
         template = AddTemplate(template_name="a", template_content="<p></p>", template_subject="b")
         MailHook().send(template)
 
@@ -205,6 +206,21 @@ def short(stage: Stage) -> None:
     campaign_statistics(stage, start_day="2024-03-01", end_day="2024-03-01")
 
 
+def emptied(stage: Stage) -> None:
+    stage.emulator.add_campaigns(40, first_day="2024-03-01")
+    to_table = {"task_id": TASK, "sql_conn_id": stage.crm.conn_id}
+    with DAG("before"):
+        MailCampaignsToSqlOperator(**to_table).execute({})
+    for campaign in stage.emulator.campaigns():
+        stage.emulator.set_campaign_state(campaign["mailName"], "removed")
+    MailCampaignsToSqlOperator(**to_table)
+
+
+def uncounted(stage: Stage) -> None:
+    fault(stage, "wrong_total", "campaign/mail/get", by=None)
+    MailCampaignsToSqlOperator(task_id=TASK, sql_conn_id=stage.crm.conn_id)
+
+
 def unsuited(stage: Stage) -> None:
     stage.crm.execute("CREATE TABLE unsuited (mail_conn_id TEXT)")
     statistics(stage, table="unsuited")
@@ -213,6 +229,25 @@ def unsuited(stage: Stage) -> None:
 REMEMBERED = {"version": 1, "requests": 1, "recipients": 1, "unknown_requests": 0, "unknown_recipients": 0}
 
 CASES: dict[str, Case | tuple[Case, ...]] = {
+    # all arguments
+    "mail_name: one text is needed, not the whole result of a task (a dictionary). Write "
+    "mail_name=task.output['mail_name'] or ...": lambda stage: MailCampaignSensor(
+        task_id=TASK, mail_name="{{ {'mail_name': 'spring'} }}"
+    ),
+    "mail_name: its template rendered to None: the value that it names is missing": lambda stage: campaign(
+        mail_name="{{ ti.xcom_pull('nothing') }}"
+    ),
+    "mail_name: an expression of its template has no value. Write {{ ... or '' }} where that is meant": (
+        lambda stage: campaign(mail_name="news {{ ti.xcom_pull('nothing') }}")
+    ),
+    "contacts: a list of rows is needed, not str. For the output of another task write contacts=task.output; a "
+    "template renders it as text": lambda stage: contacts(contacts="{{ [{'email': 'ada@example.com'}] }}"),
+    "columns: 'city': text is needed, not nothing. Leave out the columns that are not to be sent": (
+        lambda stage: contacts(columns={"email": "email", "city": None})
+    ),
+    "sql: one query as text is needed, not a list: only one query can return the rows": lambda stage: sql(
+        stage, sql=["SELECT 1", "SELECT 2"]
+    ),
     # connection
     "The conn_id ... isn't defined": lambda stage: one(mail_conn_id="nowhere"),
     "connection 'mail_default': conn_type is 'http', must be 'mail'": lambda stage: stage.wrong_connection(
@@ -337,13 +372,24 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "campaign '...' is a draft (mailStatus -1)...": drafted,
     "poke_interval: must be a number, more than 0, not ...": lambda stage: campaign(poke_interval=0),
     "ignore_differences: there is no field contents": lambda stage: campaign(ignore_differences=["contents"]),
+    "deferrable: needs wait_for_completion=True: else the task waits for nothing": lambda stage: campaign(
+        deferrable=True
+    ),
+    "template_name: write content='newsletter.html', a file in the DAG's folder: ...": lambda stage: campaign(
+        template_name="welcome"
+    ),
+    "... a resource of that name exists and differs in template_content: set replace=True to store this one in its "
+    "place, or choose another template_name": lambda stage: [
+        MailHook().send(AddTemplate(template_name="a", template_content="<p>1</p>", template_subject="b")),
+        MailCreateTemplateOperator(task_id=TASK, template_name="a", template_content="<p>2</p>", template_subject="b"),
+    ],
     # transactional mail
     "messages: there are no messages to send": lambda stage: batch(messages=[]),
     "messages[1].to[0].email: is not an email address": lambda stage: batch(messages=[*letters(1), {"to": "nobody"}]),
     "messages[1].to[0].email: is not an email address: it contains ZERO WIDTH SPACE (U+200B)": lambda stage: batch(
         messages=[*letters(1), {"to": "ann\u200b@example.com"}]
     ),
-    "to.email: is not an email address": lambda stage: one(to="nobody"),
+    "to: is not an email address": (lambda stage: one(to="nobody"), lambda stage: one(to="{{ 'nobody' }}")),
     "versions_per_request: must be a whole number from 1 to 100, not 101": lambda stage: batch(
         versions_per_request=101
     ),
@@ -397,11 +443,14 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     ),
     "rejects_table: ...": lambda stage: sql(stage, sql="SELECT email FROM people", rejects_table="a.b.c.d"),
     "table unsuited on connection 'crm': ...": unsuited,
+    "... 40 rows would become 0. Nothing was removed; allow_empty=True allows it...": emptied,
+    "... no response has a valid totalRecords...": uncounted,
     "lookback_days: must be a whole number, at least 0, not ...": lambda stage: campaign_statistics(
         stage, lookback_days=-1
     ),
-    "start_day: 'yesterday' is not a date of the form YYYY-MM-DD": lambda stage: campaign_statistics(
-        stage, start_day="{{ 'yesterday' }}"
+    "start_day: is not a date of the form YYYY-MM-DD": (
+        lambda stage: campaign_statistics(stage, start_day="yesterday"),
+        lambda stage: campaign_statistics(stage, start_day="{{ 'yesterday' }}"),
     ),
     "end_day: 2026-01-01 is before start_day 2026-01-02": lambda stage: campaign_statistics(
         stage, start_day="2026-01-02", end_day="2026-01-01"
@@ -455,7 +504,7 @@ def test_the_message(stage: Stage, errors: list[BaseException], message: str, ca
     stage.connection()
     try:
         done = stage.run(lambda: case(stage))
-    except ValueError as error:  # when the DAG is parsed
+    except (ValueError, TypeError) as error:  # when the DAG is parsed
         said = str(error)
     else:
         assert done.state == "failed"

@@ -66,6 +66,12 @@ from airflow_provider_mail.version_compat import BaseHook
 from tests.support.env import ROOT
 
 MERGED = {"sql_conn_id": "warehouse", "table": "mail_contacts", "manifest": "file:///tmp/contacts/1/manifest.json"}
+CAMPAIGN = {
+    "sender_mail": "news@example.com",
+    "send_list_names": ["friends"],
+    "subject": "a",
+    "content": "<p>a</p>",
+}
 NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailAddSenderOperator: {"sender_email": "new.example.com", "sender_type": 1},
     MailCampaignSensor: {"mail_name": "a"},
@@ -74,7 +80,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailContactsToSqlOperator: {"sql_conn_id": "warehouse", "list_name": "friends"},
     MailCancelCampaignOperator: {"mail_name": "a"},
     MailDeleteCampaignOperator: {"mail_name": "a"},
-    MailCreateCampaignOperator: {"sender_mail": "news@example.com", "send_list_names": ["friends"]},
+    MailCreateCampaignOperator: CAMPAIGN,
     MailCreateListOperator: {"list_name": "friends"},
     MailCreateTemplateOperator: {"template_name": "a", "template_content": "<p></p>", "template_subject": "b"},
     MailDeleteContactOperator: {"contact_email": "ada@example.com"},
@@ -85,7 +91,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {
     MailEventsToSqlOperator: {"sql_conn_id": "warehouse"},
     MailInboxSensor: {},
     MailImportContactsOperator: {"contacts": [{"email": "ada@example.com"}]},
-    MailPreflightOperator: {"sender_mail": "news@example.com", "send_list_names": ["friends"]},
+    MailPreflightOperator: CAMPAIGN,
     MailSaveWebhookOperator: {"trans_enable": False},
     MailSendBatchOperator: {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
     MailSenderSensor: {"sender_email": "new.example.com"},

@@ -206,10 +206,10 @@ def test_a_connection_in_sandbox_mode_will_do(run: Run, emulator: Emulator, conn
         ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
         ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
         ({"ignore_differences": ["attachment"]}, "ignore: attachment: not among content, "),
-        ({"max_recipients": 0}, "max_recipients: must be more than 0"),
-        ({"max_recipients": 1.5}, "max_recipients: a whole number is needed, not 1.5"),
-        ({"max_recipients": "{{ 'many' }}"}, "max_recipients: a whole number is needed, not 'many'"),
-        ({"max_growth": True}, "max_growth: a number is needed, not True"),
+        ({"max_recipients": 0}, "max_recipients: must be a whole number, at least 1, not 0"),
+        ({"max_recipients": 1.5}, "max_recipients: must be a whole number, at least 1, not 1.5"),
+        ({"max_recipients": "{{ 'many' }}"}, "max_recipients: must be a whole number, at least 1, not 'many'"),
+        ({"max_growth": True}, "max_growth: must be a number, more than 0, not True"),
         ({"max_growth": 2}, "compare_with: needed beside max_growth"),
         ({"known_tags": "name"}, "known_tags: a list is needed, such as known_tags=[...], not text"),
         ({"unsubscribe_pattern": "("}, "unsubscribe_pattern: "),
@@ -230,7 +230,7 @@ def test_bad_input_is_an_error_before_anything_is_sent(
         ({"max_content_bytes": 0}, "max_content_bytes: must be a whole number, at least 1"),
         ({"max_attachment_bytes": "1"}, "max_attachment_bytes: must be a whole number, at least 1"),
         ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
-        ({"ignore_differences": "content"}, "ignore_differences: a list of fields is needed, not text"),
+        ({"ignore_differences": "content"}, "ignore_differences: a list is needed, such as .*, not text"),
     ],
 )
 def test_a_choice_that_cannot_be_breaks_the_dag_file(arguments: dict[str, Any], words: str) -> None:

@@ -149,7 +149,7 @@ def test_a_template_from_a_file(run: Run, emulator: Emulator, tmp_path: Path, ne
     (tmp_path / "hello.html").write_text("<p>Hi</p>")
     done = run(dag())
     assert done.state == "failed"
-    assert "differs in template_content" in done.log
+    assert "differs in template_content: set replace=True to store this one" in done.log
     assert run(dag(replace=True)).returned["created"]
     assert [row["content"] for row in emulator.templates()] == ["<p>Hi</p>"]
     done = run(lambda: MailDeleteTemplateOperator(task_id=TASK, template_name="hello"))

@@ -141,7 +141,7 @@ def test_requests_are_cut_and_counted(run: Run, emulator: Emulator, any_crm: Sql
         ({"cc_column": "boss"}, "cc_column: the query has no 'boss'"),
         ({"columns": {"nick": "name"}}, "columns: the query has no 'nick'; it has email, name"),
         ({"columns": {"name": "a", "email": "a"}}, "columns: duplicate tags: a"),
-        ({"columns": "{{ 'name' }}"}, "columns: must be a dictionary, not str"),
+        ({"columns": "{{ 'name' }}"}, "columns: a dictionary is needed, such as columns="),
         ({"sql": "SELECT email, name AS email FROM people"}, "to_column: the query has more than one 'email'"),
         ({"sql": "SELECT email, name, 1 AS name FROM people"}, "columns: the query has more than one 'name'"),
         ({"sql": "SELECT email FROM persons"}, "`sql` on connection 'crm'"),

@@ -37,6 +37,8 @@ class ServiceClock:
 
         Exact to the second when the local clock is wrong. ``None``: no response had a plausible ``Date`` header.
         """
+        self.asked_at_local = 0.0
+        """The same moment by the local clock, as Unix time."""
 
     def restart(self) -> None:
         """Reset `asked_at`."""
@@ -61,7 +63,8 @@ class ServiceClock:
         self.offset = offset
         asked = sent if offset == 0.0 else min(shown, shown + SLOW - (received - sent))
         asked_at = datetime.fromtimestamp(asked, UTC)
-        self.asked_at = min(asked_at, self.asked_at or asked_at)
+        if self.asked_at is None or asked_at <= self.asked_at:
+            self.asked_at, self.asked_at_local = asked_at, sent
 
     def time(self) -> float:
         """Return the service's time as Unix time."""

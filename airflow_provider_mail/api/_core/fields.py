@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
@@ -118,11 +119,13 @@ def _as_wire(value: datetime) -> str:
 
 
 def _only_day(value: Any) -> Any:
-    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
-        return value
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    raise ValueError("must be a date or text of the form YYYY-MM-DD")
+    # Python parses other forms, too; only this one is the document's.
+    with suppress(ValueError):
+        if isinstance(value, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+            return date.fromisoformat(value)
+    raise ValueError("is not a date of the form YYYY-MM-DD")
 
 
 def _sender_entry(value: str) -> str:

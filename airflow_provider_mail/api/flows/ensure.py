@@ -39,13 +39,19 @@ class Deletable(Protocol):
 
 
 def create(
-    request: Creatable, *, replace: Deletable | None = None, tries: int = 3, patience: float = PATIENCE
+    request: Creatable,
+    *,
+    replace: Deletable | None = None,
+    advice: str = "choose another name, or delete it",
+    tries: int = 3,
+    patience: float = PATIENCE,
 ) -> Flow[bool]:
     """Create a resource, unless an equal one exists; return whether it was created.
 
     :param request: such as ``AddList``.
     :param replace: deletes an existing resource that differs; for a moment there is none of that name. Default: an
         existing resource that differs is an error.
+    :param advice: what to do about an existing resource that differs, for the error.
     :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt, since a new resource may appear late.
     :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
@@ -68,11 +74,8 @@ def create(
             return True
         found, created = result.found, state.attempted_at is not None
     if different := request.differences(found):
-        advice = (
-            "this task probably created it, and the service rewrites what it is sent: send what it keeps"
-            if created
-            else "choose another name, or delete it"
-        )
+        if created:
+            advice = "this task probably created it, and the service rewrites what it is sent: send what it keeps"
         raise MailConflictError(
             f"{request.path}: a resource of that name exists and differs in {', '.join(different)}: {advice}",
             operation=request.path,
