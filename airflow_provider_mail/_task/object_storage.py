@@ -35,8 +35,8 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
         _ = found.fs
     except (ValueError, ImportError) as error:
         raise AirflowFailException(
-            f"{argument}: {str(path)!r}: {error}; install the provider of that storage with its file system, for "
-            "instance apache-airflow-providers-amazon[s3fs]"
+            f"{argument}: install the provider of that storage with its file system, for instance "
+            f"apache-airflow-providers-amazon[s3fs]: {error}: {str(path)!r}"
         ) from error
     return found
 

@@ -147,11 +147,7 @@ class Reader:
             message = str(error)
         for what in self._tables:
             _found.pop(self.identity(what), None)
-        connection = self._hook.get_connection(self._hook.get_conn_id())
-        for secret in filter(None, (connection.password, connection.login)):
-            # As drivers quote it. A bare word may be a part of anything, such as the name of the database.
-            message = re.sub(rf"""(['"]){re.escape(secret)}\1""", "***", message)
-        raise WarehouseError(" ".join(filter(None, [message, f"({at})" if (at := address(self._hook)) else ""])))
+        raise WarehouseError(public_message(message, self._hook))
 
     def limited(self, sql: str, count: int, offset: int = 0) -> str:
         """Return a statement with a limit to its rows.
@@ -167,6 +163,20 @@ class Reader:
 
 def _hook(conn_id: str, option: str) -> DbApiHook:
     return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+
+
+def public_message(message: str, hook: DbApiHook) -> str:
+    """Return the error of a database for all who see the page: with its address, without the user.
+
+    :param message: the error.
+    :param hook: the hook of the database.
+    """
+    connection = hook.get_connection(hook.get_conn_id())
+    for secret in filter(None, (connection.password, connection.login)):
+        # As drivers quote it. A bare word may be a part of anything, such as the name of the database.
+        message = re.sub(rf"""(['"]){re.escape(secret)}\1""", "***", message)
+    at = address(hook)
+    return f"{message} ({at})" if at else message
 
 
 def moment(value: Any) -> datetime.datetime | None:

@@ -124,8 +124,8 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             file = path.fs.open(path.path, "rb")
         except FileNotFoundError:
             # Without the traceback through the file system; a file may yet come, so the task is retried.
-            raise FileNotFoundError(f"path: {str(path)!r} does not exist") from None
-        with file, file_rows(file, f"path: {str(path)!r}", form) as rows:
+            raise FileNotFoundError(f"path: there is no such file: {str(path)!r}") from None
+        with file, file_rows(file, str(path), form) as rows:
             # A file of no JSON lines has no names, and says so by having no row.
             columns = rows.columns or list(self.columns or PROPERTIES.values())
             yield Source(columns, rows.batches, rows.total)

@@ -53,9 +53,11 @@ class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
         try:
             return Manifest.from_json(path.fs.cat_file(path.path))
         except FileNotFoundError:
-            raise AirflowFailException(f"manifest: {path} does not exist, so there is no complete load") from None
+            raise AirflowFailException(
+                f"manifest: there is no such file, so there is no complete load: {path}"
+            ) from None
         except WarehouseError as error:
-            raise AirflowFailException(f"manifest: {path}: {error}") from None
+            raise AirflowFailException(f"manifest: {error} ({path})") from None
 
 
 class MailCreateStageTableOperator(BaseStageTableOperator):

@@ -139,7 +139,7 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
     """Read a file once, from its beginning.
 
     :param file: the file, open for reading bytes.
-    :param name: its name, for errors.
+    :param name: its name, the last part of errors: a log view cuts them at the right.
     :param form: how it is read.
     :raises WarehouseError: when the file is invalid, on entering or later; names the line, never its content.
     """
@@ -155,7 +155,7 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
             trace = error.__traceback__
         # Outside of `except`, so that an exception that may hold values is not chained.
         where = f", line {line[0]}" if line[0] else ""
-        raise WarehouseError(f"{name}{where}: {message}").with_traceback(trace)
+        raise WarehouseError(f"path{where}: {message} ({name})").with_traceback(trace)
 
     def batches(rows: Batches) -> Batches:
         while (batch := run(lambda: next(rows, None))) is not None:

@@ -89,10 +89,16 @@ def test_errors_show_where_but_not_as_whom(
     wrong = {"conn_type": stored.conn_type, "host": stored.host, "port": stored.port, "schema": stored.schema}
     wrong |= {"login": "planted-user", "password": "planted-key"}
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(wrong))
-    text = visitor.get("", status=503)
-    assert f"host {stored.host}" in text
-    assert "***" in text
-    assert "planted" not in text
+    monkeypatch.setenv("AIRFLOW_CONN_INBOX", json.dumps(wrong))
+    texts = [visitor.get("", status=503)]
+    if kind == "psycopg3":  # as an inbox may be
+        monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
+        make_warehouse("sqlite")
+        texts.append(visitor.get("events"))
+    for text in texts:
+        assert f"host {stored.host}" in text
+        assert "***" in text
+        assert "planted" not in text
 
 
 def test_only_airflow_shows_it_in_a_frame(visitor: Visitor, server: TestClient, filled: Warehouse) -> None:

@@ -443,7 +443,7 @@ def test_removing_what_is_not_there(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ({"path": "{{ '' }}"}, "path: is empty"),
-        ({"path": "nope://lake/mail"}, "path: 'nope://lake/mail': "),
+        ({"path": "nope://lake/mail"}, "path: install the provider of that storage"),
         ({"start_day": "{{ 'soon' }}"}, "start_day: is not a date of the form YYYY-MM-DD"),
     ],
 )

@@ -280,7 +280,7 @@ def test_a_short_answer_a_moved_campaign_and_an_empty_window_remove_nothing(
 def test_without_a_manifest_there_is_no_load(lake: Lake, people: Emulator) -> None:
     written = contacts(lake)
     Path(written["manifest"].removeprefix("file://")).unlink()
-    with pytest.raises(AirflowFailException, match="does not exist, so there is no complete load"):
+    with pytest.raises(AirflowFailException, match="no such file, so there is no complete load"):
         lake.load(written, "mail_contacts")
 
 
