@@ -41,12 +41,6 @@ OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 CONTENT_ARGUMENTS = ("content", "template_content")
 """The arguments that take content, or the name of a file with it."""
 
-SEEN_ARGUMENTS = (
-    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
-    *("reply_to", "to", "messages", "mail_params", "attachment"),
-)
-"""The arguments whose values people see."""
-
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """Where Airflow notes that a task is made from a mapped one."""
 
@@ -107,6 +101,8 @@ class MailTaskMixin:
         :param arguments: ``locals()`` of ``__init__``.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
+        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
+
         names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
         self.check_arguments({name: arguments[name] for name in names}, mapped=getattr(self, FROM_MAPPED, False))
         for name in names:
@@ -280,7 +276,7 @@ class MailTaskMixin:
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Check the value of a rendered argument as if the DAG file had given it."""
-        from airflow_provider_mail._task.literals import read_rendered, shows_none
+        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, read_rendered, shows_none
 
         rendered = getattr(self, name)
         given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
@@ -438,19 +434,6 @@ def unwrap(operator: Any, value: Any, context: Any) -> Any:
         value = value.value
     # Airflow 3.0 leaves a field unrendered whose rendering is empty.
     return operator.render_template(value, context) if hasattr(value, "resolve") else value
-
-
-def rows_problem(argument: str, value: object) -> str:
-    """Say how an argument that takes rows is written.
-
-    :param argument: its name.
-    :param value: what was given.
-    """
-    return (
-        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
-        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
-        "as text"
-    )
 
 
 def seconds_of(time: float | timedelta) -> float:

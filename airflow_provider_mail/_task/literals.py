@@ -17,8 +17,6 @@ from functools import cache
 from math import inf
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS, rows_problem
-
 PACKAGE = "airflow_provider_mail."
 
 LIMITS = {
@@ -79,6 +77,12 @@ BOUNDS = {
 }
 """Numbers and durations with other bounds than "at least 0"."""
 
+SEEN_ARGUMENTS = (
+    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
+    *("reply_to", "to", "messages", "mail_params", "attachment"),
+)
+"""The arguments whose values people see."""
+
 ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
 """Lists that may be given as text."""
 
@@ -127,6 +131,19 @@ def _shown(value: Any) -> str:
     """A value that cannot be a person's; else its type."""
     harmless = value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))
     return repr(value) if harmless else type(value).__name__
+
+
+def rows_problem(argument: str, value: object) -> str:
+    """Say how an argument that takes rows is written.
+
+    :param argument: its name.
+    :param value: what was given.
+    """
+    return (
+        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
+        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
+        "as text"
+    )
 
 
 def _text(name: str, value: Any) -> str | None:

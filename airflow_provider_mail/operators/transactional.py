@@ -15,7 +15,6 @@ from airflow_provider_mail._task.arguments import (
     OnEmpty,
     RedactedField,
     Templated,
-    rows_problem,
     task_instance_name,
     unwrap,
 )
@@ -421,5 +420,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+            from airflow_provider_mail._task.literals import rows_problem
+
             raise AirflowFailException(rows_problem("messages", messages))
         return nullcontext(messages)
