@@ -107,6 +107,27 @@ GROUPS = {
             "cli/test_events.py",
         ),
     ),
+    "webhook": Group(
+        ("webhook/*.py", "cli/receive.py"),
+        (
+            "webhook/test_commits.py",
+            "webhook/test_events.py",
+            "webhook/test_inbox.py",
+            "webhook/test_token_cache.py",
+        ),
+        (
+            "webhook/test_drain.py",
+            "webhook/test_h*.py",
+            "webhook/test_receiver.py",
+            "webhook/test_rotation.py",
+            "webhook/test_starting.py",
+        ),
+    ),
+    "plugin": Group(
+        ("plugin/*.py",),
+        ("plugin/test_access.py", "plugin/test_*pages.py", "plugin/test_hanging*.py"),
+        ("plugin/test_fab.py",),
+    ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
         ("warehouse/test_rows.py", "warehouse/test_stats.py"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -15,12 +16,10 @@ from dlt.common.schema.typing import TColumnSchema, TTableSchema
 from dlt.common.schema.utils import has_table_seen_data
 from dlt.extract import DltResource
 
+from airflow_provider_mail._dlt_watermarks import KnownParts, OnTotal, Pages, Part, Row, confirmed
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, literal
 
-Row: TypeAlias = tuple[Any, ...]
-Pages: TypeAlias = Iterator[list[Row]]
-Part: TypeAlias = dict[str, Any]
 Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
 """How dlt gets the rows of a table: `objects` or, in columns, `arrow_table`."""
 
@@ -39,14 +38,16 @@ class Parts:
 
     :param columns: the columns whose values tell the parts apart.
     :param find: returns the values of these columns for each part that is read.
-    :param read: yields the rows of a part.
+    :param read: yields the rows of a part; calls its second argument with the number of its records first.
     :param now: returns the current time.
+    :param whole: parts with these values that were loaded and are not found any more are gone. Default: none.
     """
 
     columns: tuple[str, ...]
     find: Callable[[], list[Part]]
-    read: Callable[[Part], Pages]
+    read: Callable[[Part, OnTotal], Pages]
     now: Callable[[], datetime]
+    whole: Mapping[str, Any] | None = None
 
 
 def in_batches(pages: Iterable[list[Row]]) -> Pages:
@@ -92,6 +93,8 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
 def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bool) -> DltResource:
     """Declare a resource whose rows replace the parts of the table that are read.
 
+    A part that has become shorter, or is not found any more, is looked at twice first.
+
     :param name: name of resource and table.
     :param table: the table.
     :param form: how dlt gets the rows.
@@ -109,29 +112,49 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
 
     def pages() -> Iterator[Any]:
         resource = dlt.current.resource()
-        known = resource.compute_table_schema()
-        marks, scoped = _emptied_by(known, keep_gone=keep_gone)
-        found = parts.find()
-        if scoped and found:
+        schema = resource.compute_table_schema()
+        marks, scoped = _emptied_by(schema, keep_gone=keep_gone)
+        known = KnownParts(dlt.current.resource_state(), parts.columns)
+        found, gone = _parts(parts, known)
+        if scoped and (found or gone):
             resource.apply_hints(
-                write_disposition={"disposition": "merge", "strategy": "cdc", "destination_scope": _scope(found)},
+                write_disposition={
+                    "disposition": "merge",
+                    "strategy": "cdc",
+                    "destination_scope": _scope([*found, *gone]),
+                },
                 columns={
                     name: {**columns[name], "merge_key": False, "primary_key": name in table.key}
                     for name in {*table.key, *parts.columns}
                 },
             )
-        for part in found:
-            empty = True
-            for page in parts.read(part):
-                empty = False
-                yield form(table, [(*row, None) for row in page])
-            if empty and marks:
+        for part in (*found, *gone):
+            rows = 0
+            if part in gone:
+                known.forget(part)
+            else:
+                title = "/".join([name, *(str(part[each]) for each in parts.columns)])
+                for page in confirmed(title, partial(parts.read, part), known.rows(part)):
+                    rows += len(page)
+                    yield form(table, [(*row, None) for row in page])
+                known.loaded(part, rows)
+            if not rows and marks:
                 yield form(table, [_mark(table, part, parts.now())])
-            elif empty and _exists(known):
+            elif not rows and _exists(schema):
                 # A load of no rows deletes those of the part.
                 yield dlt.mark.materialize_table_schema()
 
     return _resource(pages, name, columns)
+
+
+def _parts(parts: Parts, known: KnownParts) -> tuple[list[Part], list[Part]]:
+    """Return the parts that are read, and those that are gone: two readings that follow each other lack them."""
+    found = parts.find()
+    before = [] if parts.whole is None else known.within(parts.whole)
+    gone = [part for part in before if part not in found]
+    if gone:
+        found = parts.find()
+    return found, [part for part in gone if part not in found]
 
 
 def distinct(table: Table, pages: Pages) -> Pages:

@@ -15,18 +15,20 @@ log = logging.getLogger(__name__)
 
 
 class Metric(NamedTuple):
-    """A counter.
+    """A counter, or a gauge.
 
     :param name: the name, which Airflow prefixes (``[metrics] statsd_prefix``).
     :param unit: what is counted.
     :param meaning: of the count.
     :param tags: the names of its tags.
+    :param is_gauge: whether it is a value at a time instead of a sum.
     """
 
     name: str
     unit: str
     meaning: str
     tags: tuple[str, ...]
+    is_gauge: bool = False
 
 
 _REQUEST = ("mail_conn_id", "operation")
@@ -66,6 +68,19 @@ WAITS_FAILED = Metric(
     (*_TASK, "status"),
 )
 
+RECEIVED_PUSHES = Metric("mail.receive.pushes", "pushes", "requests to the receiver of events", ("status",))
+RECEIVED_EVENTS = Metric(
+    "mail.receive.events", "events", "events in them, where the token was right and they could be counted", ("status",)
+)
+INBOX_PUSHES = Metric("mail.inbox.pushes", "pushes", "gauge: pushes in the inbox that are not drained", (), True)
+INBOX_BYTES = Metric("mail.inbox.bytes", "bytes", "gauge: their bytes, before compression", (), True)
+INBOX_OLDEST = Metric(
+    "mail.inbox.oldest_seconds", "seconds", "gauge: the age of the oldest of them; 0 without any", (), True
+)
+DEAD_LETTERS = Metric(
+    "mail.dead_letters", "events", "events, or whole pushes, that a drain set aside, once each", ("reason",)
+)
+
 METRICS = (
     REQUESTS,
     RETRIES,
@@ -77,6 +92,12 @@ METRICS = (
     RECORDS_REJECTED,
     WAITS,
     WAITS_FAILED,
+    RECEIVED_PUSHES,
+    RECEIVED_EVENTS,
+    INBOX_PUSHES,
+    INBOX_BYTES,
+    INBOX_OLDEST,
+    DEAD_LETTERS,
 )
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
@@ -87,9 +108,11 @@ _INVALID = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
-    """Add to counters; a count of 0 is not sent. Metrics that cannot be sent are logged once, and never an error.
+    """Add to counters, of which a count of 0 is not sent, and set gauges.
 
-    :param counts: what to add, by metric.
+    Metrics that cannot be sent are logged once, and never an error.
+
+    :param counts: what to add or set, by metric.
     :param tags: the values of the metrics' tags.
     """
     if not _is_on():
@@ -99,7 +122,9 @@ def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
         from airflow_provider_mail.version_compat import Stats
 
         for metric, count in counts.items():
-            if count:
+            if metric.is_gauge:
+                Stats.gauge(metric.name, count, tags=valid)
+            elif count:
                 Stats.incr(metric.name, count, tags=valid)
     except Exception as error:
         _warn(f"{type(error).__name__}: {error}")

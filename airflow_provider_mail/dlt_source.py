@@ -7,8 +7,8 @@ own transfers load, and each row is built by the same function.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -19,10 +19,7 @@ from dlt.extract import DltResource
 
 from airflow_provider_mail._dlt_resources import (
     Form,
-    Pages,
-    Part,
     Parts,
-    Row,
     declared,
     distinct,
     in_batches,
@@ -30,6 +27,7 @@ from airflow_provider_mail._dlt_resources import (
     objects,
     replaced,
 )
+from airflow_provider_mail._dlt_watermarks import DaysToRead, OnTotal, Pages, Part, Row, days_to_read, span
 from airflow_provider_mail.api._core.pagination import Changes
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
@@ -61,9 +59,6 @@ from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 
 __all__ = ["mail_source"]
 
-WINDOW_DAYS = 31
-"""Days that one request for statistics spans."""
-
 
 # Without a configuration of its own: dlt fills in no argument.
 @dlt.source(name="mail", max_table_nesting=0, spec=BaseConfiguration)
@@ -89,16 +84,19 @@ def mail_source(
 
     A list of the service is read completely, or the run fails before anything is loaded. A table of lists, contacts,
     templates or senders then holds what the service has, per account, and for contacts per list; rows of campaigns and
-    statistics are merged by their keys.
+    statistics are merged by their keys. Several accounts can share a pipeline if each has its own ``mail_conn_id``. A
+    list that has become shorter, or that is gone, is looked at twice.
 
     :param client: a :class:`~airflow_provider_mail.api.client.MailClient`: in Airflow ``MailHook(...).get_conn()``,
         elsewhere ``MailClient(ClientConfig(...))``.
     :param start_day: the first day of the first run's statistics, in UTC. Later runs begin ``lookback_days`` before the
-        last day that was loaded, which dlt stores with the pipeline's state.
+        last day that was loaded into the table from this account, which dlt stores with the pipeline's state, and also
+        read days for which the service has returned nothing, until a run at least ``lookback_days`` later confirms it.
     :param end_day: the last day of the statistics, included; the window is then exactly ``start_day`` to ``end_day``,
         and the state is neither used nor changed: for backfills. Default: today.
     :param lookback_days: days that are read again, since opens and clicks arrive late. Default: 7.
-    :param contact_lists: the lists whose contacts are read (personal data), or ``"all"``. Default: none.
+    :param contact_lists: the lists whose contacts are read (personal data), or ``"all"``, which also deletes the
+        contacts of lists that this pipeline has loaded and the service does not have any more. Default: none.
     :param snapshots: also keep one row per campaign and day of observation. Default: false.
     :param keep_gone: keep rows of contacts, lists, templates and senders that the service does not have any more.
         Required where dlt deletes no rows: Iceberg tables, and files that are neither Iceberg nor Delta tables.
@@ -126,28 +124,34 @@ def mail_source(
     form: Form = arrow_table if arrow else objects
     source = _Source(client, mail_conn_id, team, max_in_flight)
 
-    def windows() -> Iterator[tuple[date, date]]:
+    def days(*tables: str) -> DaysToRead:
         if end_day is not None:
-            yield from _split(start_day, end_day)
-            return
-        state = dlt.current.resource_state()
-        today = source.clock().date()
-        last = state.get("last_day")
-        first = date.fromisoformat(last) - timedelta(days=lookback_days) if last else start_day
-        yield from _split(max(first, start_day), today)
-        state["last_day"] = today.isoformat()
+            return DaysToRead((), start_day, end_day, 0)
+        return days_to_read(mail_conn_id, tables, start_day, source.clock().date(), lookback_days)
 
     account = {"mail_conn_id": mail_conn_id}
 
-    def whole(name: str, table: Table, read: Callable[[], Pages]) -> DltResource:
-        parts = Parts(tuple(account), lambda: [account], lambda _: distinct(table, read()), source.clock)
+    def whole(name: str, table: Table, read: Callable[[OnTotal], Pages]) -> DltResource:
+        parts = Parts(
+            tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), source.clock
+        )
         return replaced(name, table, form, parts, keep_gone=keep_gone)
 
-    stats = merged("mail_campaign_stats", CAMPAIGN_STATS, form, lambda: source.campaign_stats(windows()))
+    stats = merged(
+        "mail_campaign_stats",
+        CAMPAIGN_STATS,
+        form,
+        lambda: source.campaign_stats(days("mail_campaign_stats", "mail_campaign_stats_snapshots")),
+    )
     resources = [
         merged("mail_campaigns", CAMPAIGNS, form, source.campaigns),
         stats,
-        merged("mail_transactional_stats", TRANSACTIONAL_STATS, form, lambda: source.transactional_stats(windows())),
+        merged(
+            "mail_transactional_stats",
+            TRANSACTIONAL_STATS,
+            form,
+            lambda: source.transactional_stats(days("mail_transactional_stats")),
+        ),
         whole("mail_lists", LISTS, source.lists),
         whole("mail_templates", TEMPLATES, source.templates),
         whole("mail_senders", SENDERS, source.senders),
@@ -159,6 +163,7 @@ def mail_source(
             lambda: [{**place, "list_name": name} for name in source.names(contact_lists)],
             source.contacts,
             source.clock,
+            whole=place if contact_lists == "all" else None,
         )
         resources.append(replaced("mail_contacts", CONTACTS, form, parts, keep_gone=keep_gone))
     if snapshots:
@@ -191,24 +196,25 @@ class _Source:
         # Each campaign is returned with its whole content.
         return self._pages(GetCampaigns(page_size=100), campaign_row)
 
-    def lists(self) -> Pages:
-        return self._pages(GetLists(page_size=100), partial(resource_row, LISTS))
+    def lists(self, on_total: OnTotal) -> Pages:
+        return self._pages(GetLists(page_size=100), partial(resource_row, LISTS), on_total)
 
-    def templates(self) -> Pages:
-        return self._pages(GetTemplates(page_size=100), partial(resource_row, TEMPLATES))
+    def templates(self, on_total: OnTotal) -> Pages:
+        return self._pages(GetTemplates(page_size=100), partial(resource_row, TEMPLATES), on_total)
 
-    def senders(self) -> Pages:
+    def senders(self, on_total: OnTotal) -> Pages:
         began = time.time()
         records = self._client.send(GetSenders()).mail_from_domains or []
+        on_total(len(records))
         values: Part = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
         if records:
             yield [sender_row(each, **values) for each in records]
 
-    def contacts(self, part: Part) -> Pages:
+    def contacts(self, part: Part, on_total: OnTotal) -> Pages:
         # The pager has proved that no contact is repeated.
         place = {name: part[name] for name in ("team", "list_name")}
         request = GetCompactContacts(list_name=part["list_name"], page_size=1000)
-        return in_batches(self._pages(request, partial(contact_row, **place)))
+        return in_batches(self._pages(request, partial(contact_row, **place), on_total))
 
     def names(self, lists: Sequence[str]) -> list[str]:
         """Return the names of the lists whose contacts are read.
@@ -221,18 +227,28 @@ class _Source:
         for name in lists:
             # The service may return no contacts for a wrong name.
             if self._client.run(find_list(name)) is None:
-                raise MailValidationError(f"contact_lists: there is no list {name!r}")
+                raise MailValidationError(
+                    f"contact_lists: there is no list {name!r}. If it was deleted, remove the name and its rows, or "
+                    'use "all", which deletes them'
+                )
         return list(dict.fromkeys(lists))
 
-    def campaign_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
-        for first, last in windows:
+    def campaign_stats(self, days: DaysToRead) -> Pages:
+        for first, last in days.windows():
             request = GetCampaignStats(start_date=first, end_date=last)
-            yield self._window(campaign_stats(request, compact=True), campaign_stats_row)
+            rows = self._window(campaign_stats(request, compact=True), campaign_stats_row)
+            days.answered(span(first, last) if rows else ())
+            yield rows
+        days.save()
 
-    def transactional_stats(self, windows: Iterator[tuple[date, date]]) -> Pages:
-        for first, last in windows:
+    def transactional_stats(self, days: DaysToRead) -> Pages:
+        at = TRANSACTIONAL_STATS.names.index("stats_date")
+        for first, last in days.windows():
             request = GetTransactionalStats(start_date=first, end_date=last)
-            yield self._window(transactional_stats(request), transactional_stats_row)
+            rows = self._window(transactional_stats(request), transactional_stats_row)
+            days.answered(row[at] for row in rows)
+            yield rows
+        days.save()
 
     def _window(self, flow: Any, row: Callable[..., Row]) -> list[Row]:
         began = time.time()
@@ -241,11 +257,14 @@ class _Source:
         observed_at = self._at(began)
         return [row(record, **values, observed_at=observed_at) for record in records]
 
-    def _pages(self, request: PagedRequest[Any], row: Callable[..., Row]) -> Pages:
+    def _pages(
+        self, request: PagedRequest[Any], row: Callable[..., Row], on_total: OnTotal = lambda total: None
+    ) -> Pages:
         began = time.time()
         values: Part = {}
         # A list that grew meanwhile is read again; its records are yielded once.
-        for records in concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH):
+        pages = concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH, on_total=on_total)
+        for records in pages:
             # One time for all rows: it tells which of them are of the same reading.
             values = values or {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
             yield [row(record, **values) for record in records]
@@ -261,11 +280,3 @@ def _snapshots(page: Any) -> Any:
         return objects(CAMPAIGN_SNAPSHOTS, snapshot_rows(tuple(row.values()) for row in page))
     days = page["observed_at"].cast("date32")
     return page.append_column("observed_day", days).select(CAMPAIGN_SNAPSHOTS.names)
-
-
-def _split(first: date, last: date) -> Iterator[tuple[date, date]]:
-    """Split a window into windows of at most `WINDOW_DAYS`."""
-    while first <= last:
-        end = min(last, first + timedelta(days=WINDOW_DAYS - 1))
-        yield first, end
-        first = end + timedelta(days=1)

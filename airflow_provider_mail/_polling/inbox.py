@@ -35,7 +35,7 @@ class InboxPoller(SharedPoller[WaitSubscription]):
             subscription.deliver(result, at, 0.0)
 
     async def close(self) -> None:
-        self._reader.close()
+        """Nothing is kept open between queries."""
 
 
 class InboxWait:

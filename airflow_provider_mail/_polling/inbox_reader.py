@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
+from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.settings import InboxName, inbox_of
 
 T = TypeVar("T")
+
+QUERY_SECONDS = 30.0
+"""How long a query may take; shorter than the time for the last look of a wait."""
 
 
 class InboxReader:
@@ -27,18 +31,16 @@ class InboxReader:
     def __init__(self, name: InboxName) -> None:
         self.name = name
         self._inbox: Inbox | None = None
-        # A thread of its own: a database that does not answer must hold up nothing else.
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="mail-inbox")
 
     def query(self, ask: Callable[[Inbox], T]) -> T:
-        """Query the inbox; blocks.
+        """Query the inbox; blocks, at most for `QUERY_SECONDS`.
 
         :param ask: the query, such as ``Inbox.waiting``.
         :raises MailError: temporary, unless the connection cannot hold an inbox.
         """
         with self._errors():
             self._inbox = self._inbox or self._connect()
-            return ask(self._inbox)
+            return read_within(partial(ask, self._inbox), QUERY_SECONDS)
 
     async def aquery(self, ask: Callable[[Inbox], T]) -> T:
         """Query the inbox without blocking the event loop.
@@ -50,11 +52,7 @@ class InboxReader:
             if self._inbox is None:
                 # In this way for the reasons given in `MailHook.get_async_conn`. The queries need nothing of Airflow.
                 self._inbox = await asyncio.shield(sync_to_async(self._connect, thread_sensitive=False)())
-            return await asyncio.get_running_loop().run_in_executor(self._executor, ask, self._inbox)
-
-    def close(self) -> None:
-        """End the thread once a running query has ended."""
-        self._executor.shutdown(wait=False)
+            return await aread(Reading(partial(ask, self._inbox), QUERY_SECONDS))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -63,6 +61,10 @@ class InboxReader:
             return
         except MailError:
             raise
+        except TimeoutError:
+            self._inbox, message = None, f"no answer within {QUERY_SECONDS:g} seconds"
+        except WarehouseError as error:
+            self._inbox, message = None, str(error)
         except Exception as error:
             self._inbox = None
             message = connect_error_message(error) if isinstance(error, OSError) else safe_message(error)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_mail._polling.task_status import on_task_status
+from airflow_provider_mail.api._core.clock import RESOLUTION
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog, WaitStatus
@@ -82,9 +83,11 @@ class WaitSubscription(PollSubscription):
     error: Exception | None = None
     """A programming error in ``decide``, for the trigger to raise."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the wait is over, its status is to be logged, or the poll was the last one."""
+    """Set when the wait is over, its status is to be logged, the service's clock is known, or the poll was the last."""
     polled_at: float = -inf
     """Monotonic time of the latest poll."""
+    offset: float | None = None
+    """Seconds by which the service's clock was ahead of the local one at the first poll that succeeded."""
     last_look: bool = False
     """Whether the deadline has passed, so that the next poll ends the wait."""
     _log: StatusLog = field(default_factory=StatusLog)
@@ -101,7 +104,10 @@ class WaitSubscription(PollSubscription):
         self.decision = decision
         self.polled_at = time.monotonic()
         self.due = self.polled_at + decision.pause if waiting else inf
-        if not waiting or self.last_look or self._log.is_due(decision, at):
+        deadline_moved = False
+        if self.offset is None and not isinstance(result, MailError):
+            self.offset, deadline_moved = offset, abs(offset) > RESOLUTION
+        if not waiting or self.last_look or self._log.is_due(decision, at) or deadline_moved:
             self.changed.set()
 
 

@@ -70,24 +70,21 @@ class TaskStatusWatch:
         reader = InboxReader(self._inbox)
         known: dict[str, int] | None = None
         pause = QUERY_SECONDS
-        try:
-            while True:
-                try:
-                    newest = await reader.aquery(lambda inbox: inbox.newest(task_status_only=True))
-                except MailError as error:
-                    if pause == QUERY_SECONDS:
-                        log.warning("Campaigns are polled at their intervals only: %s", error)
-                    pause = min(pause * 2, LONGEST_PAUSE)
-                else:
-                    # What came before the first query may have come after the first poll.
-                    for mail_conn_id in self._wakes if known is None else newest:
-                        if known is None or newest[mail_conn_id] > known.get(mail_conn_id, 0):
-                            for wake in self._wakes.get(mail_conn_id, ()):
-                                wake()
-                    known, pause = newest, QUERY_SECONDS
-                await asyncio.sleep(pause)
-        finally:
-            reader.close()
+        while True:
+            try:
+                newest = await reader.aquery(lambda inbox: inbox.newest(task_status_only=True))
+            except MailError as error:
+                if pause == QUERY_SECONDS:
+                    log.warning("Campaigns are polled at their intervals only: %s", error)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                # What came before the first query may have come after the first poll.
+                for mail_conn_id in self._wakes if known is None else newest:
+                    if known is None or newest[mail_conn_id] > known.get(mail_conn_id, 0):
+                        for wake in self._wakes.get(mail_conn_id, ()):
+                            wake()
+                known, pause = newest, QUERY_SECONDS
+            await asyncio.sleep(pause)
 
 
 @asynccontextmanager

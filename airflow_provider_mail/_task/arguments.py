@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from pathlib import PurePath
 from types import MappingProxyType
@@ -18,10 +18,10 @@ from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from jinja2 import Environment
 
     from airflow_provider_mail.api._core.requests import Flow, RequestModel
     from airflow_provider_mail.api.errors import MailError
+    from airflow_provider_mail.api.flows.polling import PollDecision
     from airflow_provider_mail.hooks.mail import MailHook
 
     P = TypeVar("P", bound=RequestModel)
@@ -38,17 +38,20 @@ accepts a template. What is in a list or dictionary may be an XComArg too: ``Tem
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there is nothing to import or to send."""
 
-CONTENT_ARGUMENTS = ("content", "template_content")
-"""The arguments that take content, or the name of a file with it."""
-
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """Where Airflow notes that a task is made from a mapped one."""
+
+INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
 
 CONTENT_FILES = (".html", ".htm", ".txt")
 """The endings of the names of files that hold content."""
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
+
+
+TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
+"""What Airflow continues a deferred task with, instead of an event of its trigger, and the error at its deadline."""
 
 
 class MailTaskMixin:
@@ -77,10 +80,11 @@ class MailTaskMixin:
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
-    _printed_none = False
     _rendered_problems: tuple[str, ...] = ()
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
+    _incomplete: Collection[str] = ()
+    """The arguments of whose templates an expression had no value."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -109,7 +113,7 @@ class MailTaskMixin:
             value = arguments[name]
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
-            setattr(self, name, from_file(value) if name in CONTENT_ARGUMENTS else value)
+            setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
         self._arguments = tuple(names)
         self._written = {
             name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
@@ -205,7 +209,8 @@ class MailTaskMixin:
 
         problems = {name: "is missing" for name in self.required_texts if name not in self._written}
         for name, written in self._written.items():
-            problems |= newly_blank(name, written, unwrap(self, getattr(self, name), context))
+            found = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
+            problems |= found or ({name: INCOMPLETE} if name in self._incomplete else {})
         if not problems:
             return ""
         return (
@@ -229,22 +234,23 @@ class MailTaskMixin:
         return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
 
     def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Environment, seen_oids: set[int]
+        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
-        from airflow_provider_mail._task.literals import stays_text
+        from airflow_provider_mail._task.blank_values import noting_environment
+        from airflow_provider_mail._task.literals import must_be_complete, stays_text
 
-        self._rendered_problems = ()
-        if jinja_env.finalize is None:
-            jinja_env.finalize = self._note_none
+        if parent is self:
+            self._rendered_problems = ()
         for name in template_fields:
-            self._printed_none = False
             template = getattr(parent, name, None)
             self._renders_text = parent is self and stays_text(type(self), name, template)
+            noted = set(self._incomplete) - {name}
+            environment = jinja_env
+            if parent is self and must_be_complete(type(self), name):
+                environment = noting_environment(jinja_env, partial(noted.add, name))
             try:
-                super()._do_render_template_fields(  # type: ignore[misc]
-                    parent, (name,), context, jinja_env, seen_oids
-                )
+                super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
             except Exception as error:
                 from airflow_provider_mail._task.exceptions import template_advice
                 from airflow_provider_mail.version_compat import AirflowFailException
@@ -255,12 +261,8 @@ class MailTaskMixin:
             finally:
                 self._renders_text = False
             if parent is self:
+                self._incomplete = frozenset(noted)
                 self._check_rendered(name, template)
-
-    def _note_none(self, value: Any) -> Any:
-        """Note that an expression in a template has no value: in a longer text nothing else would show it."""
-        self._printed_none = self._printed_none or value is None
-        return value
 
     def pre_execute(self, context: Any) -> None:
         """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
@@ -276,14 +278,14 @@ class MailTaskMixin:
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Check the value of a rendered argument as if the DAG file had given it."""
-        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, read_rendered, shows_none
+        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, may_be_blank, read_rendered
 
         rendered = getattr(self, name)
         given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
         value, problem = read_rendered(type(self), name, written, given)
-        blank_is_meant = name in SEEN_ARGUMENTS and (self.allow_blank or getattr(self, "only_save", False))
-        if not problem and self._printed_none and not blank_is_meant and shows_none(value):
-            problem = "its template shows None: a value is missing; write {{ <value> or '' }} if it may be"
+        is_left_out = value is None and name not in SEEN_ARGUMENTS
+        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
+            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
         if problem:
             self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
         elif value is not given:
@@ -324,6 +326,35 @@ class MailTaskMixin:
             return error
         self.clock_offset = self.hook.get_conn().service_clock.offset
         return result
+
+    def last_look(self, context: Context) -> PollDecision | None:
+        """Poll once more after Airflow's own deadline of a deferral; ``None`` for a task that does not wait.
+
+        :param context: of the task.
+        """
+        return None
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after a deferral.
+
+        When no triggerer ran until Airflow's own deadline, what was awaited may have happened meanwhile.
+
+        :param next_method: as Airflow has it.
+        :param next_kwargs: likewise.
+        :param context: of the task.
+        """
+        error = (next_kwargs or {}).get("error")
+        if next_method != TRIGGER_FAILED or getattr(error, "value", error) != TRIGGER_TIMEOUT:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        if (decision := self.last_look(context)) is None:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        from airflow_provider_mail.api.flows.polling import WaitStatus
+
+        status, message = decision.status, decision.message
+        if status is WaitStatus.WAITING:
+            status, message = WaitStatus.TIMEOUT, f"the wait timed out, and no triggerer ended it: {message}"
+        event = {"status": status.value, "message": message, "result": decision.result}
+        return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
 class CheckedPartial(OperatorPartial):

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.api._core.blank import is_blank, is_blank_html
+from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
+from airflow_provider_mail.api._core.blank import NOTHING, is_blank, is_blank_html
 
-HTML_ARGUMENTS = ("content", "template_content")
+if TYPE_CHECKING:
+    import jinja2
 
-TEXT_ARGUMENTS = (*HTML_ARGUMENTS, "subject", "template_subject", "sender_name")
-"""Arguments that must not be blank, even where the DAG file says so."""
 
-NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
-"""What templates make of a missing value. Exactly these: ``Null`` is a person's name."""
+TEXT_FILTERS = {
+    *(
+        "capitalize",
+        "center",
+        "e",
+        "escape",
+        "forceescape",
+        "indent",
+        "lower",
+        "replace",
+        "safe",
+        "string",
+        "striptags",
+    ),
+    *("title", "trim", "truncate", "upper", "urlencode", "urlize", "wordwrap"),
+}
+"""Jinja's filters that make the text ``None`` of a missing value."""
 
 
 def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -35,7 +50,7 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
             yield argument, f"is the text {value.strip()!r}"
         elif is_blank(value):
             yield argument, "is empty" if not value else "is blank"
-        elif argument in HTML_ARGUMENTS and is_blank_html(value):
+        elif SEEN_ARGUMENTS.get(argument) == "html" and is_blank_html(value):
             yield argument, "shows nothing"
 
 
@@ -52,8 +67,52 @@ def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[st
     """
     searched = isinstance(written, Mapping | list | tuple)
     intended = {path for path, _ in blank_values(argument, written)}
-    if argument in TEXT_ARGUMENTS and str(written).strip() not in NOTHING:
+    if SEEN_ARGUMENTS.get(argument) in ("html", "text") and str(written).strip() not in NOTHING:
         intended.clear()
     for path, problem in blank_values(argument, rendered):
         if path not in intended and (searched or path == argument):
             yield path, problem
+
+
+def noting_environment(environment: jinja2.Environment, note: Callable[[], None]) -> jinja2.Environment:
+    """Return a Jinja environment that notes each expression without a value, also in the middle of a text.
+
+    An expression that is not evaluated, such as one in the other branch of an ``if``, is not noted. If the DAG sets
+    ``finalize``, it decides itself what becomes of ``None``: its environment is returned unchanged.
+
+    :param environment: the environment of the DAG.
+    :param note: called for each such expression.
+    """
+    import jinja2
+    from jinja2 import nodes
+
+    if environment.finalize is not None:
+        return environment
+
+    # With the context, so that Jinja does not evaluate constants when it compiles a template.
+    @jinja2.pass_context
+    def finalize(context: Any, value: Any) -> Any:
+        # Not jinja2.DebugUndefined, which leaves tags to the service.
+        missing = value is None or (isinstance(value, jinja2.Undefined) and not str(value))
+        if missing or (not isinstance(value, str | Mapping | list | tuple | set) and str(value) in NOTHING):
+            note()
+        return value
+
+    def noted(expression: nodes.Expr) -> nodes.Expr:
+        return nodes.Call(nodes.EnvironmentAttribute("finalize"), [expression], [], None, None)
+
+    class Generator(environment.code_generator_class):  # type: ignore[misc, name-defined]
+        """Treats what an operator or a filter makes text of like an expression."""
+
+        def visit_Concat(self, node: nodes.Concat, frame: Any) -> None:
+            super().visit_Concat(nodes.Concat([*map(noted, node.nodes)]), frame)
+
+        def visit_Filter(self, node: nodes.Filter, frame: Any) -> None:
+            if node.name in TEXT_FILTERS and node.node is not None:
+                rest = (node.args, node.kwargs, node.dyn_args, node.dyn_kwargs)
+                node = nodes.Filter(noted(node.node), node.name, *rest, lineno=node.lineno)
+            super().visit_Filter(node, frame)
+
+    noting = environment.overlay(finalize=finalize)
+    noting.code_generator_class = Generator
+    return noting

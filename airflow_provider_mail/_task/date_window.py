@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_log = logging.getLogger(__name__)
 
 
 def window(
@@ -32,6 +36,8 @@ def window(
         raise AirflowFailException(f"end_day: {end} is before start_day {start}")
     if start > today():
         raise AirflowFailException(f"start_day: {start} is in the future (days are in UTC)")
+    if not start_day and not end_day and _interval(context) is None:
+        _warn_of_gap(context, start, end)
     return start, end
 
 
@@ -42,12 +48,60 @@ def interval_days(context: Context) -> tuple[date, date]:
 
     :param context: the task's context.
     """
-    start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    if start is not None and end is not None and end > start:
-        return _utc(start).date(), (_utc(end) - timedelta(microseconds=1)).date()
-    moment = end or context["dag_run"].run_after
-    day = _utc(moment).date()
+    if interval := _interval(context):
+        return _utc(interval[0]).date(), (_utc(interval[1]) - timedelta(microseconds=1)).date()
+    day = _utc(_moment(context)).date()
     return day - timedelta(days=1), day
+
+
+def _interval(context: Context) -> tuple[datetime, datetime] | None:
+    """Return the run's data interval; ``None`` if it has none, or an empty one."""
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    return (start, end) if start is not None and end is not None and end > start else None
+
+
+def _moment(context: Context) -> datetime:
+    return context.get("data_interval_end") or context["dag_run"].run_after
+
+
+def _warn_of_gap(context: Context, start: date, end: date) -> None:
+    """Log a warning if the schedule leaves days between this window and the run before that no run loads."""
+    previous = _previous_run(context)
+    if previous is None or (last := _utc(previous).date()) >= start:
+        return
+    days = (_utc(_moment(context)).date() - last).days
+    _log.warning(
+        "The data interval of this run is empty, so it reads %s to %s, and no run reads all of the days since the "
+        "one before, %s to %s. Set schedule=CronDataIntervalTimetable(..., timezone='UTC'), whose runs have the whole "
+        "interval (docs/statistics.md), or lookback_days to %s or more",
+        start,
+        end,
+        last,
+        start - timedelta(days=1),
+        days - 1,
+    )
+
+
+def _previous_run(context: Context) -> datetime | None:
+    """Return the time of the scheduled run before this one; ``None`` without a cron expression or time delta."""
+    timetable: Any = getattr(context.get("dag"), "timetable", None)
+    moment = _moment(context)
+    delta = getattr(timetable, "delta", None) or getattr(timetable, "_delta", None)
+    if isinstance(delta, timedelta):
+        return moment - delta
+    expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)
+    zone = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None)
+    if not isinstance(expression, str) or zone is None:
+        return None
+    try:
+        from croniter import croniter  # type: ignore[import-untyped]
+
+        zone = ZoneInfo(zone) if isinstance(zone, str) else zone
+        # In local time without a zone, so that no change of the clocks moves it.
+        previous: datetime = croniter(expression, moment.astimezone(zone).replace(tzinfo=None)).get_prev(datetime)
+    except (ImportError, ValueError, KeyError):
+        return None
+    return previous.replace(tzinfo=zone)
 
 
 def today() -> date:

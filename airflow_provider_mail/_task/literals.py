@@ -58,7 +58,9 @@ class Bounds(NamedTuple):
 BOUNDS = {
     "batch_size": Bounds(1),
     "chunk_size": Bounds(1),
+    "edge_hours": Bounds(most=24),
     "keep_days": Bounds(above=True),
+    "lock_timeout": Bounds(1),
     "max_attachment_bytes": Bounds(1),
     "max_content_bytes": Bounds(1),
     "max_growth": Bounds(above=True),
@@ -77,11 +79,16 @@ BOUNDS = {
 }
 """Numbers and durations with other bounds than "at least 0"."""
 
-SEEN_ARGUMENTS = (
-    *("subject", "content", "template_subject", "template_content", "template_name", "sender_name", "sender_mail"),
-    *("reply_to", "to", "messages", "mail_params", "attachment"),
-)
-"""The arguments whose values people see."""
+SEEN_ARGUMENTS = {
+    **dict.fromkeys(("content", "template_content"), "html"),
+    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
+    **dict.fromkeys(
+        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
+    ),
+    # Of a contact: tags show it.
+    "name": "other",
+}
+"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
 
 ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
 """Lists that may be given as text."""
@@ -94,6 +101,30 @@ BLANK_MATTERS = ("delimiter", "null_value")
 
 NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
 """Optional arguments that mean something else when they are left out: empty text does not leave them out."""
+
+_LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
+
+
+def must_be_complete(owner: type, name: str) -> bool:
+    """Whether no part of the text of an argument may be missing, when its template is rendered.
+
+    :param owner: the class.
+    :param name: of the argument.
+    """
+    argument = declared(owner).get(name)
+    if name in SEEN_ARGUMENTS or argument is None:
+        return argument is not None
+    return (argument.kind.text or argument.kind.text_inside) and not argument.is_rows and not argument.choices
+
+
+def may_be_blank(owner: type, name: str) -> bool:
+    """Whether a missing value is checked when the request is built, since the task may allow it.
+
+    :param owner: the class.
+    :param name: of the argument.
+    """
+    return "allow_blank" in declared(owner) and name in SEEN_ARGUMENTS
+
 
 _WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
 _PLAIN = {
@@ -455,31 +486,21 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
     :param template: its value before rendering.
     :param value: its value after rendering.
     """
-    arguments = declared(owner)
-    argument = arguments.get(name)
+    argument = declared(owner).get(name)
     if argument is None or template is None or is_known(template):
         return value, None
-    # Whether these are blank is checked when the request is built: it may be allowed.
-    blank_is_checked = "allow_blank" in arguments and name in SEEN_ARGUMENTS
+    from airflow_provider_mail.api._core.blank import is_nothing
+
+    blank_is_checked = may_be_blank(owner, name)
     if not blank_is_checked and (where := _missing(argument, template, value)) is not None:
         return value, f"{where}{': ' if where else ''}its template rendered to None: the value that it names is missing"
+    if name in _LISTS_TO_MAIL and is_nothing(value):
+        return value, "its template rendered to nothing: the value that it names is missing. No list is []"
     if blank_is_checked and value in (None, "", "None"):
         return value, None
     if isinstance(value, str) and isinstance(template, str):
         value = _read(argument, value)
     return value, argument.problem(value)
-
-
-def shows_none(value: Any) -> bool:
-    """Whether a text has None in it, and is not only that.
-
-    :param value: the text, or a list or dictionary with texts.
-    """
-    if isinstance(value, str):
-        return "None" in value and value.strip() != "None"
-    if isinstance(value, Mapping):
-        return any(map(shows_none, value.values()))
-    return isinstance(value, list | tuple) and any(map(shows_none, value))
 
 
 def _missing(argument: Argument, template: Any, value: Any) -> str | None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 CLOCK_TOLERANCE = 60.0
 """Difference in seconds between the clocks of worker and service above which a warning is logged."""
 
+LONGEST_ZONE = timedelta(hours=14)
+"""A clock that is up to so far behind may show the time of a wrong zone."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,33 +26,57 @@ class Observation:
     """One reading of the service; to be created before the first request is sent.
 
     Its time is that of sending the request by the service's clock (the ``Date`` header of its responses), so the data
-    is never older. For a retried request it is that of the last attempt.
+    is never older; by the database's clock if the service's is wrong. For a retried request it is that of the last
+    attempt.
 
     :param client: the client that sends the requests, and no others meanwhile.
-    :param sql_hook: the hook of the database, if any, whose clock is used if the service has none.
+    :param sql_hook: the hook of the database, if any, whose clock the service's is compared with.
     """
 
     def __init__(self, client: MailClient, sql_hook: DbApiHook | None = None) -> None:
         self._clock = client.service_clock
         self._sql_hook = sql_hook
+        self._database_now: datetime | None = None
         self._clock.restart()
         self._began = time.time()
 
     @cached_property
     def at(self) -> datetime:
-        """The time at which the service was asked, in UTC; to be read after the first response."""
-        if (asked_at := self._clock.asked_at) is not None:
-            if abs(self._clock.offset) > CLOCK_TOLERANCE:
-                _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
-            return asked_at
-        from airflow_provider_mail.warehouse.load import database_time
+        """The time at which the service was asked, in UTC; to be read after the first response.
 
-        elapsed = timedelta(seconds=time.time() - self._began)
-        if self._sql_hook is not None and (now := database_time(self._sql_hook)) is not None:
-            return now - elapsed
-        _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
-        return datetime.now(UTC) - elapsed
+        If the service's clock differs from the database's, it is the time of the database, which all loads of a table
+        share: a row with a wrong time would hide newer ones. A service that is more than 14 hours behind keeps its
+        time, which still orders its answers: its clock was set so.
+        """
+        from airflow_provider_mail.warehouse.load import FUTURE_TOLERANCE, database_time
+
+        if self._sql_hook is not None:
+            self._database_now = database_time(self._sql_hook)
+        database_now = self._database_now
+        worker_now, asked_at = time.time(), self._clock.asked_at
+        sent = self._began if asked_at is None else self._clock.asked_at_local
+        elapsed = timedelta(seconds=worker_now - sent)
+        if asked_at is None:
+            if database_now is not None:
+                return database_now - elapsed
+            _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
+            return datetime.fromtimestamp(sent, UTC)
+        if abs(self._clock.offset) > CLOCK_TOLERANCE:
+            _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
+        if database_now is None:
+            return asked_at
+        by_database = database_now - elapsed
+        ahead = asked_at - by_database
+        if ahead > FUTURE_TOLERANCE or -LONGEST_ZONE < ahead < -FUTURE_TOLERANCE:
+            _log.warning(
+                "Check the clocks: the service's is %.0f s ahead of the database's, whose time is observed_at",
+                ahead.total_seconds(),
+            )
+            return by_database
+        return asked_at
 
     def now(self) -> datetime:
-        """The present time, by the same clock."""
-        return self.at + timedelta(seconds=max(time.time() - self._began, 0.0))
+        """The present time, by the later of the two clocks: nothing that was observed can be later."""
+        now = self.at + timedelta(seconds=max(time.time() - self._began, 0.0))
+        # Without a database's clock the worker's: a service that is behind does not make right times wrong.
+        return max(now, self._database_now or datetime.now(UTC))

@@ -1,17 +1,22 @@
-"""Detects recipients that a mailing would mail more than once, as a JOIN that repeats rows causes it."""
+"""Detects recipients that a mailing would mail more than once, and contacts that an import may store twice."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 import sqlite3
-from collections.abc import Mapping
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.errors import MailValidationError
 
 MAX_NAMED = 10
+
+MAX_UNUSUAL = 50_000
+"""How many addresses that are not in their usual spelling an import compares, so that memory is bounded."""
 
 
 class Recipients:
@@ -94,3 +99,73 @@ class Recipients:
 
     def _is_new(self, digest: bytes, number: int) -> bool:
         return bool(self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (digest, number)).rowcount)
+
+
+class Spellings:
+    """The addresses of one import, to detect those that two rows spell differently, in flat memory.
+
+    The same spelling twice is one contact to the service; the document does not say which other spellings are. The
+    usual spelling is that of `address_key`, and nearly all addresses have it: their hashes go to a temporary file. Of
+    two spellings at least one is unusual, and those are compared with all others at the end. Python's hash of a text
+    differs in every process, and no address is stored.
+    """
+
+    def __init__(self) -> None:
+        self._usual = tempfile.SpooledTemporaryFile(max_size=1_000_000)  # noqa: SIM115
+        self._unusual: dict[int, tuple[int, int]] = {}
+        self._several: set[int] = set()
+        self.complete = True
+        """Whether all addresses are compared."""
+
+    def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield the lists of rows unchanged.
+
+        :param batches: the rows, in lists.
+        :param place: the index of the address in each row.
+        """
+        number = 1
+        for batch in batches:
+            self._note([row[place] if len(row) > place else None for row in batch], number)
+            number += len(batch)
+            yield batch
+
+    def several(self) -> list[int]:
+        """Return the numbers of rows, from 1, each with an address of which another row has another spelling."""
+        if self._unusual:
+            self._usual.seek(0)
+            while block := self._usual.read(1 << 19):
+                self._several |= self._unusual.keys() & set(array("q", block))
+        return sorted(self._unusual[key][1] for key in self._several)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._usual.close()
+
+    def _note(self, addresses: list[Any], number: int) -> None:
+        if _all_usual(addresses):
+            self._usual.write(array("q", map(hash, addresses)).tobytes())
+            return
+        usual = array("q")
+        for row, address in enumerate(addresses, number):
+            if not isinstance(address, str):
+                continue
+            spelling, key = address.strip(), address_key(address)
+            if key == spelling:
+                usual.append(hash(key))
+            elif (known := self._unusual.get(hash(key))) is not None:
+                if known[0] != hash(spelling):
+                    self._several.add(hash(key))
+            elif len(self._unusual) < MAX_UNUSUAL:
+                self._unusual[hash(key)] = hash(spelling), row
+            else:
+                self.complete = False
+        self._usual.write(usual.tobytes())
+
+
+def _all_usual(addresses: list[Any]) -> bool:
+    """Whether all addresses have their usual spelling: as one text, since this is the hot path of an import."""
+    try:
+        text = "\n".join(addresses)
+    except TypeError:
+        return False
+    return text.isascii() and " " not in text and text == text.lower()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 1_000_000
 
 FIRST_ROWS = 10
-"""How many row numbers the summary has: enough to find the error in the source."""
+"""How many row numbers, or lines of a file, the summary has: enough to find the error in the source."""
 
 
 class RejectSpool:
@@ -34,6 +34,7 @@ class RejectSpool:
         self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, mode="w+", encoding="utf-8")  # noqa: SIM115
         self._reasons: Counter[tuple[str, str]] = Counter()
         self._first_rows: list[int] = []
+        self._place = "row"
         self.count = 0
 
     def add(self, reject: Reject) -> None:
@@ -41,19 +42,21 @@ class RejectSpool:
 
         :param reject: a rejected row, with its number, field and reason.
         """
-        record = [reject.row_number, reject.field, reject.reason, [_plain(value) for value in reject.row]]
+        row = [_plain(value) for value in reject.row]
+        record = [reject.row_number, reject.field, reject.reason, row, reject.line]
         self._file.write(json.dumps(record) + "\n")
         # The service's message may quote a row, so only our reasons are logged.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
         self.count += 1
         # Not in the order of the rows: the service rejects later than the checks.
-        self._first_rows = sorted({*self._first_rows, reject.row_number})[:FIRST_ROWS]
+        self._place = "row" if reject.line is None else "line"
+        self._first_rows = sorted({*self._first_rows, reject.line or reject.row_number})[:FIRST_ROWS]
 
     def __iter__(self) -> Iterator[Reject]:
         self._file.seek(0)
         for line in self._file:
-            row_number, field, reason, row = json.loads(line)
-            yield Reject(row_number=row_number, field=field, reason=reason, row=row)
+            row_number, field, reason, row, begins = json.loads(line)
+            yield Reject(row_number=row_number, field=field, reason=reason, row=row, line=begins)
 
     def reasons(self, most: int) -> list[tuple[str, str, int]]:
         """Return the most frequent reasons, without values: field, reason and number of rows.
@@ -70,7 +73,7 @@ class RejectSpool:
         listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(most)]
         reasons = ", ".join(listed) + (", ..." if len(self._reasons) > most else "")
         rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
-        return f"{reasons}; row{'s' if self.count > 1 else ''} {rows}" if self.count else ""
+        return f"{reasons}; {self._place}{'s' if self.count > 1 else ''} {rows}" if self.count else ""
 
     def write(self, path: str) -> None:
         """Write all rows as JSON Lines; an existing file is replaced.
@@ -87,6 +90,7 @@ class RejectSpool:
             for reject in self:
                 record = {
                     "row_number": reject.row_number,
+                    **({} if reject.line is None else {"line": reject.line}),
                     "field": reject.field,
                     "reason": reject.reason,
                     "row": list(reject.row),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.date_window import today
-from airflow_provider_mail.api.campaigns import GetCampaignStats
+from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
@@ -34,6 +34,8 @@ class Statistics:
     :param covers: the parts of the table for which the rows are complete.
     :param mark_gone: the windows whose other rows are gone.
     :param missing_days: days that the response leaves out.
+    :param read_again: reads a second time, and yields the rows that the first reading lacks; from then on, ``rows``
+        has them, too.
     """
 
     table: Table
@@ -41,6 +43,7 @@ class Statistics:
     covers: Coverage | None = None
     mark_gone: MarkGone | None = None
     missing_days: tuple[date, ...] = ()
+    read_again: Callable[[], Iterator[tuple[Any, ...]]] | None = None
 
 
 def read_campaign_stats(
@@ -69,13 +72,23 @@ def read_campaign_stats(
         "observed_at": observation.at,
     }
 
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for record in records:
+    def rows(some: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
+        for record in some:
             yield campaign_stats_row(record, **where_from)
+
+    def read_again() -> Iterator[tuple[Any, ...]]:
+        known = {record.mail_name for record in records}
+        more = [record for record in hook.run(campaign_stats(request, compact=True)) if record.mail_name not in known]
+        records.extend(more)
+        yield from rows(more)
+
+    def exists(names: Sequence[str]) -> Collection[str]:
+        known = {record.mail_name for record in records}
+        return hook.run(existing_campaigns([name for name in names if name not in known]))
 
     day = timedelta(days=1)
     if mail_name or type or end_day - start_day <= day:
-        return Statistics(CAMPAIGN_STATS, rows)
+        return Statistics(CAMPAIGN_STATS, rows, read_again=read_again)
     covers = Coverage.days(
         CAMPAIGN_STATS["mail_send_date"],
         start_day + day,
@@ -83,8 +96,8 @@ def read_campaign_stats(
         mail_conn_id=hook.mail_conn_id,
         observed_at=observation.at,
     )
-    mark_gone = MarkGone(observation.at, lambda: [covers.whole] if records else [])
-    return Statistics(CAMPAIGN_STATS, rows, covers, mark_gone)
+    mark_gone = MarkGone(observation.at, lambda: [covers.whole], exists)
+    return Statistics(CAMPAIGN_STATS, rows, covers, mark_gone, read_again=read_again)
 
 
 def read_transactional_stats(hook: MailHook, observation: Observation, start_day: date, end_day: date) -> Statistics:

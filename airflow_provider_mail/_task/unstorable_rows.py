@@ -31,6 +31,7 @@ class UnstorableRecords:
     :param table: the table that stores rejected records, if any.
     :param path: the file that stores rejected records, if any.
     :param keep_days: how many days the table keeps them; ``None``: without limit.
+    :param lock_timeout: seconds that the load waits for a lock.
     :param consequence: what follows for the rows that are stored, for the log.
     """
 
@@ -39,6 +40,7 @@ class UnstorableRecords:
     table: str | None
     path: str | None
     keep_days: float | None
+    lock_timeout: float = 600
     consequence: str = ", so no row is deleted or marked as gone"
     _rejects: list[Reject] = field(default_factory=list)
 
@@ -53,6 +55,7 @@ class UnstorableRecords:
         from airflow_provider_mail.warehouse.load import load
 
         assert self.hook
+        options = {"lock_timeout": self.lock_timeout, **options}
         return load(self.hook, table, name, rows, on_unstorable=self.begin(), **options)
 
     def begin(self) -> OnUnstorable | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.fields import (
+    OMIT_BLANK,
     Address,
     EpochMillis,
     FileName,
@@ -24,7 +26,7 @@ from airflow_provider_mail.api._core.fields import (
     WholeNumber,
 )
 from airflow_provider_mail.api._core.other_fields import OpenResource
-from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.pagination import Pager, find, next_page
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
     Effect,
@@ -56,6 +58,7 @@ __all__ = [
 
 TaskType = Literal["MailList", "ABTest"]
 
+_MAX_LOOKUPS = 20
 _CONFIRM_PAUSES = (0.5, 1.0, 2.0)
 """Seconds between the questions whether a campaign that shows as a draft is scheduled: a rejection may be temporary."""
 
@@ -121,7 +124,7 @@ class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
 
     mail_name: NewMailName
     sender_mail: Address
-    sender_name: Line | None = None
+    sender_name: Annotated[Line | None, OMIT_BLANK] = None
     subject: Line | None = None
     content: Html | None = None
     send_date: UtcTime | None = None
@@ -313,6 +316,25 @@ def find_campaign(mail_name: str) -> Flow[Campaign | None]:
     return find(GetCampaigns(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
 
 
+def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
+    """Return those of these names that a campaign of the own team has.
+
+    :param mail_names: the names.
+    :raises MailIncompleteError: the service's answer does not show whether there are such campaigns.
+    """
+    if len(mail_names) <= _MAX_LOOKUPS:
+        found = set[str]()
+        for mail_name in mail_names:
+            if (yield from find_campaign(mail_name)) is not None:
+                found.add(mail_name)
+        return found
+    found = set[str]()
+    pager = Pager(GetCampaigns(page_size=100))
+    while pager.next_request is not None:
+        found.update(campaign.mail_name for campaign in (yield from next_page(pager)))
+    return found.intersection(mail_names)
+
+
 def is_scheduled(mail_name: str) -> Flow[bool]:
     """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
 
@@ -359,18 +381,20 @@ def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Cam
     return found, None if new else False
 
 
-def not_known(found: Campaign | None, operation: str) -> MailPendingCampaignError:
+def not_known(found: Campaign | None, operation: str, advice: str = "") -> MailPendingCampaignError:
     """Return the error for a campaign of which the service does not show whether it is sent.
 
     :param found: the campaign.
     :param operation: the path of the operation that failed.
+    :param advice: a sentence to add.
     """
     assert found is not None
     sent = found.send_by_date_time
     when = f", send time {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else ""
     return MailPendingCampaignError(
         f"mail_name: it is not known whether campaign {found.mail_name!r} is sent: look at the service, or try again. "
-        f"The service rejects its cancellation, and shows mailStatus {found.mail_status}{when}",
+        f"The service rejects its cancellation, and shows mailStatus {found.mail_status}{when}"
+        f"{advice and f'. {advice}'}",
         operation=operation,
     )
 

@@ -183,17 +183,17 @@ class MailServerError(MailServiceError):
 
 
 class MailIncompleteError(MailError):
-    """A list was read to its end and has fewer records than ``totalRecords``, or it changed while it was read.
+    """A list was read to its end and has fewer records than ``totalRecords``, or no valid one; or it has changed.
 
     :param text: what happened.
     :param got: number of distinct records received.
-    :param expected: number of records expected.
+    :param expected: number of records expected; ``None`` if the service does not report it.
     :param operation: the path of the operation.
     """
 
     temporary = True
 
-    def __init__(self, text: str, *, got: int, expected: int, operation: str | None = None) -> None:
+    def __init__(self, text: str, *, got: int, expected: int | None, operation: str | None = None) -> None:
         super().__init__(text, operation=operation)
         self.got = got
         self.expected = expected

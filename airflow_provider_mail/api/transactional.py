@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.fields import (
     LINE_PATTERN,
+    OMIT_BLANK,
     PATTERN_MESSAGES,
     Address,
     DisplayName,
@@ -47,11 +48,11 @@ class Recipient(RequestModel):
     """A recipient.
 
     :param email: the address.
-    :param name: the display name, one line, at most 100 bytes.
+    :param name: the display name, one line, at most 100 bytes; a blank one is left out.
     """
 
     email: Address
-    name: DisplayName | None = None
+    name: Annotated[DisplayName | None, OMIT_BLANK] = None
 
 
 People = Annotated[list[Recipient], Field(max_length=20)]
@@ -97,7 +98,7 @@ class SendMail(Delivery):
 
     subject: Annotated[Line, Field(min_length=1)]
     content: Annotated[Html, Field(min_length=1)]
-    sender_name: Line | None = None
+    sender_name: Annotated[Line | None, OMIT_BLANK] = None
     to: Recipient
 
 
@@ -137,7 +138,7 @@ class SendBatch(Delivery):
     content: Html | None = None
     template_name: Text | None = None
     params: Params | None = None
-    sender_name: SenderName | None = None
+    sender_name: Annotated[SenderName | None, OMIT_BLANK] = None
     message_versions: list[MessageVersion] = Field(min_length=1, max_length=100)
 
     @model_validator(mode="after")

@@ -48,9 +48,10 @@ MISSING_STATE = Arg(
 TOKEN_FILE = Arg(("--token-file",), help="store the token in this new file instead of the connection")
 RECEIVE_ACTION = Arg(
     ("action",),
-    help="empty: receive until the process is ended; rotate: replace the secret token in the URL",
+    help="empty: receive until the process is ended; rotate: replace the secret token in the URL; status: show what "
+    "waits in the inbox, the valid tokens, and with --sql-conn-id the dead letters",
     nargs="?",
-    choices=("rotate",),
+    choices=("rotate", "status"),
 )
 RECEIVE_HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
 RECEIVE_PORT = Arg(("--port",), help="port to listen on (8026)", type=int, default=8026)
@@ -59,6 +60,8 @@ URL = Arg(("--url",), help="rotate: URL of the receiver, without the token ([mai
 GRACE_HOURS = Arg(("--grace-hours",), help="rotate: hours until former tokens end (72)", type=float, default=72.0)
 ENABLE = Arg(("--enable",), help="rotate: switch on pushing, with all events", action="store_true")
 NO_SAVE = Arg(("--no-save",), help="rotate: print the URL instead of saving it at the service", action="store_true")
+STATUS_CONN_ID = Arg(("--sql-conn-id",), help="status: connection of the database with the dead letters")
+PROMETHEUS = Arg(("--prometheus",), help="status: print metrics as Prometheus reads them", action="store_true")
 
 EVENTS_CONN_ID = Arg(("--sql-conn-id",), help="connection of the database with the tables", required=True)
 EVENTS_TABLE = Arg(("--table",), help="table of events (mail_events)", default="mail_events")
@@ -91,8 +94,9 @@ def get_cli_commands() -> list[CLICommand]:
         _command("campaign", "Show one campaign, or watch it until it is sent", COMMANDS,
                  NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
-        _command("receive", "Receive the events that the service pushes, or rotate the token in the URL", RECEIVE,
-                 RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE),
+        _command("receive", "Receive the events that the service pushes, rotate the token, or show the state", RECEIVE,
+                 RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE,
+                 STATUS_CONN_ID, DEAD_LETTERS_TABLE, PROMETHEUS, ARG_OUTPUT),
         GroupCommand(name="events", help="Events after they were drained from the inbox", subcommands=events),
         _command("emulator", "Serve the emulator of the service", COMMANDS,
                  HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, FORWARD_SMTP, DEMO_DATA),

@@ -17,6 +17,9 @@ from airflow_provider_mail.cli.commands import command, show
 from airflow_provider_mail.cli.oauth import is_stored
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowNotFoundException
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.webhook.settings import ReceiverSettings, configured_inbox
+from airflow_provider_mail.webhook.status import ROTATE, receiver_status
 
 Level = Literal["ok", "warning", "error", "not checked"]
 
@@ -25,7 +28,7 @@ Level = Literal["ok", "warning", "error", "not checked"]
 class Diagnosis:
     """The outcome of one check.
 
-    :param check: ``connection``, ``service``, ``port``, ``database``, ``triggerer``, ``sender`` or ``list``.
+    :param check: ``connection``, ``service``, ``port``, ``database``, ``inbox``, ``triggerer``, ``sender`` or ``list``.
     :param subject: what was checked, such as a connection id.
     :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
     :param message: the finding.
@@ -70,6 +73,7 @@ def _diagnoses(args: Namespace) -> Iterator[Diagnosis]:
         reachable = service.level == "ok"
     for conn_id in args.sql_conn_id:
         yield _database(conn_id)
+    yield from _receiver()
     yield _triggerer()
     for sender in args.sender:
         yield _sender(hook, sender) if reachable else _unreachable("sender", sender)
@@ -131,6 +135,24 @@ def _database(conn_id: str) -> Diagnosis:
         fix = f"pip install {command}" if command else "use the connection of a database, or correct its type"
         return Diagnosis("database", conn_id, "error", without_addresses(message).rstrip(), fix)
     return Diagnosis("database", conn_id, "ok", f"connection {conn_id!r} has its provider ({type(hook).__name__})")
+
+
+def _receiver() -> Iterator[Diagnosis]:
+    """Check the inbox of received events, where one is configured."""
+    if (name := configured_inbox()) is None:
+        return
+    subject = name.conn_id
+    try:
+        found = receiver_status(ReceiverSettings.from_airflow())
+    except (MailConfigError, WarehouseError) as error:
+        fix = f"check connection {subject!r} and its database; the tables are created by: {ROTATE}"
+        yield Diagnosis("inbox", subject, "error", without_addresses(str(error)), fix)
+        return
+    for message, fix in found.problems:
+        yield Diagnosis("inbox", subject, "error", message, fix)
+    if not found.problems:
+        message = f"{found.inbox.waiting_pushes} pushes wait in the {name}, {found.inbox.waiting_bytes} bytes"
+        yield Diagnosis("inbox", subject, "ok", message)
 
 
 def _triggerer() -> Diagnosis:

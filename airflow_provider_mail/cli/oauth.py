@@ -71,7 +71,7 @@ def login(args: Namespace) -> None:
     print(f"Open this address in a browser and approve:\n\n  {url}\n", flush=True)
     target = urlsplit(fields["redirect_uri"])
     here = target.scheme == "http" and target.hostname in LOOPBACK
-    redirect = _paste() if args.paste or not here else _receive(target, args.wait)
+    redirect = _paste() if args.paste or not here else _receive(target, state, args.wait)
     code = _code(redirect, state, missing_allowed=args.allow_missing_state)
 
     request = GetToken(client_id=fields["client_id"], client_secret=fields["client_secret"], code=SecretStr(code))
@@ -159,24 +159,39 @@ def _code(redirect: Redirect, state: str, *, missing_allowed: bool) -> str:
 
     :raises MailConfigError: when access was denied, or the redirect does not belong to this request.
     """
-    if "state" in redirect and not secrets.compare_digest(redirect["state"].encode(), state.encode()):
+    if not _may_belong(redirect, state):
         raise MailConfigError("state: the redirect does not belong to this login and is ignored. Start again")
     if "error" in redirect:
         raise MailConfigError(f"access was not granted ({redirect['error'][:MAX_ERROR_CHARACTERS]})")
     if not redirect.get("code"):
         raise MailConfigError("access was not granted: the redirect has no code")
     if "state" not in redirect:
-        if not missing_allowed:
+        _say("Warning: the service did not return the state, so the redirect cannot be verified.")
+        if not (missing_allowed or _confirmed()):
             raise MailConfigError(
-                "state: the redirect has none, so it cannot be verified and is ignored. If this service never returns "
-                "the state, pass --allow-missing-state, and keep other pages closed until the login has finished"
+                "state: the redirect has none. Its code was not used: if it is from the page that you approved, run "
+                "the command again with --paste --allow-missing-state within five minutes of the approval, and paste "
+                "the address that the browser shows"
             )
-        print(
-            "Warning: the service did not return the state, so the redirect cannot be verified.",
-            file=sys.stderr,
-            flush=True,
-        )
     return redirect["code"]
+
+
+def _may_belong(redirect: Redirect, state: str) -> bool:
+    """Whether a redirect has no other state than that of this login."""
+    return secrets.compare_digest(redirect.get("state", state).encode(), state.encode())
+
+
+def _confirmed() -> bool:
+    """Ask whether the redirect is the user's own, before its code is used up."""
+    _say("Any page open in the browser could have sent it, with a code for another account.")
+    try:
+        return input("Have you just approved access in the browser? [y/N] ").strip().lower() in ("y", "yes")
+    except (EOFError, OSError):
+        return False  # nobody can be asked
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 def _paste() -> Redirect:
@@ -187,14 +202,14 @@ def _query(address: str) -> Redirect:
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 
-def _receive(target: SplitResult, seconds: float) -> Redirect:
-    """Wait for the redirect on the loopback interface.
+def _receive(target: SplitResult, state: str, seconds: float) -> Redirect:
+    """Wait for the redirect on the loopback interface. Other requests, which any open page can make, do not end this.
 
     :raises MailConfigError: on a timeout, or when the port is in use.
     """
     try:
         # Threads, since browsers open connections without using them.
-        server = _Server(target)
+        server = _Server(target, state)
     except OSError as error:
         raise MailConfigError(
             f"redirect_uri: cannot listen at {target.netloc} ({error.strerror}): free the port, or pass --paste"
@@ -206,18 +221,28 @@ def _receive(target: SplitResult, seconds: float) -> Redirect:
             server.timeout = min(left, KILL_POLL_SECONDS)
             server.handle_request()
     if server.received is None:
-        raise MailConfigError(f"no redirect within {seconds:.0f} s; start again, or pass --paste")
+        others = f"; {server.others} requests for redirect_uri did not belong to this login" if server.others else ""
+        raise MailConfigError(f"no redirect within {seconds:.0f} s{others}; start again, or pass --paste")
     return server.received
 
 
 class _Server(ThreadingHTTPServer):
     received: Redirect | None = None
+    others = 0
 
-    def __init__(self, target: SplitResult) -> None:
+    def __init__(self, target: SplitResult, state: str) -> None:
         self.target = target
+        self.state = state
         address = (target.hostname or LOOPBACK[0], target.port or 80)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def is_redirect(self, query: Redirect) -> bool:
+        """Return whether a request is the redirect of this login.
+
+        :param query: its query parameters.
+        """
+        return _may_belong(query, self.state) and bool(query.keys() & {"code", "error", "state"})
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -227,17 +252,20 @@ class _Handler(BaseHTTPRequestHandler):
         target, query = self.server.target, _query(self.path)
         # Another host name is DNS rebinding: a foreign page whose name resolves to this interface.
         ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
+        accepted = ours and self.server.is_redirect(query)
         title = "The login was received" if query.get("code") else "Access was not granted"
-        page = PAGE.format(title=title).encode() if ours else b""
-        self.send_response(200 if ours else 404)
+        page = PAGE.format(title=title).encode() if accepted else b""
+        self.send_response(200 if accepted else 400 if ours else 404)
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))
         self.send_header("Referrer-Policy", "no-referrer")
         self.end_headers()
         self.wfile.write(page)
-        if ours and self.server.received is None:
-            self.server.received = query
+        if accepted:
+            self.server.received = self.server.received or query
+        elif ours:
+            self.server.others += 1
 
     def log_message(self, *_: Any) -> None:
         """Log nothing: the path holds the code."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
-from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
+from airflow_provider_mail._task.name_prefix import name_prefix
+from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
 from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
-from airflow_provider_mail.cli.commands import command, fail
+from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.webhook.dead_letters import count_by_reason
 from airflow_provider_mail.webhook.settings import ReceiverSettings
+from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
     TOKENS_SECONDS,
@@ -31,7 +39,9 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than balancers keep an idle connection (mostly 60 s), so that they never use one that is just being closed."""
 
 SHUTDOWN_SECONDS = 40
-"""Longer than a push waits for the database."""
+"""Longer than a push waits for the tokens and for the database."""
+
+MAX_GRACE_HOURS = 8760
 
 SPREAD_SECONDS = TOKENS_SECONDS + 1
 """After this time, every receiver knows a new token."""
@@ -39,11 +49,11 @@ SPREAD_SECONDS = TOKENS_SECONDS + 1
 
 @command
 def receive(args: Namespace) -> None:
-    """``airflow mail receive [rotate]``.
+    """``airflow mail receive [rotate|status]``.
 
     :param args: the parsed arguments.
     """
-    (rotate if args.action == "rotate" else serve)(args)
+    {"rotate": rotate, "status": status}.get(args.action, serve)(args)
 
 
 def serve(args: Namespace) -> None:
@@ -72,6 +82,63 @@ def serve(args: Namespace) -> None:
     )
 
 
+def status(args: Namespace) -> None:
+    """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done.
+
+    :param args: the parsed arguments.
+    """
+    found = receiver_status(ReceiverSettings.from_airflow())
+    letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
+    age = found.inbox.age(found.at)
+    seconds = int(age.total_seconds()) if age else 0
+    if args.prometheus:
+        print(_prometheus(found, seconds, letters), end="")
+        return
+    problems = [message for message, _ in found.problems]
+    data = {
+        "waiting_pushes": found.inbox.waiting_pushes,
+        "waiting_bytes": found.inbox.waiting_bytes,
+        "max_bytes": found.max_bytes,
+        "oldest_received_at": found.inbox.oldest.isoformat() if found.inbox.oldest else None,
+        "oldest_seconds": seconds,
+        "is_old": found.is_old,
+        "tokens": dict(found.tokens),
+        "dead_letters": None if letters is None else dict(letters),
+        "problems": problems,
+    }
+    rows = [{"what": name, "value": _shown(value)} for name, value in data.items()]
+    show(rows, args.output, data)
+    if problems:
+        raise SystemExit(1)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {count}" for name, count in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(value) or "none"
+    return "unknown" if value is None else str(value)
+
+
+def _prometheus(found: ReceiverStatus, seconds: int, letters: Mapping[str, int] | None) -> str:
+    """The state as Prometheus reads it, with the names that `statsd_exporter` gives to the metrics of Airflow."""
+    samples: list[tuple[Metric, str, int]] = [
+        (INBOX_PUSHES, "", found.inbox.waiting_pushes),
+        (INBOX_BYTES, "", found.inbox.waiting_bytes),
+        (INBOX_OLDEST, "", seconds),
+    ]
+    letters = letters or {}
+    samples += [(DEAD_LETTERS, f"{{reason={json.dumps(reason)}}}", count) for reason, count in sorted(letters.items())]
+    lines, last = [], None
+    for metric, labels, value in samples:
+        name = f"airflow_{metric.name.replace('.', '_')}"
+        if metric is not last:
+            lines.append(f"# TYPE {name} gauge")
+        lines.append(f"{name}{labels} {value}")
+        last = metric
+    return "".join(f"{line}\n" for line in lines)
+
+
 def rotate(args: Namespace) -> None:
     """Make a new token, save it at the service, and let the others end.
 
@@ -80,37 +147,57 @@ def rotate(args: Namespace) -> None:
 
     :param args: the parsed arguments.
     """
-    if args.grace_hours < 0:
-        fail("--grace-hours: must be at least 0")
+    if not 0 <= args.grace_hours <= MAX_GRACE_HOURS:
+        fail(f"--grace-hours: must be from 0 to {MAX_GRACE_HOURS}")
     settings, mail_conn_id = ReceiverSettings.from_airflow(), args.conn_id
     inbox = settings.inbox()
-    tokens, hook = Tokens(inbox), MailHook(mail_conn_id)
+    tokens, hook = Tokens(inbox, name_prefix()), MailHook(mail_conn_id)
     inbox.create()
     tokens.create()
-    base, token = args.url or settings.receive_url, new_token()
-    if args.no_save:
-        if not base:
-            raise MailConfigError(NO_URL)
-        tokens.add(token, mail_conn_id)
-        print(f"Save this URL at the service; it is not shown again:\n\n  {base.rstrip('/')}/{token}\n")
-    else:
-        saved = hook.send(GetWebhook())
-        request = Rotation(tokens.digests(mail_conn_id), token, base).request(saved, enable=args.enable)
-        tokens.add(token, mail_conn_id)
-        print(f"Waiting {SPREAD_SECONDS:g} s until every receiver knows the new token ...", flush=True)
-        time.sleep(SPREAD_SECONDS)
+    base, token, grace = args.url or settings.receive_url, new_token(), timedelta(hours=args.grace_hours)
+    with tokens.rotation(mail_conn_id) as cursor:
+        rotation = Rotation(tokens.digests(mail_conn_id), token, base)
+        if args.no_save:
+            if not base:
+                raise MailConfigError(NO_URL)
+            tokens.add(token, mail_conn_id)
+            print(f"Save this URL at the service; it is not shown again:\n\n  {base.rstrip('/')}/{token}\n")
+        else:
+            saved = hook.send(GetWebhook())
+            request = rotation.request(saved, enable=args.enable)
+            tokens.add(token, mail_conn_id)
+            _wait("every receiver knows the new token", SPREAD_SECONDS)
+            try:
+                changed = hook.run(configure_webhook(request))
+            except MailError as error:
+                fail(f"{error}\nThe former token remains valid; rotate again.")
+            print(f"Saved: {', '.join(changed)}.")
+            if not (args.enable or saved.trans_enable):
+                print("The service pushes nothing: trans_enable is off; see --enable.")
+            _wait("pushes to the former URL have arrived", SPREAD_SECONDS - grace.total_seconds())
         try:
-            changed = hook.run(configure_webhook(request))
+            used = rotation.used(hook.send(GetWebhook()))
         except MailError as error:
-            fail(f"{error}\nThe former token remains valid; rotate again.")
-        print(f"Saved: {', '.join(changed)}.")
-        if not (args.enable or saved.trans_enable):
-            print("The service pushes nothing: trans_enable is off; see --enable.")
-    # Nobody knows when a URL is saved by hand: until the next rotation, the former token is as good as the new one.
-    tokens.retire_others(token, mail_conn_id, timedelta(hours=args.grace_hours), kept=2 if args.no_save else 1)
+            fail(f"{error}\nNo token ends, since the URLs of the service are not known; rotate again.")
+        if args.no_save:
+            # Nobody knows when a URL is saved by hand: until the next rotation, the former token is as good as the new.
+            used |= tokens.newest(cursor, mail_conn_id, 2)
+        elif token_digest(token) not in used:
+            raise MailConflictError(
+                "rotate again: another program has changed the URLs of the service meanwhile. No token ends"
+            )
+        elif len(used) > 1:
+            print("URLs of single senders have former tokens, which do not end; rotate again to replace them.")
+        tokens.retire_others(cursor, {*used, token_digest(token)}, mail_conn_id, grace)
     print(
         f"{'Older' if args.no_save else 'Former'} tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} h."
     )
+
+
+def _wait(purpose: str, seconds: float) -> None:
+    if seconds > 0:
+        print(f"Waiting {seconds:g} s until {purpose} ...", flush=True)
+        time.sleep(seconds)
 
 
 NO_URL = (
@@ -158,6 +245,17 @@ class Rotation:
             trans_event=on,
             trans_enable=True if enable else None,
         )
+
+    def used(self, saved: GetWebhookResponse) -> set[str]:
+        """Return the digests of our tokens, the new one included, that the service has in its URLs.
+
+        :param saved: the configuration at the service.
+        """
+        urls = [saved.trans_callback_url, *(each.url for each in saved.callbacks)]
+        return {token_digest(token_of(urlsplit(url or "").path)) for url in urls} & {
+            *self.known,
+            token_digest(self.token),
+        }
 
     def is_ours(self, url: str) -> bool:
         """Return whether a URL has one of our tokens.

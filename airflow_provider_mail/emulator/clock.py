@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS, _LAST_MS = 0, 253_370_764_800_000
+"""From 1970 to 9999, at whose end Python's times end."""
 
 
 class VirtualClock:
@@ -25,7 +28,7 @@ class VirtualClock:
         self.rate = rate
 
     def now_ms(self) -> int:
-        return int(self._base_ms + (time.time() - self._origin) * 1000 * self.rate)
+        return int(min(self._base_ms + (time.time() - self._origin) * 1000 * self.rate, _LAST_MS))
 
     def now(self) -> datetime:
         return from_ms(self.now_ms())
@@ -46,17 +49,20 @@ class VirtualClock:
         """Move the clock.
 
         :param seconds: virtual seconds; negative ones move it back.
+        :raises ValueError: it would leave the years from 1970 to 9998.
         """
+        if not _FIRST_MS <= self.now_ms() + seconds * 1000 < _LAST_MS:
+            raise ValueError("seconds: the clock must stay in the years from 1970 to 9998")
         self._base_ms += seconds * 1000
 
     def run(self, rate: float = 1.0) -> None:
         """Run at a multiple of real time.
 
         :param rate: the multiple; 0 stops the clock.
-        :raises ValueError: it is negative.
+        :raises ValueError: it is negative or not finite.
         """
-        if rate < 0:
-            raise ValueError("the rate of the clock must not be negative")
+        if not 0 <= rate < math.inf:
+            raise ValueError("the rate of the clock must be a finite number that is not negative")
         self._base_ms, self._origin, self.rate = self.now_ms(), time.time(), rate
 
     def state(self) -> tuple[float, float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -245,7 +246,10 @@ class ControlApi(Seeding, Inspection):
         """Refuse new connections; open ones continue.
 
         :param seconds: real seconds.
+        :raises ValueError: they are negative or not finite.
         """
+        if not 0 <= seconds < math.inf:
+            raise ValueError("seconds: must be a finite number that is not negative")
         self._local.notify(lambda: self.server.pause(seconds))
 
     @control

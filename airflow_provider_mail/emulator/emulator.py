@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from airflow_provider_mail.emulator import codec
 from airflow_provider_mail.emulator.control_api import ControlApi
@@ -116,6 +118,12 @@ class Emulator(ControlApi):
 
     def _control(self, request: Request) -> Response:
         """Handle a request for the control interface or a page."""
+        if not self._is_ours(request.headers.get("host", "")):
+            return Response(
+                status=403,
+                text="call the emulator as localhost, by an IP address, or by the name given as --host",
+                content_type="text/plain",
+            )
         if request.method == "POST" and _is_foreign(request):
             return Response(status=403, text="this page of another site may not do that", content_type="text/plain")
         if not request.path.startswith(CONTROL):
@@ -129,9 +137,30 @@ class Emulator(ControlApi):
             return Response(status=404, text=f"there is no control function {request.path}", content_type="text/plain")
         try:
             result = function(**codec.decode(request.content or b"{}"))
-        except (ValueError, TypeError, LookupError) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             return Response(status=400, text=str(error), content_type="text/plain")
         return Response(text=codec.encode(result))
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a request is addressed to this server.
+
+        Otherwise a foreign page may have made its own name lead here (DNS rebinding), which browsers take for one site.
+        """
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        if name in ("", "localhost", self._host.lower()) or name.endswith(".localhost") or _is_address(name):
+            return True
+        # In a container or a network, others call it by a name; those of the public DNS have dots.
+        return self._host not in ("127.0.0.1", "localhost", "::1") and "." not in name
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 def _is_foreign(request: Request) -> bool:

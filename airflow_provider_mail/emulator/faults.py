@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -132,14 +133,16 @@ def _drop_records(response: Response, params: Params) -> Response:
 
 
 def _empty_page(response: Response, params: Params) -> Response:
-    _records(response).clear()
+    del _records(response)[params["keep"] :]
     if params["total"] is not None:
         response.payload["totalRecords"] = params["total"]
     return response
 
 
 def _wrong_total(response: Response, params: Params) -> Response:
-    if "totalRecords" in response.payload:
+    if params["by"] is None:
+        response.payload["totalRecords"] = None
+    elif "totalRecords" in response.payload:
         response.payload["totalRecords"] += params["by"]
     return response
 
@@ -221,9 +224,9 @@ _TABLE = (
               _sets(page_back="$back"), {"back": 1}, _PAGED),
     FaultKind("shifted_pages", "records have moved between pages", "incomplete", True,
               _sets(page_shift="$by"), {"by": 1}, _PAGED),
-    FaultKind("empty_page", "a page without records although there are some", "incomplete", True,
-              _rewrite(_empty_page), {"total": None}, _PAGED),
-    FaultKind("wrong_total", "totalRecords is wrong", "incomplete", True,
+    FaultKind("empty_page", "a page with none, or the first few (keep), of its records; total: its totalRecords",
+              "incomplete", True, _rewrite(_empty_page), {"total": None, "keep": 0}, (*_PAGED, _STATS[0])),
+    FaultKind("wrong_total", "totalRecords is wrong; by null: it is null", "incomplete", True,
               _rewrite(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
     FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,
               _rewrite(_drop_records), {"missing": 1}, _STATS),
@@ -283,13 +286,15 @@ class Faults:
         :param skip: number of matching requests to skip first.
         :param where: top-level fields of the body and the values they must have.
         :param params: parameters of the kind.
-        :raises ValueError: the kind, a parameter or the operation is unknown.
+        :raises ValueError: the kind, a parameter or the operation is unknown, or a parameter has an impossible value.
         """
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
         chosen, known = dict(params or {}), FAULT_KINDS[kind].parameters
         if unknown := chosen.keys() - known.keys():
             raise ValueError(f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(known)}")
+        for name, value in chosen.items():
+            _check(name, value, known[name])
         if operation != "*":
             operation = operation_path(operation)
             if operation not in self._operations:
@@ -350,6 +355,20 @@ def operation_path(operation: str) -> str:
     """
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    """Reject a value that would fail only when the fault applies.
+
+    :raises ValueError: it is not a number as the default is.
+    """
+    any_json = isinstance(default, bool) or not isinstance(default, int | float) or name == "code"
+    if any_json or (value is None and name in ("by", "retry_after")):
+        return
+    types = (int,) if isinstance(default, int) and name != "retry_after" else (int, float)
+    if type(value) not in types or not math.isfinite(value) or (value < 0 and name != "by"):
+        kind = "a whole number" if types == (int,) else "a finite number"
+        raise ValueError(f"parameter {name} must be {kind}{'' if name == 'by' else ', at least 0'}, not {value!r}")
 
 
 def _has(body: Any, where: Mapping[str, Any]) -> bool:

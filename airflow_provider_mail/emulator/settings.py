@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -224,6 +225,8 @@ def checked(name: str, value: object) -> object:
     """
     if name not in _types():
         raise ValueError(f"there is no emulator setting {name!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"emulator setting {name} cannot be {value!r}")
     try:
         return msgspec.convert(value, _types()[name])
     except msgspec.ValidationError as error:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from airflow.sdk import get_current_context
 
 from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail._task.name_prefix import name_prefix
 from airflow_provider_mail.version_compat import conf, redact
 
 MAX_ERROR_CHARACTERS = 600
@@ -131,7 +132,8 @@ class NotificationContext:
         if not (self.dag_id and self.run_id and self.occurrence):
             return None
         # As a list: ids may hold any separator.
-        return json.dumps([self.kind.value, self.dag_id, self.task_id, self.run_id, self.map_index, self.occurrence])
+        names = [name_prefix(), self.dag_id, self.task_id, self.run_id, self.map_index]
+        return json.dumps([self.kind.value, *names, self.occurrence])
 
 
 def _kind(context: Mapping[str, Any]) -> Kind:

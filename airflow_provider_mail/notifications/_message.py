@@ -24,13 +24,13 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.blank import is_blank, is_nothing
 from airflow_provider_mail.api._core.fields import Address, Html, Label
 from airflow_provider_mail.api._core.mailboxes import mailbox, one_line, split_mailboxes
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.api.flows.batches import unique_msg_id
 from airflow_provider_mail.api.transactional import Delivery, MessageVersion, Recipient, SendBatch, SendMail
-from airflow_provider_mail.notifications._blank import is_blank
 from airflow_provider_mail.version_compat import conf
 
 Addresses = str | Iterable[str] | None
@@ -136,8 +136,8 @@ def build_message(
 
 
 def _given(where: str, value: Any, skipped: list[str]) -> str | None:
-    if is_blank(value):
-        if value and value.strip():
+    if is_nothing(value):
+        if value and not is_blank(value):
             skipped.append(f"{where}: is {value.strip()}")
         return None
     # Half a surrogate pair cannot be encoded.
@@ -256,7 +256,7 @@ def _attachment(files: Any, skipped: list[str]) -> dict[str, str] | None:
     """Attach the files as one. A file that cannot be read is skipped."""
     contents: dict[str, bytes] = {}
     paths = [files] if isinstance(files, str | Path) else files if isinstance(files, Iterable) else [files]
-    for number, path in enumerate([] if is_blank(files) else paths):
+    for number, path in enumerate([] if is_nothing(files) else paths):
         try:
             data = Path(path).read_bytes()
             name = one_line(Path(path).name)

@@ -6,12 +6,11 @@ import asyncio
 import copy
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
-
-from airflow_provider_mail.notifications._blank import is_blank
 
 if TYPE_CHECKING:
     import jinja2
@@ -138,12 +137,15 @@ class MailNotifier(BaseNotifier):
         """Render the template fields. An undefined name renders as empty with a warning.
 
         A field that cannot be rendered, or renders to nothing or ``None``, takes its default, and the message says
-        so: a plain message is better than none.
+        so: a plain message is better than none. Of a text in which an expression is ``None`` it says so, too.
 
         :param context: Airflow's context.
         :param jinja_env: the environment to render with. Default: the DAG's.
         """
         import jinja2
+
+        from airflow_provider_mail._task.blank_values import noting_environment
+        from airflow_provider_mail.api._core.blank import is_nothing
 
         known: Any = {"dag": None, **context}
         # `dag.test()` passes a serialized DAG, without an environment, to a DAG's callbacks.
@@ -154,8 +156,10 @@ class MailNotifier(BaseNotifier):
         self._skipped = []
         for name in self.template_fields:
             given = getattr(self, name)
+            missing: set[str] = set()
             try:
-                value = self.render_template(given, known, environment, set())
+                noting = noting_environment(environment, partial(missing.add, name))
+                value = self.render_template(given, known, noting, set())
             except Exception as error:
                 from airflow_provider_mail.notifications._delivery import summarize
 
@@ -163,9 +167,11 @@ class MailNotifier(BaseNotifier):
                 self._skipped.append(f"{name}: cannot be rendered")
                 value = None
             else:
-                if is_blank(value) and not is_blank(given):
+                if is_nothing(value) and not is_nothing(given):
                     self._skipped.append(f"{name}: renders to nothing")
                     value = None
+                elif missing:
+                    self._skipped.append(f"{name}: an expression of its template has no value")
             setattr(self, name, value)
         self.mail_conn_id = self.mail_conn_id or "mail_default"
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign
+    from airflow_provider_mail.api.flows.polling import PollDecision
 
 T = TypeVar("T")
 
@@ -92,6 +93,7 @@ class WaitForCampaignMixin(MailTaskMixin):
     poll_error_timeout: float
     timeout: float
     cancel_on_kill: bool
+    task_id: str
     log: Any
     defer: Callable[..., NoReturn]
     _killed = False
@@ -180,7 +182,8 @@ class WaitForCampaignMixin(MailTaskMixin):
 
         mail_name, send_date = request.mail_name, request.send_date
         # The send date is the service's time.
-        send_time = send_date.timestamp() - self.hook.get_conn().service_clock.offset if send_date else 0.0
+        self.clock_offset = self.hook.get_conn().service_clock.offset
+        send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
         end_time = max(time.time(), send_time) + self.timeout
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
         for result, decision in Polls(
@@ -206,6 +209,16 @@ class WaitForCampaignMixin(MailTaskMixin):
         decision = decision.for_connection(self.mail_conn_id)
         return end_wait(decision, task=self, context=context, timeout_error=AirflowException)
 
+    def last_look(self, context: Context) -> PollDecision:
+        from airflow_provider_mail.api.campaigns import find_campaign
+        from airflow_provider_mail.api.flows.polling import PollErrorBudget
+        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+
+        ti = context["ti"]
+        mail_name = ti.xcom_pull(task_ids=self.task_id, key="mail_name", map_indexes=ti.map_index)
+        wait = CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True)
+        return wait.decide(self.ask(find_campaign(mail_name)), time.time(), self.clock_offset)
+
     def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
@@ -222,7 +235,7 @@ class WaitForCampaignMixin(MailTaskMixin):
                 mail_conn_id=self.mail_conn_id,
                 mail_name=mail_name,
                 poke_interval=self.poke_interval,
-                end_time=end_time,
+                end_time=end_time + self.clock_offset,
                 not_before=not_before,
                 seen=True,
                 cancel_on_kill=self.cancel_on_kill,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
+    from airflow_provider_mail._task.recipients import Spellings
     from airflow_provider_mail._task.rejected_rows import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
@@ -147,6 +148,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         context: Context,
     ) -> None:
         from airflow_provider_mail._task.import_progress import ImportProgress
+        from airflow_provider_mail._task.recipients import Spellings
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
@@ -155,10 +157,14 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
         shown = ImportProgress(self, context, source.total)
+        rows = _pick(source.batches, places, len(source.columns))
+        spellings = Spellings()
+        if "email" in plan.properties:
+            rows = spellings.watch(rows, plan.properties.index("email"))
         try:
             import_contacts(
                 self.hook.get_conn(),
-                _pick(source.batches, places, len(source.columns)),
+                rows,
                 plan,
                 on_reject=spool.add,
                 on_progress=shown,
@@ -166,6 +172,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 memory=checkpoint,
                 interrupt=self._interrupt,
             )
+            self._warn_of_spellings(spellings)
         except BaseException:
             self.log.error(
                 "Import ended early: %s rows read, %s accepted, %s rejected. The next try %s.",
@@ -174,10 +181,22 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             )
             raise
         finally:
+            spellings.close()
             shown.close(progress)
             if checkpoint is not None:
                 # Also when all is accepted: what remains to be done may fail.
                 checkpoint.save()
+
+    def _warn_of_spellings(self, spellings: Spellings) -> None:
+        """Warn that a person may have become two contacts, and be mailed twice."""
+        if rows := spellings.several():
+            self.log.warning(
+                "Keep one spelling of each address: %s addresses of these rows are spelled in two ways, such as those "
+                "of rows %s. Each may become two contacts, and this person be mailed twice.",
+                len(rows), ", ".join(map(str, rows[:10])),
+            )  # fmt: skip
+        if not spellings.complete:
+            self.log.warning("Too many addresses are not in small letters to compare the spelling of all.")
 
     def on_kill(self) -> None:
         """Let the import end: nothing more is sent, and what is under way gets two seconds."""
@@ -315,7 +334,7 @@ def _pick(
     if list(places) == list(range(width)):
         return batches
 
-    from airflow_provider_mail.warehouse.read_files import WrongWidth
+    from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth
 
     def picked(row: Sequence[Any]) -> Sequence[Any]:
         if len(row) == width:
@@ -324,4 +343,4 @@ def _pick(
         problem = getattr(row, "problem", f"has {len(row)} values instead of {width}")
         return WrongWidth.of(row if len(row) != len(places) else [*row, None], problem)
 
-    return ([picked(row) for row in batch] for batch in batches)
+    return (FileBatch([picked(row) for row in batch], getattr(batch, "lines", ())) for batch in batches)

@@ -37,7 +37,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first: a campaign of
     that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
-    that another run or task sent (``adopt_older``); only when there is none is one created, unless an earlier try
+    that another run or task created (``adopt_older``); only when there is none is one created, unless an earlier try
     created one that is gone. So clearing the task does not send again, unless ``send_again``.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
@@ -80,8 +80,9 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param sandbox_mode: let the service check the request and create nothing. Default: false.
     :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
         ``["content"]`` where the service rewrites it. Default: none.
-    :param adopt_older: adopt an equal campaign of that name also when another run or task sent it. Default: false, the
-        task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param adopt_older: adopt an equal campaign of that name also when another run or task created it, whether it is
+        scheduled or sent. Default: false, the task fails; with a constant ``mail_name`` every run but the first would
+        succeed and mail nobody.
     :param send_again: let a cleared task create a campaign although an earlier try created one that was sent and is
         gone, or that has another name: everybody may be mailed again. An automatic retry never does. Default: false.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
@@ -267,7 +268,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 class MailCancelCampaignOperator(BaseRemoveOperator):
     """Cancel a campaign that waits for its send time.
 
-    A draft and a campaign that is already cancelled are skipped. One whose send time has passed fails the task.
+    A campaign whose send time has passed fails the task, and so does one of which the service does not show whether it
+    is cancelled: it shows as a draft, and its cancellation is rejected (``ignore_draft``).
 
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
@@ -280,6 +282,8 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     :param mail_name: the exact name of the campaign. (templated)
     :param ignore_if_missing: succeed when there is no such campaign, which is also what a second try finds. If false,
         the task fails. Default: true.
+    :param ignore_draft: succeed when the campaign shows as a draft and the service rejects its cancellation: it was
+        only saved, or cancelled before. Default: false, the task fails: a scheduled one may show as a draft, too.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
@@ -287,12 +291,15 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     identified_by = ("mail_name",)
     done = "cancelled"
 
+    ignore_draft: bool
+
     def __init__(
         self,
         *,
         mail_conn_id: Templated[str] = "mail_default",
         mail_name: Templated[str],
         ignore_if_missing: bool = True,
+        ignore_draft: bool = False,
         sandbox_mode: bool = False,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
@@ -306,6 +313,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         return end_campaign(
             self.build_request(CancelCampaign, context),
             missing_ok=self.ignore_if_missing,
+            ignore_draft=self.ignore_draft,
             clock=self.hook.get_conn().service_clock,
         )
 

@@ -73,8 +73,9 @@ class MailPreflightOperator(BaseCampaignOperator):
     :param sandbox_mode: let the service check the request and create nothing. Default: false.
     :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
         ``["content"]`` where the service rewrites it. Default: none.
-    :param adopt_older: adopt an equal campaign of that name also when it went out before this DAG run began. Default:
-        false, the task fails; with a constant ``mail_name`` every run but the first would succeed and mail nobody.
+    :param adopt_older: adopt an equal campaign of that name also when another run or task created it, whether it is
+        scheduled or sent. Default: false, the task fails; with a constant ``mail_name`` every run but the first would
+        succeed and mail nobody.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
         at once. Default: false.
     :param max_recipients: the largest number of contacts in the target lists that is no error. Default: not checked.

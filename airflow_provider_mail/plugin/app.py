@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import mimetypes
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin import campaigns, events, imports, links, lists, loads, render, transactional, waits
 from airflow_provider_mail.plugin.access import permitted_user
+from airflow_provider_mail.plugin.places import NoAnswer, places
 from airflow_provider_mail.plugin.reader import Reader
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -35,10 +39,10 @@ HEADERS = {
 
 
 class PageApp(FastAPI):
-    """Also behind a proxy that takes the base path away."""
+    """Adds the headers, works behind a proxy that takes the base path away, and notices when a person leaves."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request.
+        """Answer one request; stop when the person who sent it leaves.
 
         :param scope: of the connection.
         :param receive: of the connection.
@@ -47,30 +51,67 @@ class PageApp(FastAPI):
         # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
         if not scope.get("path", "").startswith(scope.get("root_path", "")):
             scope = {**scope, "root_path": PAGE_PREFIX}
-        await super().__call__(scope, receive, send)
+        if scope["type"] != "http":
+            return await super().__call__(scope, receive, send)
+        is_started = False
+
+        async def send_with_headers(message: Any) -> None:
+            nonlocal is_started
+            is_started = True
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        async def no_body() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def leave() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        answering = asyncio.create_task(super().__call__(scope, no_body, send_with_headers))
+        leaving = asyncio.create_task(leave())
+        try:
+            await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (leaving, answering):
+                task.cancel()
+            await asyncio.wait([answering, leaving])
+        if not answering.cancelled():
+            answering.result()
+        elif not is_started:  # nobody reads it, but Airflow's middleware needs a response
+            await Response(status_code=503)(scope, receive, send)
 
 
 # The dependency is the application's, so that no route can be without it.
 app = PageApp(title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(permitted_user)])
 
-Text = Annotated[str, Query(max_length=400)]
+# No database has a text with a NUL.
+Text = Annotated[str, Query(max_length=400, pattern=r"^[^\x00]*$")]
 PageNumber = Annotated[int, Query(ge=1, le=100_000)]
+Show: TypeAlias = Callable[..., Response]
 
 
-@app.middleware("http")
-async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Add the security headers to a response.
+def route(path: str) -> Callable[[Show], Show]:
+    """Show a page that a function makes in a thread of the page's own.
 
-    :param request: the request.
-    :param call_next: the rest of the application.
+    :param path: where it is.
     """
-    response = await call_next(request)
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response
+
+    def register(show: Show) -> Show:
+        @wraps(show)
+        async def endpoint(**arguments: Any) -> Response:
+            return await places.read(partial(show, **arguments))
+
+        app.get(path)(endpoint)
+        return show
+
+    return register
 
 
-@app.get("/")
+@route("/")
 def show_campaigns(q: Text = "", account: Text = "", sort: Text = "sent_at", page: PageNumber = 1) -> HTMLResponse:
     """Show the campaigns.
 
@@ -84,7 +125,7 @@ def show_campaigns(q: Text = "", account: Text = "", sort: Text = "sent_at", pag
     return render.page("campaigns.html", found=found, reader=reader)
 
 
-@app.get("/campaign")
+@route("/campaign")
 def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
     """Show one campaign.
 
@@ -105,21 +146,21 @@ def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
     )
 
 
-@app.get("/lists")
+@route("/lists")
 def show_lists() -> HTMLResponse:
     """Show how lists grow."""
     reader = Reader.of_page(PageSettings.from_airflow())
     return render.page("lists.html", reader=reader, found=lists.get(reader) if reader.has("contacts") else None)
 
 
-@app.get("/overlaps")
+@route("/overlaps")
 def show_overlaps() -> HTMLResponse:
     """Show how many contacts two lists have in common."""
     reader = Reader.of_page(PageSettings.from_airflow())
     return render.page("overlaps.html", reader=reader, found=lists.compare(reader) if reader.has("contacts") else None)
 
 
-@app.get("/transactional")
+@route("/transactional")
 def show_transactional(account: Text = "") -> HTMLResponse:
     """Show transactional mail by day.
 
@@ -129,14 +170,14 @@ def show_transactional(account: Text = "") -> HTMLResponse:
     return render.page("transactional.html", reader=reader, found=transactional.get(reader, account))
 
 
-@app.get("/loads")
+@route("/loads")
 def show_loads() -> HTMLResponse:
     """Show how fresh and how complete the tables are."""
     reader = Reader.of_page(PageSettings.from_airflow())
     return render.page("loads.html", reader=reader, found=loads.get(reader))
 
 
-@app.get("/imports")
+@route("/imports")
 def show_imports(request: Request) -> HTMLResponse:
     """Show how many rows imports read, accepted and rejected, and why.
 
@@ -150,14 +191,17 @@ def show_imports(request: Request) -> HTMLResponse:
     return render.page("imports.html", reader=reader, rejects=rejects, found=found_with_tasks)
 
 
-@app.get("/events")
+@route("/events")
 def show_events() -> HTMLResponse:
     """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("events.html", reader=reader, found=events.get(reader), differences=events.differences(reader))
+    differences = events.differences(reader)
+    return render.page(
+        "events.html", reader=reader, found=events.get(reader), differences=differences, inbox=events.inbox()
+    )
 
 
-@app.get("/waits")
+@route("/waits")
 def show_waits(request: Request) -> HTMLResponse:
     """Show which tasks wait for the service.
 
@@ -198,10 +242,11 @@ async def show_bad_query(request: Request, error: RequestValidationError) -> HTM
     :param error: the error; its values are not shown.
     """
     names = sorted({str(each["loc"][-1]) for each in error.errors()})
-    return render.error(422, f"This value in the address is not possible: {', '.join(names)}.", request)
+    return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 
 
 @app.exception_handler(MailConfigError)
+@app.exception_handler(NoAnswer)
 @app.exception_handler(WarehouseError)
 async def show_database_error(request: Request, error: Exception) -> HTMLResponse:
     """Show why the tables cannot be read; the message has no values of rows.
@@ -210,4 +255,5 @@ async def show_database_error(request: Request, error: Exception) -> HTMLRespons
     :param error: the error.
     """
     _log.warning("The page cannot read the tables: %s", error)
-    return render.error(503, str(error), request)
+    advice = "Check that the database runs and that this API server reaches it, then reload this page."
+    return render.error(503, str(error), request, advice="" if isinstance(error, MailConfigError) else advice)

@@ -5,14 +5,26 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from airflow_provider_mail.plugin.reader import Reader, Row, day, moment
+from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.plugin.reader import Reader, Row, day, moment, public_message
 from airflow_provider_mail.plugin.remember import Remembered
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.webhook.settings import ReceiverSettings, configured_inbox
+from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 DAYS = 7
 """Days of events that are counted."""
 
 SHOWN_DIFFERENCES = 100
+
+INBOX_SECONDS = 5.0
+"""How long the inbox may take, which may be in another database than the tables."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,20 @@ def _count(reader: Reader) -> Events:
 
 def _counted(row: Row) -> tuple[str, str, int, datetime.datetime | None]:
     return str(row["mail_conn_id"]), str(row["what"]), int(row["found"]), moment(row["latest"])
+
+
+def inbox() -> ReceiverStatus | str | None:
+    """Return the state of the inbox, or why it cannot be read; ``None`` where no inbox is configured."""
+    if configured_inbox() is None:
+        return None
+    hook: DbApiHook | None = None
+    try:
+        settings = ReceiverSettings.from_airflow()
+        hook = settings.inbox().hook
+        return receiver_status(settings, seconds=INBOX_SECONDS)
+    except (MailConfigError, WarehouseError) as error:
+        message = without_addresses(str(error))
+        return public_message(message, hook) if hook else message
 
 
 def differences(reader: Reader) -> Sequence[Row]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.plugin.settings import PageSettings
-from airflow_provider_mail.warehouse.connection import database
+from airflow_provider_mail.warehouse.connection import address, database
 from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
 from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.table import Table, TableName
@@ -105,7 +108,9 @@ class Reader:
         if time.monotonic() - _found.get(key, float("-inf")) < KNOWN_SECONDS:
             return True
         declared = TABLES[what]
-        exists = table.existing_columns() >= {*declared.key, *filter(None, [declared.gone])}
+        with self._errors():
+            columns = table.existing_columns()
+        exists = columns >= {*declared.key, *filter(None, [declared.gone])}
         if exists:
             _found[key] = time.monotonic()
         return exists
@@ -128,9 +133,21 @@ class Reader:
         :raises WarehouseError: the statement fails; without values.
         """
         statement = sql.replace("?", self._hook.placeholder)
-        with stream_rows(self._hook, statement, list(parameters)) as (names, batches):
+        with self._errors(), stream_rows(self._hook, statement, list(parameters)) as (names, batches):
             lower = [name.lower() for name in names]
             return [dict(zip(lower, row, strict=True)) for batch in batches for row in batch]
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Add the address of the database to its errors, without the user; look for the tables again after one."""
+        try:
+            yield
+            return
+        except WarehouseError as error:
+            message = str(error)
+        for what in self._tables:
+            _found.pop(self.identity(what), None)
+        raise WarehouseError(public_message(message, self._hook))
 
     def limited(self, sql: str, count: int, offset: int = 0) -> str:
         """Return a statement with a limit to its rows.
@@ -146,6 +163,20 @@ class Reader:
 
 def _hook(conn_id: str, option: str) -> DbApiHook:
     return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+
+
+def public_message(message: str, hook: DbApiHook) -> str:
+    """Return the error of a database for all who see the page: with its address, without the user.
+
+    :param message: the error.
+    :param hook: the hook of the database.
+    """
+    connection = hook.get_connection(hook.get_conn_id())
+    for secret in filter(None, (connection.password, connection.login)):
+        # As drivers quote it. A bare word may be a part of anything, such as the name of the database.
+        message = re.sub(rf"""(['"]){re.escape(secret)}\1""", "***", message)
+    at = address(hook)
+    return f"{message} ({at})" if at else message
 
 
 def moment(value: Any) -> datetime.datetime | None:

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from airflow_provider_mail.plugin.places import SECONDS
+
 T = TypeVar("T")
 
 KEEP_SECONDS = 600.0
@@ -31,8 +33,12 @@ class Remembered(Generic[T]):
 
         :param key: what the result depends on.
         :param compute: computes it.
+        :raises TimeoutError: another thread computes for too long.
         """
-        with self._lock:
+        # Not longer than its own reader would: the one that computes may hang.
+        if not self._lock.acquire(timeout=SECONDS):
+            raise TimeoutError
+        try:
             known = self._results.get(key)
             if known is not None and self._clock() - known[0] < KEEP_SECONDS:
                 return known[1]
@@ -42,6 +48,8 @@ class Remembered(Generic[T]):
             while len(self._results) > _MOST:
                 self._results.popitem(last=False)
             return result
+        finally:
+            self._lock.release()
 
     def clear(self) -> None:
         """Forget all results."""

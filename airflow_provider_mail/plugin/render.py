@@ -31,7 +31,7 @@ MENU = (
 _NOTHING = "\N{EN DASH}"
 """Stands for a value that the tables do not have."""
 
-TITLES = {401: "Not logged in", 403: "No permission", 404: "Not found", 422: "Not possible", 503: "No data"}
+TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No data"}
 
 
 def _number(value: Any) -> str:
@@ -79,16 +79,17 @@ def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     return HTMLResponse(_environment.get_template(template).render(**values), status)
 
 
-def error(status: int, message: str, request: Request) -> HTMLResponse:
+def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
     """Render an error.
 
     :param status: the status of the response.
     :param message: what is wrong.
     :param request: the request.
+    :param advice: what to do about it.
     """
     login = ""
     if status == 401:
         here = f"{base_path()}{PAGE_PREFIX}/"
         login = f"{base_path()}/api/v2/auth/login?{urlencode({'next': here})}"
     title = TITLES.get(status, "Not possible")
-    return page("error.html", status=status, title=title, message=message, login=login)
+    return page("error.html", status=status, title=title, message=message, advice=advice, login=login)

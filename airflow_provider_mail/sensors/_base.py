@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, seconds_of
-from airflow_provider_mail.version_compat import AirflowSensorTimeout, conf
+from airflow_provider_mail.version_compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    conf,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -87,7 +94,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     def trigger(self, end_time: float) -> BaseWaitTrigger:
         """Return the trigger that continues the wait.
 
-        :param end_time: Unix time of the deadline.
+        :param end_time: Unix time of the deadline, by the service's clock.
         """
 
     def hold_seconds(self, context: Context) -> float:
@@ -107,22 +114,45 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
         :param context: the task's context.
         """
-        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+        from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
 
         if self.report_path:
             from airflow_provider_mail._task.report import check_report_path
 
             check_report_path(self)
+        with self._skipping_only_what_was_seen():
+            try:
+                return super().execute(context)
+            except AirflowSensorTimeout:
+                if self._decision is None or self._decision.status is not WaitStatus.WAITING:
+                    raise
+                decision = self._decision.at_deadline(f" (timeout: {self.timeout:g} s)")
+            return end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after the trigger.
+
+        :param next_method: the method that reads the trigger's event.
+        :param next_kwargs: the event.
+        :param context: the task's context.
+        """
+        with self._skipping_only_what_was_seen():
+            return super().resume_execution(next_method, next_kwargs, context)
+
+    @contextmanager
+    def _skipping_only_what_was_seen(self) -> Iterator[None]:
+        """Keep ``soft_fail`` from skipping the task when the last poll failed: then nobody knows that nothing came."""
         try:
-            return super().execute(context)
-        except AirflowSensorTimeout:
-            if self._decision is None or self._decision.status is not WaitStatus.WAITING:
+            yield
+            return
+        except AirflowSkipException as skip:
+            decision = self._decision
+            if not self.soft_fail or (decision and decision.is_seen):
                 raise
-            message = f"the wait timed out (timeout: {self.timeout:g} s): {self._decision.message}"
-        return end_wait(
-            PollDecision(WaitStatus.TIMEOUT, message), task=self, context=context, timeout_error=AirflowSensorTimeout
-        )
+            message = decision.message if decision else str(skip.__cause__ or skip)
+        refused = decision is not None and decision.status == "refused"
+        raise (AirflowFailException if refused else AirflowException)(message)
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; defer if wanted and there is something to wait for.
@@ -155,7 +185,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         if self.deferrable:
             # Only after this poll: a trigger that fires at once could overtake the scheduler.
             self.defer(
-                trigger=self.trigger(self._end_time),
+                trigger=self.trigger(self._end_time + self.clock_offset),
                 method_name="execute_complete",
                 # The trigger has the same deadline; this one is for the case that no triggerer runs.
                 timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
@@ -172,7 +202,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
-        return end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowSensorTimeout)
+        self._decision = decision_of(event)
+        return end_wait(self._decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
+
+    def last_look(self, context: Context) -> PollDecision:
+        _, decision = next(self._start_polls(context))
+        return decision
 
     def task_state(self, context: Context) -> TaskState:
         """Return the stored state of the wait.

@@ -134,32 +134,36 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         from airflow_provider_mail.api.errors import MailIncompleteError
 
         folder = self.folder()
+        self.readings = 0
         with self.mail_errors():
-            for reading in range(1, READINGS + 1):
+            for attempt in range(1, READINGS + 1):
                 try:
                     written, manifest = self._write(context, folder)
                     break
                 except MailIncompleteError as error:
-                    self.read_again(error, reading)
+                    self.read_again(error, attempt)
         result = self.load_result(written, manifest, self.resource)
-        return {**result, "readings": reading, **self.keep_rejects(context)}
+        return {**result, "readings": self.readings, **self.keep_rejects(context)}
 
     def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
         from airflow_provider_mail._task.load_files import conditions, write_load
 
-        with self.reading(context) as (observation, rows):
-            mark_gone = self.mark_gone(observation.at)
+        with self.reading(context) as reading:
+            observation = reading.observation
+            mark_gone, replaced = self.mark_gone(observation.at), self.replace_where()
+            # What is merged later cannot be read a second time then.
+            again = reading.again if mark_gone or replaced else tuple
             return write_load(
                 folder,
                 self.declared_table(),
-                rows,
+                (row for rows in (lambda: reading.rows, again) for row in rows()),
                 file_format=self.file_format,
                 rows_per_file=self.rows_per_file,
                 on_unstorable=self.unstorable.begin(),
                 describe=lambda: {
                     "mail_conn_id": self.mail_conn_id,
                     "observed_at": observation.at,
-                    **conditions(self.covers(observation.at), mark_gone, self.replace_where()),
+                    **conditions(self.covers(observation.at), mark_gone, replaced),
                 },
             )
 
@@ -171,7 +175,8 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     Its ``manifest.json`` is written last: without it, there is no load. Older loads stay until you or a rule of the
     storage deletes them.
 
-    Columns and completeness are those of ``MailContactsToSqlOperator``.
+    Columns and completeness are those of ``MailContactsToSqlOperator``. The list is read twice, unless it may not be
+    complete (``on_change="accept"``): merging the load deletes only what both readings lack.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
     ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``. Never rows or
@@ -261,7 +266,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     storage deletes them.
 
     Columns and completeness are those of ``MailCampaignsToSqlOperator``, as are the rows that are marked with
-    ``gone_at`` when the load is merged.
+    ``gone_at`` when the load is merged. A load that may mark rows reads the campaigns twice.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
     ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``.

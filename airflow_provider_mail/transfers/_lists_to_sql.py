@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow_provider_mail._task.arguments import Templated
-from airflow_provider_mail.transfers._loading import BaseListToSqlOperator, OnUnstorable
+from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, BaseListToSqlOperator, OnUnstorable
 from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
 if TYPE_CHECKING:
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.warehouse.coverage import Coverage
-    from airflow_provider_mail.warehouse.load import FallLimit, History
-
-MAX_REMOVED_FRACTION = 0.5
-"""A list that loses a larger part of its contacts between two loads is read a second time."""
+    from airflow_provider_mail.warehouse.load import History
 
 PUBLISHED_IN = "airflow_provider_mail.transfers.mail_to_sql"
 """The module that users import from, which Airflow stores with the task."""
@@ -60,12 +57,12 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         read whole: not with ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
     :param history_table: the name of the second table, which enables ``history``; that of the third has ``_readings``
         appended. Default: the name of ``table`` with ``_history`` appended. (templated)
-    :param allow_empty: with ``mode="replace"`` or a history, let an empty list delete or end all its rows. If false,
-        the task fails and the rows stay. The list of another team (``team_name``), whose name cannot be looked up, may
-        be empty only with it. Default: false.
+    :param allow_empty: with ``mode="replace"`` or a history, let a list that two readings find empty delete or end all
+        its rows. If false, the task fails and the rows stay. The list of another team (``team_name``), whose name
+        cannot be looked up, may be empty only with it. Default: false.
     :param max_removed_fraction: with ``mode="replace"`` or a history, the largest share of the list's rows, from 0 to
-        1, that one load may remove on balance; not applied below ten rows. A load that would remove more, or that finds
-        the list empty, reads the list a second time before it fails or continues. Default: 0.5.
+        1, that one load may remove on balance; not applied below ten rows. A load that would remove any row reads the
+        list a second time, and removes only what both readings lack. Default: 0.5.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default:
         1,000.
     :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 8.
@@ -83,13 +80,14 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     __module__ = PUBLISHED_IN
     mode: Mode
     history: bool
     history_table: str | None
-    max_removed_fraction: float
 
     def __init__(
         self,
@@ -111,6 +109,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -151,14 +150,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         name = self.table_names().get("history_table")
         return contacts_history(name, self.list_key, observed_at) if name else None
 
-    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
-        # The limits of the arguments; stricter ones until the list has been read a second time.
-        from airflow_provider_mail.warehouse.load import FallLimit
-
-        if confirmed:
-            return FallLimit(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction)
-        return FallLimit(allow_empty=False, max_fraction=min(self.max_removed_fraction, MAX_REMOVED_FRACTION))
-
     def execute(self, context: Context) -> dict[str, Any]:
         """Read and load the list.
 
@@ -172,8 +163,9 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
 
     A campaign that was deleted at the service keeps its row, with the ``observed_at`` at which it was last seen. A load
     without a filter marks these rows with ``gone_at``: those of all teams with ``all_team``, otherwise those of the
-    teams whose campaigns were returned. The mark is cleared when the campaign is returned again. If no campaign is
-    returned at all, or with ``on_change="accept"``, none is marked.
+    teams whose campaigns were returned. The mark is cleared when the campaign is returned again. A load that would mark
+    rows reads the campaigns a second time, and marks only what both readings lack. With ``on_change="accept"``, none
+    is marked.
 
     Returns ``table``, ``records``, ``readings`` (how often the list was read) and, if the database reports them,
     ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and
@@ -195,6 +187,10 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     :param mail_status: load only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
         (templated)
     :param all_team: load the campaigns of all teams; needs a permission. Default: false.
+    :param allow_empty: let two readings without any campaign mark all of the account. If false, the task fails and the
+        rows stay. Not applied with a filter. Default: false.
+    :param max_removed_fraction: the largest share of the rows, from 0 to 1, that one load may mark on balance; not
+        applied below ten rows. Default: 0.5.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default: 100,
         since each campaign is returned with its whole content.
     :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 2.
@@ -212,6 +208,8 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     __module__ = PUBLISHED_IN
@@ -229,6 +227,8 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         type: Templated[Literal["MailList", "ABTest"]] | None = None,
         mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
+        allow_empty: bool = False,
+        max_removed_fraction: float = MAX_REMOVED_FRACTION,
         page_size: int = 100,
         max_in_flight: int = 2,
         on_change: OnChange = "retry",
@@ -236,6 +236,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,11 +20,30 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
-    from airflow_provider_mail.warehouse.load import FallLimit, History, LoadResult
+    from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
+
+MAX_REMOVED_FRACTION = 0.5
+"""The largest part of the rows that one load removes without a permission."""
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
 """What to do with a record that the database cannot store."""
+
+
+class RemovesRows(MailTaskMixin):
+    """Mixin for transfers that delete rows, mark them as gone or end them in a history."""
+
+    allow_empty: bool
+    max_removed_fraction: float
+
+    def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
+        """Which rows a load may remove.
+
+        :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
+        """
+        from airflow_provider_mail.warehouse.request import RemovalRule
+
+        return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
 
 
 class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
@@ -42,6 +61,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     rejects_table: str | None
     rejects_path: str | None
     keep_days: float | None
+    lock_timeout: float
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
         super().set_arguments(arguments)
@@ -53,7 +73,12 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
 
         return UnstorableRecords(
-            self.sql_hook, self.on_unstorable == "reject", self.rejects_table, self.rejects_path, self.keep_days
+            self.sql_hook,
+            self.on_unstorable == "reject",
+            self.rejects_table,
+            self.rejects_path,
+            self.keep_days,
+            lock_timeout=self.lock_timeout,
         )
 
     @cached_property
@@ -121,7 +146,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             raise AirflowFailException(str(error)) from None
 
 
-class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
+class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
     """Load a whole list."""
 
     def recorded_in(self, observed_at: datetime) -> History | None:
@@ -131,54 +156,41 @@ class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
         """
         return None
 
-    def fall_limit(self, *, confirmed: bool) -> FallLimit | None:
-        """The limit for the fall of the number of rows.
-
-        :param confirmed: whether the list has been read a second time because of a fall.
-        """
-        return None
-
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the list and load it.
 
         :param context: the task's context.
         """
         from airflow_provider_mail.api.errors import MailIncompleteError
-        from airflow_provider_mail.warehouse.errors import FallError
 
         tables = self.checked_table_names()
-        is_fall_confirmed = False
+        self.readings = 0
         with self.mail_errors():
-            for reading in range(1, READINGS + 1):
+            for attempt in range(1, READINGS + 1):
                 try:
-                    loaded = self._load(context, self.fall_limit(confirmed=is_fall_confirmed))
+                    loaded = self._load(context)
                     break
                 except MailIncompleteError as error:
-                    self.read_again(error, reading)
-                except FallError as error:
-                    if is_fall_confirmed or reading == READINGS:
-                        error.name_permission()
-                        raise
-                    is_fall_confirmed = True
-                    self.log.warning("%s; reading the list a second time to confirm it", error)
+                    self.read_again(error, attempt)
         counts = self.counts(loaded)
         if loaded.deleted is not None and self.replace_where():
             counts["deleted"] = loaded.deleted
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
-        return {**tables, "records": loaded.rows, "readings": reading, **counts, **self.finish(context, loaded)}
+        return {**tables, "records": loaded.rows, "readings": self.readings, **counts, **self.finish(context, loaded)}
 
-    def _load(self, context: Context, fall_limit: FallLimit | None) -> LoadResult:
-        with self.reading(context, self.sql_hook) as (observation, rows):
+    def _load(self, context: Context) -> LoadResult:
+        with self.reading(context, self.sql_hook) as reading:
+            observed_at = reading.observation.at
             return self.unstorable.load(
                 self.declared_table(),
                 self.table,
-                rows,
+                reading.rows,
                 replace_where=self.replace_where(),
-                covers=self.covers(observation.at),
-                mark_gone=self.mark_gone(observation.at),
-                history=self.recorded_in(observation.at),
-                now=observation.now(),
-                fall_limit=fall_limit,
+                covers=self.covers(observed_at),
+                mark_gone=self.mark_gone(observed_at),
+                history=self.recorded_in(observed_at),
+                now=reading.observation.now(),
+                removal=self.removal_rule(reading.again),
             )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.observation import Observation
-    from airflow_provider_mail._task.progress import ProgressLog
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.api.errors import MailIncompleteError
@@ -33,6 +33,22 @@ OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 READINGS = 3
 """How often one try of a task reads a list that changes while it is read."""
 
+Rows: TypeAlias = Iterator[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A list that is read.
+
+    :param observation: when the service was asked.
+    :param rows: the rows; a list that comes back empty has been read twice.
+    :param again: reads the list a second time, unless it has been read twice; yields the rows that ``rows`` lacks.
+    """
+
+    observation: Observation
+    rows: Rows
+    again: Callable[[], Rows]
+
 
 class BaseListReader(MailTaskMixin, BaseOperator):
     """Read a whole list, page by page in flat memory, completely although the list may change meanwhile.
@@ -44,7 +60,10 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     max_in_flight: int
     on_change: OnChange
 
+    readings = 0
+    """How often the list was read."""
     _interrupt: Interrupt | None = None
+    _killed = False
 
     @abstractmethod
     def request(self) -> PagedRequest[Any]:
@@ -77,18 +96,17 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         return None
 
     def check_empty(self) -> None:
-        """Verify that a list that came back empty exists."""
+        """Verify that a list that came back empty twice exists."""
 
     def on_kill(self) -> None:
         """Stop reading: request no further page, and give running requests two seconds."""
+        self._killed = True
         if self._interrupt is not None:
             self._interrupt.stop()
 
     @contextmanager
-    def reading(
-        self, context: Context, sql_hook: DbApiHook | None = None
-    ) -> Iterator[tuple[Observation, Iterator[tuple[Any, ...]]]]:
-        """Begin to read the list; yield the observation and the rows.
+    def reading(self, context: Context, sql_hook: DbApiHook | None = None) -> Iterator[Reading]:
+        """Begin to read the list.
 
         :param context: the task's context.
         :param sql_hook: the hook of the database, whose clock is used if the service has none.
@@ -96,20 +114,45 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.api._core.interrupt import Interrupt
-        from airflow_provider_mail.api._core.pagination import Changes
-        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+        from airflow_provider_mail.api._core.pagination import Changes, Pager
+        from airflow_provider_mail.api.flows.concurrent_pages import read_pages
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
         observation = Observation(client, sql_hook)
-        self._interrupt = Interrupt()
         shown = ProgressLog(self.log, context, "records")
-        pages = concurrent_pages(
-            client, self.request(), self.max_in_flight, changes, self._interrupt, on_total=shown.expect
-        )
-        with closing(pages), closing(shown):
-            first = next(pages, None)
-            yield observation, self._streamed(first, pages, observation.at, shown)
+        pager: Pager[Any] = Pager(self.request(), changes)
+
+        def pages() -> Generator[list[Any], None, None]:
+            self.readings += 1
+            self._interrupt = interrupt = Interrupt()
+            if self._killed:
+                interrupt.stop()
+            return read_pages(client, pager, self.max_in_flight, interrupt, on_total=shown.expect)
+
+        def again() -> Rows:
+            if pager.reading == 1:
+                pager.read_again()
+                with closing(pages()) as second:
+                    for page in second:
+                        yield from self.rows(page, observation.at)
+
+        def rows() -> Rows:
+            done = 0
+            for page in chain([first] if first else [], found):
+                yield from self.rows(page, observation.at)
+                done += len(page)
+                shown.update(done)
+            if not done:
+                for row in again():
+                    done += 1
+                    yield row
+            if not done:
+                self.check_empty()
+
+        with closing(pages()) as found, closing(shown):
+            first = next(found, None)
+            yield Reading(observation, rows(), again)
 
     def read_again(self, error: MailIncompleteError, reading: int) -> None:
         """Log that the list is read again because it changed.
@@ -122,18 +165,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             error.add_note("Set on_change to decide how to handle a list that changes while it is read")
             raise error
         self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
-
-    def _streamed(
-        self, first: list[Any] | None, pages: Iterator[list[Any]], observed_at: datetime, shown: ProgressLog
-    ) -> Iterator[tuple[Any, ...]]:
-        if first is None:
-            self.check_empty()
-            return
-        done = 0
-        for page in chain([first], pages):
-            yield from self.rows(page, observed_at)
-            done += len(page)
-            shown.update(done)
 
 
 class BaseContactReader(BaseListReader):
@@ -232,6 +263,7 @@ class BaseCampaignReader(BaseListReader):
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
         # The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team.
+        # Without any, all of the account are: that needs a permission.
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None
@@ -240,7 +272,7 @@ class BaseCampaignReader(BaseListReader):
         account = {"mail_conn_id": self.mail_conn_id}
 
         def windows() -> list[Mapping[str, Any]]:
-            if self.all_team and self._teams:
+            if self.all_team or not self._teams:
                 return [account]
             return [{**account, "team_name": team} for team in self._teams]
 

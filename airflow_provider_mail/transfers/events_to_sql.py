@@ -40,7 +40,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (those that could be read), ``stored`` (those that
     were new), ``by_code`` (the same by ``EventCode``; ``other`` for codes that the document does not have),
-    ``duplicates``, ``dead_letters`` (new ones) and ``deleted_pushes``.
+    ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (new ones: duplicates with other fields, kept as dead
+    letters) and ``deleted_pushes``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -111,7 +112,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :param context: the task's context.
         """
-        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+        from airflow_provider_mail._metrics import DEAD_LETTERS, RECORDS_REJECTED, emit, task_tags
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.warehouse.tables.events import EVENTS
         from airflow_provider_mail.webhook.drain import EventTables, UnreadableEventError, drain
@@ -140,8 +141,16 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         inbox_table = SqlTable(self.inbox.hook, str(self.inbox.name))
         self.moved(inbox_table, SqlTable(self.sql_hook, self.table), rows=drained.events, table=EVENTS)
         emit({RECORDS_REJECTED: drained.dead_letters}, task_tags(self))
+        for reason, count in drained.reasons.items():
+            emit({DEAD_LETTERS: count}, {"reason": reason})
         if drained.dead_letters:
             self.log.warning("%s events cannot be read: see %s", drained.dead_letters, self.dead_letters_table)
+        if drained.conflicts:
+            self.log.warning(
+                "%s events have the identity of a stored one and other fields: see %s",
+                drained.conflicts,
+                self.dead_letters_table,
+            )
         counts = {
             "pushes": drained.pushes,
             "events": drained.events,
@@ -149,6 +158,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             "by_code": dict(drained.stored),
             "duplicates": drained.duplicates,
             "dead_letters": drained.dead_letters,
+            "conflicts": drained.conflicts,
         }
         self.log.info("Drained %s", counts)
         self._tell(context, counts)

@@ -15,7 +15,7 @@ from airflow_provider_mail.transfers._lists_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
     MailContactsToObjectStorageOperator,
 )
-from airflow_provider_mail.transfers._loading import OnUnstorable
+from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, OnUnstorable, RemovesRows
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -38,15 +38,16 @@ Days = Iterator[tuple[date, list[Row] | None]]
 """Each day with its rows; ``None`` if the response leaves the day out."""
 
 
-class MailStatsToObjectStorageOperator(BaseFilesOperator):
+class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     """Write statistics as files, one folder per day: ``<path>/mail_send_day=2026-03-10/<mail_conn_id>.parquet``.
 
     Columns and window are those of ``MailCampaignStatsToSqlOperator`` and ``MailTransactionalStatsToSqlOperator``. A
     file holds one day of one account and is replaced as a whole by the next run; files of other days and of other
     connections in the same folder are kept. A concurrent reader never sees a partial file.
 
-    If the service reports that no campaign was sent on a day, the file of that day is removed. A day of transactional
-    mail that the service's response leaves out keeps its file: missing is not zero.
+    Each day is read twice, and its file has the campaigns of both responses. If both report that no campaign was sent
+    on a day, the file of that day is removed. A day of transactional mail that the service's response leaves out keeps
+    its file: missing is not zero.
 
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
     ``missing_days`` (of transactional mail); with ``on_unstorable="reject"`` also ``rejected``.
@@ -75,6 +76,10 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
     :param end_day: the last day of the window, included. Default: its last day. (templated)
     :param lookback_days: days before the data interval that are written again; not applied to a given ``start_day``.
         Default: 7.
+    :param allow_empty: with ``layout="days"``, let a window without any campaign remove all its files. If false, the
+        task fails and the files stay. Default: false.
+    :param max_removed_fraction: with ``layout="days"``, the largest share of the window's files, from 0 to 1, that one
+        load may remove; not applied below ten files. Default: 0.5.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
         ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. With
@@ -103,6 +108,8 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
+        allow_empty: bool = False,
+        max_removed_fraction: float = MAX_REMOVED_FRACTION,
         on_unstorable: OnUnstorable = "fail",
         rejects_path: Templated[str] | None = None,
         **kwargs: Unpack[TaskArguments],
@@ -136,6 +143,9 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
             observation = Observation(self.hook.get_conn())
             found = read(self.hook, observation, start_day, end_day)
             key = [found.table.names.index(name) for name in found.table.key]
+            if found.mark_gone and found.read_again:
+                for _ in found.read_again():  # what is merged later cannot be read a second time then
+                    pass
             # The last of several rows with one key, as in a table.
             rows = {tuple(row[index] for index in key): row for row in found.rows()}
             folder, manifest = write_load(
@@ -165,6 +175,7 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
 
         read = self._campaigns if self.kind == "campaigns" else self._transactional
         table, days = read(start_day, end_day)
+        emptied: list[ObjectStoragePath] = []
         on_unstorable, self.unstorable.consequence = self.unstorable.begin(), ""
         stamp = TaskRun.current().values(table, datetime.now(UTC))
         counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
@@ -182,8 +193,11 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
                         counts["bytes"] += len(content)
                 elif rows is None:
                     counts["missing_days"] += 1
-                else:
-                    counts["removed"] += remove(file)
+                elif file.exists():
+                    emptied.append(file)
+            self.removal_rule().check(counts["files"] + len(emptied), counts["files"], f"path: {folder}: ", "files")
+            for file in emptied:
+                counts["removed"] += remove(file)
         self.log.info("%s to %s in %s: %s", start_day, end_day, folder, counts)
         size, files = counts.pop("bytes"), counts["files"]
         self.moved(self._resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
@@ -206,8 +220,11 @@ class MailStatsToObjectStorageOperator(BaseFilesOperator):
             # which time zone its days begin, and sorting by send time could split them.
             for day in _calendar(start_day, end_day):
                 where_from = self._where_from()
-                records = self.hook.run(campaign_stats(GetCampaignStats(start_date=day, end_date=day)))
-                yield day, [campaign_stats_row(record, **where_from) for record in records]
+                request, records = GetCampaignStats(start_date=day, end_date=day), dict[str, Any]()
+                for _ in range(2):  # the file is replaced: a campaign is left out if two responses lack it
+                    found = self.hook.run(campaign_stats(request))
+                    records = {record.mail_name: record for record in found} | records
+                yield day, [campaign_stats_row(record, **where_from) for record in records.values()]
 
         return CAMPAIGN_STATS, days()
 

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail._task.arguments import Templated
 from airflow_provider_mail.transfers._lists_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
-from airflow_provider_mail.transfers._loading import BaseStatsToSqlOperator, OnUnstorable
+from airflow_provider_mail.transfers._loading import (
+    MAX_REMOVED_FRACTION,
+    BaseStatsToSqlOperator,
+    OnUnstorable,
+    RemovesRows,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail._task.statistics import Statistics
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -26,7 +33,7 @@ __all__ = [
 ]
 
 
-class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
+class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
     """Load the statistics of the campaigns sent in a window into a table: one row per campaign, its latest counts.
 
     Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
@@ -37,8 +44,9 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
 
     The first and the last day of the window are not recorded, since the specification does not show in which time zone
     the service's days begin, and neither is a window with ``mail_name`` or ``type``: these rows show themselves when
-    they were last seen. A campaign that the service no longer returns for a recorded day (deleted, renamed or moved) is
-    marked with ``gone_at`` until it is returned again. If no campaign is returned at all, none is marked.
+    they were last seen. A campaign that was deleted or renamed is marked with ``gone_at`` until it is returned again:
+    one that two responses for a recorded day lack, and that the service does not find by its name. A window without any
+    campaign is not recorded without ``allow_empty``.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records`` and, if the database reports them, ``inserted``,
     ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
@@ -62,6 +70,10 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
     :param mail_name: load only campaigns that the service finds by this name. The window then ends today, since a
         campaign may be sent long after the run began. Default: all campaigns. (templated)
     :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
+    :param allow_empty: let a window that two responses show without any campaign mark all its rows. If false, the task
+        fails and the rows stay. Default: false.
+    :param max_removed_fraction: the largest share of the window's rows, from 0 to 1, that one load may mark on balance;
+        not applied below ten rows. Default: 0.5.
     :param snapshots: also store one row per campaign and day of observation in a second table: how the counts grew,
         which the service does not keep. It is loaded first, in its own transaction. Default: false.
     :param snapshots_table: the name of that table; enables ``snapshots``. Default: the name of ``table`` with
@@ -76,6 +88,8 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     resource = "campaigns/stats"
@@ -95,12 +109,15 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         lookback_days: int = 7,
         mail_name: Templated[str] | None = None,
         type: Templated[Literal["MailList", "ABTest"]] | None = None,
+        allow_empty: bool = False,
+        max_removed_fraction: float = MAX_REMOVED_FRACTION,
         snapshots: bool = False,
         snapshots_table: Templated[str] | None = None,
         on_unstorable: OnUnstorable = "fail",
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -131,14 +148,11 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
         # Load the snapshots, then the latest counts.
         from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail._task.statistics import read_campaign_stats
-        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         found = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
-        if snapshots_table := self.table_names().get("snapshots_table"):
-            # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
-            rows = snapshot_rows(found.rows())
-            self.unstorable.load(CAMPAIGN_SNAPSHOTS, snapshots_table, rows, now=observation.now())
+        # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
+        snapshots = self._load_snapshots(found, observation)
         loaded = self.unstorable.load(
             found.table,
             self.table,
@@ -146,8 +160,18 @@ class MailCampaignStatsToSqlOperator(BaseStatsToSqlOperator):
             covers=found.covers,
             mark_gone=found.mark_gone,
             now=observation.now(),
+            removal=self.removal_rule(found.read_again),
         )
+        if snapshots and loaded.rows > snapshots.rows:  # a second reading found more
+            self._load_snapshots(found, observation)
         return loaded, {}
+
+    def _load_snapshots(self, found: Statistics, observation: Observation) -> LoadResult | None:
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
+
+        if (name := self.table_names().get("snapshots_table")) is None:
+            return None
+        return self.unstorable.load(CAMPAIGN_SNAPSHOTS, name, snapshot_rows(found.rows()), now=observation.now())
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
@@ -189,6 +213,8 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
+    :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
+        load of the table; what holds it is in the log where the database tells. Default: 600.
     """
 
     resource = "transactional/stats"
@@ -206,6 +232,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
         keep_days: float | None = None,
+        lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

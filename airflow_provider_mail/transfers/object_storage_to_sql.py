@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
-from airflow_provider_mail.transfers._lists_to_sql import MAX_REMOVED_FRACTION
+from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -101,13 +102,16 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         return {"stage_table": create_stage(self.sql_hook(), manifest, self.table), "records": manifest.rows}
 
 
-class MailMergeStageTableOperator(BaseStageTableOperator):
+class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
     """Merge the rows of a load of files, which the warehouse has loaded into the table of staged rows.
 
     The rules are those of the loads into tables: a row never replaces one that was observed later; what the load has
     read whole replaces its window; a load that asked the service earlier than one that is already there adds nothing to
     what that one has read whole. The table is created if it does not exist, in native types, and gets columns that a
     later version adds.
+
+    The load is that of two readings, so what it lacks both of them lacked. Before campaigns are marked as gone in a
+    table of statistics, the service is asked for them by name, through the connection that the manifest names.
 
     Fails if the table of staged rows does not have exactly the rows that the manifest says. It is removed after the
     merge, and stays after a failure.
@@ -124,14 +128,11 @@ class MailMergeStageTableOperator(BaseStageTableOperator):
     :param manifest: the path of the manifest, which the task that wrote the files returns. (templated)
     :param object_storage_conn_id: the connection to the storage; can also be part of the path. Default: that of the
         path. (templated)
-    :param allow_empty: let a load without rows delete all rows of its list. If false, the task fails and the rows
-        stay. Default: false.
-    :param max_removed_fraction: the largest share of the list's rows, from 0 to 1, that the load may remove on balance;
-        not applied below ten rows. Default: 0.5.
+    :param allow_empty: let a load without rows delete all rows of its list, or mark all of its window as gone. If
+        false, the task fails and the rows stay. Default: false.
+    :param max_removed_fraction: the largest share of these rows, from 0 to 1, that the load may remove on balance; not
+        applied below ten rows. Default: 0.5.
     """
-
-    allow_empty: bool
-    max_removed_fraction: float
 
     def __init__(
         self,
@@ -153,17 +154,20 @@ class MailMergeStageTableOperator(BaseStageTableOperator):
         :param context: the task's context.
         """
         from airflow_provider_mail._task.object_storage import storage_path
-        from airflow_provider_mail.warehouse.errors import FallError
+        from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.merge import merge_stage
-        from airflow_provider_mail.warehouse.request import FallLimit
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
         manifest, hook = self.read_manifest(), self.sql_hook()
-        limit = FallLimit(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction)
-        try:
-            loaded = merge_stage(hook, manifest, self.table, fall_limit=limit)
-        except FallError as error:
-            error.name_permission()
-            raise
+        self.mail_conn_id = manifest.mail_conn_id
+
+        def exists(names: Sequence[str]) -> Collection[str]:
+            return self.hook.run(existing_campaigns(names))
+
+        # The campaigns of a manifest are all that the account has; statistics are those of a window.
+        asked = exists if manifest.table is CAMPAIGN_STATS else None
+        with self.mail_errors():
+            loaded = merge_stage(hook, manifest, self.table, removal=self.removal_rule(), exists=asked)
         folder = Folder(storage_path(self.manifest, self.object_storage_conn_id, "manifest").parent)
         self.moved(folder, SqlTable(hook, self.table), table=manifest.table, rows=loaded.rows)
         self.log.info("%s records merged into %s", loaded.rows, self.table)

@@ -35,7 +35,8 @@ class BaseWaitTrigger(BaseTrigger):
 
     :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
-    :param end_time: Unix time of the deadline, which survives restarts of the triggerer; ``None`` for none.
+    :param end_time: Unix time of the deadline, by the service's clock as far as it shows one: the clocks of the worker
+        and the triggerer may differ. It survives restarts of the triggerer. ``None`` for none.
     :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
     :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
@@ -112,15 +113,20 @@ class BaseWaitTrigger(BaseTrigger):
         # The task polled successfully before it deferred, so a rejection may be temporary.
         errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout, max_errors=self.max_poll_errors)
         poller_type, subscription = self.subscription(errors)
+        asked_at = 0.0
         async with subscribe(poller_type, self.target, self.poke_interval, subscription) as poller:
             while True:
-                left = None if self.end_time is None else max(self.end_time - time.time(), 0.0)
+                now = time.time() + (subscription.offset or 0.0)
+                left = None if self.end_time is None else max(self.end_time - now, 0.0)
+                if left:
+                    # The service's clock may show only at the last look that the time is not up yet.
+                    subscription.last_look = False
                 if left == 0.0 and not subscription.last_look:
                     # What was awaited may have happened since the last poll, or while no triggerer ran.
                     if time.monotonic() - subscription.polled_at > EXTRA_POLL_SECONDS:
                         subscription.due = min(subscription.due, time.monotonic() + SETTLE_SECONDS)
                         poller.poll_soon()
-                        left = LAST_LOOK_SECONDS
+                        left, asked_at = LAST_LOOK_SECONDS, time.monotonic()
                     subscription.last_look = True
                 try:
                     async with asyncio.timeout(left):
@@ -129,8 +135,11 @@ class BaseWaitTrigger(BaseTrigger):
                     if not subscription.last_look:
                         continue
                     latest = subscription.decision
-                    status = latest.message if latest else f"{getattr(self, self.identity)!r} was not polled"
-                    return PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {status}")
+                    if latest is None or subscription.polled_at < asked_at:
+                        # An earlier poll does not tell what has happened since.
+                        not_polled = f"the last poll for {getattr(self, self.identity)!r} did not end"
+                        latest = PollDecision(WaitStatus.WAITING, not_polled, is_seen=False)
+                    return latest.at_deadline()
                 subscription.changed.clear()
                 if subscription.error is not None:
                     raise subscription.error
@@ -172,7 +181,7 @@ def decision_of(event: object) -> PollDecision:
             status = ""
     if status not in set(WaitStatus) - {WaitStatus.WAITING}:
         raise AirflowException(f"not an event of a mail trigger: {event!r}")
-    return PollDecision(WaitStatus(status), message, result)
+    return PollDecision(WaitStatus(status), message, result, is_seen=status not in ("error", "refused"))
 
 
 def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:

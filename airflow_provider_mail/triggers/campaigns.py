@@ -37,7 +37,8 @@ class MailCampaignTrigger(BaseWaitTrigger):
     :param mail_name: the exact name of the campaign.
     :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
         polls. Default: 60.
-    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param end_time: Unix time, by the service's clock, at which the wait times out, also after restarts of the
+        triggerer. Default: never.
     :param not_before: Unix time, by the local clock, at which a scheduled campaign is sent: until then it is polled
         every five minutes only. Default: not scheduled.
     :param seen: whether the campaign existed at an earlier poll, so that a missing one ends the wait. Default: false.

@@ -9,9 +9,9 @@ from typing import Any
 
 from airflow.sdk import get_current_context
 
+from airflow_provider_mail.api._core.blank import is_nothing
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications._blank import is_blank
 from airflow_provider_mail.notifications._context import NotificationContext
 from airflow_provider_mail.notifications._delivery import (
     DEFAULT_TIMEOUT,
@@ -89,7 +89,7 @@ def send_email(
             sender=from_email,
             reply_to=None if reply_to is None else str(reply_to),
             files=files,
-            **(_defaults() if is_blank(subject) or is_blank(html_content) else {}),
+            **(_defaults() if is_nothing(subject) or is_nothing(html_content) else {}),
         )
         if raise_errors and message.skipped:
             raise MailValidationError("; ".join(message.skipped))

@@ -20,8 +20,10 @@ def erase_events(
 ) -> dict[str, int]:
     """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
 
-    The address is compared without regard to case. Can be repeated; repeat it while the service may still push events
-    of the person. With an inbox on SQLite, no drain may run meanwhile.
+    An event is about the person if its ``Email`` contains the address, or, without an address in ``Email``, if the
+    address is anywhere in the event. Surrounding blanks, case and the form of Unicode do not matter. Can be repeated;
+    repeat it while the service may still push events of the person. Several erasures may run at once. No dead letters
+    may be replayed meanwhile; with an inbox on SQLite, no drain may run meanwhile.
 
     :param email: the address.
     :param sql_conn_id: the connection to the database of both tables.
@@ -29,7 +31,8 @@ def erase_events(
     :param dead_letters_table: the table of dead letters. Default: ``mail_dead_letters``.
     :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``.
     :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``.
-    :return: how many ``pushes`` were changed, and how many ``dead_letters`` and ``events`` were deleted.
+    :return: how many ``pushes`` were changed, how many ``dead_letters`` were deleted or changed, and how many
+        ``events`` were deleted.
     :raises MailConfigError: there is no inbox.
     :raises ValueError: ``email`` is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.

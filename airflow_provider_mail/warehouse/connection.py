@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.connect_limits import limit_connecting
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.file_lock import one_process, pause
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
+from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -19,8 +22,13 @@ BUSY_FILE_WAITS_S = {
     _LOCKED: 60.0,
     # How a file looks to other processes while DuckDB creates it, and how a file of another kind looks for ever.
     "not a valid DuckDB database file": 5.0,
+    # Another thread of this process is just closing it.
+    "is already attached by database": 5.0,
 }
 """How long to wait for a database in a file, by the message of its driver."""
+
+PATIENT_SECONDS = 60
+"""How long a connection may take, and a server be silent that should acknowledge, where nobody waits for an answer."""
 
 _BY_TYPE = {
     "databricks": "databricks",
@@ -47,15 +55,24 @@ def database(hook: DbApiHook) -> str:
 def connected(hook: DbApiHook) -> Iterator[Any]:
     """Open a connection; on exit, roll back on an error and close.
 
+    In a :class:`~airflow_provider_mail.warehouse.time_limit.Reading` the connection has its time limits.
+
     :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
-    failure, start = "", time.monotonic()
+    failure, start, reading = "", time.monotonic(), current_reading()
+    longest = reading.seconds if reading else float("inf")
     with ExitStack() as lock:
         try:
-            if file := _duckdb_file(hook):
-                lock.enter_context(one_process(file, BUSY_FILE_WAITS_S[_LOCKED]))
-            connection = _open(hook, start)
+            if reading:
+                reading.address = address(hook)
+            with ExitStack() as watch:
+                if file := _duckdb_file(hook):
+                    wait = min(BUSY_FILE_WAITS_S[_LOCKED], longest)
+                    holder = "another process uses the database file"
+                    watch.enter_context(LockWatch(f"connection {hook.get_conn_id()!r}: ", lambda: holder, wait))
+                    lock.enter_context(one_process(file, wait))
+                connection = _open(hook, start, longest)
         except Exception as error:
             if type(error).__module__.startswith("airflow."):
                 raise  # names the missing connection id or package itself
@@ -63,14 +80,24 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
         if failure:
             raise WarehouseError(f"cannot connect to {hook.get_conn_id()!r}: {failure}")
         try:
-            yield connection
-        except BaseException:
-            with suppress(Exception):  # a lost connection cannot roll back, and need not
-                connection.rollback()
-            raise
+            with reading.uses(connection) if reading else nullcontext():
+                try:
+                    yield connection
+                except BaseException:
+                    with suppress(Exception):  # a lost connection cannot roll back, and need not
+                        connection.rollback()
+                    raise
         finally:
             with suppress(Exception):
                 connection.close()
+
+
+def open_connection(hook: DbApiHook) -> Any:
+    """Open a connection, which the caller closes; one of our own, with the time limits that its driver has.
+
+    :param hook: the hook of the database.
+    """
+    return _open(hook, time.monotonic(), float("inf"))
 
 
 def _duckdb_file(hook: DbApiHook) -> str | None:
@@ -81,14 +108,26 @@ def _duckdb_file(hook: DbApiHook) -> str | None:
     return None if host in ("", ":memory:") else host
 
 
-def _open(hook: DbApiHook, start: float) -> Any:
-    """Connect; wait for a database file that another process uses (DuckDB)."""
+def address(hook: DbApiHook) -> str:
+    """Return host and port of a database, or its file, for people; empty without them. Never the user.
+
+    :param hook: the hook of the database.
+    """
+    connection = hook.get_connection(hook.get_conn_id())
+    port = f", port {connection.port}" if connection.port else ""
+    return f"host {connection.host}{port}" if connection.host else ""
+
+
+def _open(hook: DbApiHook, start: float, longest: float) -> Any:
+    """Connect; wait for a database file that another process uses (DuckDB), at most for so many seconds."""
+    # A copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
+    hook = copy(hook)
+    limit_connecting(hook, database(hook), CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
     while True:
         try:
-            # By a copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
             return copy(hook).get_conn()
         except Exception as error:
-            longest = next((wait for text, wait in BUSY_FILE_WAITS_S.items() if text in str(error)), 0.0)
-            if time.monotonic() - start >= longest:
+            wait = next((wait for text, wait in BUSY_FILE_WAITS_S.items() if text in str(error)), 0.0)
+            if time.monotonic() - start >= min(wait, longest):
                 raise
         pause()

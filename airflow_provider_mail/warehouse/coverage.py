@@ -32,7 +32,7 @@ LOADS = Table(
     comment="When each part of the tables beside this one was last read whole from the mail service",
     key=("table_name", "mail_conn_id", "part"),
     columns=(
-        Column("table_name", text(64), "Name of the table, without its schema"),
+        Column("table_name", text(64), "Name of the table as the database spells it, without its schema"),
         Column("mail_conn_id", text(250), "Airflow connection of the account that was read"),
         Column(
             "part",
@@ -59,6 +59,13 @@ class Between:
 
     low: Any
     high: Any
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Some values, at least one."""
+
+    values: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -138,10 +145,13 @@ class MarkGone:
     :param observed_at: the time at which reading began, with a zone; only rows that were observed earlier can be gone.
     :param windows: called when all rows have been read; returns the windows for which they are complete, as conditions
         (by column, a value, ``None`` or `Between`). Without a window, no row is marked.
+    :param exists: returns those of these values of the key's last column that the service still has, outside of the
+        windows: their rows are not marked. Default: the windows are all that it has.
     """
 
     observed_at: datetime.datetime
     windows: Callable[[], Sequence[Mapping[str, Any]]]
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None
 
 
 def table_name(name: TableName) -> str:
@@ -158,7 +168,7 @@ def loads_beside(name: TableName) -> TableName:
 
     :param name: the name of that table.
     """
-    return TableName((*name.parts[:-1], NamePart(LOADS_NAME, False)))
+    return name.beside(TableName((NamePart(LOADS_NAME, False),)))
 
 
 def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:

@@ -43,7 +43,7 @@ _DUCKDB_SAFE = (
     "Parser",
     "Permission",
 )
-_DUCKDB_SAFE_UP_TO_QUOTES = ("Constraint", "TransactionContext")  # the key follows in quotes
+_DUCKDB_SAFE_UP_TO_QUOTES = ("Constraint", "TransactionContext")  # a key or a value follows in quotes
 
 # Errors of the MySQL server whose messages hold names, privileges and limits, by the drivers' constants.
 _MYSQL_SAFE = (
@@ -70,12 +70,33 @@ _WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 _MAX_MESSAGE_CHARACTERS = 300
 
 
+_KNOWN_DRIVERS = ("MySQLdb", "mysql", "duckdb", "_duckdb", "sqlite3", "psycopg", "psycopg2")
+_SAYS_SOMETHING = re.compile(r"(?<![(\w])[A-Za-z]{3,}(?!\w)")
+"""A word, in a message that may be nothing but a code."""
+_OF_STATEMENTS = ("InterfaceError", "ProgrammingError")
+"""PEP 249's errors about the use of the driver and statements, not about data."""
+_ADVICE = {
+    "21000": "look at the unique indexes and the triggers of the table: one takes two rows for one, or returns several "
+    "rows where one is expected",
+    "23514": "look at the CHECK constraints, the partitions and the triggers of the table, and at the log of the "
+    "database, which quotes the row: one of them does not accept it",
+}
+_OTHER_ADVICE = (
+    "look at the constraints, triggers, generated columns and further indexes of the table, and at the log of the "
+    "database: a value is not accepted, and the database's own words are left out, since they may quote rows"
+)
+_READ_ADVICE = (
+    "run the statement in a client of the database, which shows the reason: it is left out here, since it may quote "
+    "values"
+)
+
+
 class WarehouseError(PicklableError):
     """A table could not be read or loaded; nothing of the load was committed. Holds no row values."""
 
 
-class FallError(WarehouseError):
-    """A load would have left far fewer rows than before; nothing of it was committed.
+class UnconfirmedError(WarehouseError):
+    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
 
     :param text: the message.
     :param before: number of rows before the load.
@@ -86,11 +107,6 @@ class FallError(WarehouseError):
         super().__init__(text)
         self.before = before
         self.after = after
-
-    def name_permission(self) -> None:
-        """Add to the message which argument of the operators allows it."""
-        permission = "max_removed_fraction" if self.after else "allow_empty=True"
-        self.args = (f"{self}. Nothing was changed; {permission} allows it",)
 
 
 class UnstorableError(WarehouseError):
@@ -146,6 +162,11 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
         message = ""
     if any(value in message for value in _texts(parameters)):
         message = ""
+    if driver in _KNOWN_DRIVERS and not _SAYS_SOMETHING.search(message):
+        advice = _ADVICE.get(str(sqlstate(error)))
+        if not advice and type(error).__name__ not in _OF_STATEMENTS:
+            advice = _OTHER_ADVICE if quotes_rows else _READ_ADVICE
+        message = " ".join(filter(None, [advice, message.strip()]))
     return ": ".join(filter(None, [type(error).__name__, message]))
 
 
@@ -230,7 +251,7 @@ def _duckdb(error: BaseException) -> str:
     message = _first_line(error)
     kind = message.partition(" Error: ")[0]
     if kind in _DUCKDB_SAFE_UP_TO_QUOTES:
-        return message.partition('"')[0].strip()
+        return re.split("['\"]", message, maxsplit=1)[0].strip()
     return message if kind in _DUCKDB_SAFE else ""
 
 

@@ -6,8 +6,7 @@ import datetime
 import gc
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,14 @@ from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.history import History
-from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.request import (
+    FUTURE_TOLERANCE,
+    LOCK_TIMEOUT,
+    Clock,
+    LoadRequest,
+    LoadResult,
+    RemovalRule,
+)
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 from airflow_provider_mail.warehouse.task_run import TaskRun
@@ -27,12 +33,14 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 __all__ = [
+    "FUTURE_TOLERANCE",
+    "LOCK_TIMEOUT",
     "Between",
     "Coverage",
-    "FallLimit",
     "History",
     "LoadResult",
     "MarkGone",
+    "RemovalRule",
     "check_database",
     "check_history",
     "database_time",
@@ -40,9 +48,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-
-FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
-"""How far a time of observation may lie in the future: the clocks of a service's machines differ."""
 
 
 def load(
@@ -54,11 +59,12 @@ def load(
     replace_where: Mapping[str, Any] | None = None,
     covers: Coverage | None = None,
     mark_gone: MarkGone | None = None,
-    fall_limit: FallLimit | None = None,
+    removal: RemovalRule | None = None,
     expire_before: datetime.datetime | None = None,
     now: datetime.datetime | None = None,
     history: History | None = None,
     on_unstorable: OnUnstorable | None = None,
+    lock_timeout: float = LOCK_TIMEOUT,
 ) -> LoadResult:
     """Insert rows, or update those with the same keys, in one transaction on one connection.
 
@@ -77,16 +83,20 @@ def load(
         schema, and their unchanged rows are not written again. Default: unchanged rows get a new time of observation.
     :param mark_gone: windows for which these rows are complete: other rows in them are marked as gone. Default: no row
         is marked. The mark of a loaded row is always cleared.
-    :param fall_limit: how far the number of rows in ``replace_where`` may fall. Default: no limit.
+    :param removal: which rows may be deleted, marked as gone or ended in the history. Default: any that this load
+        lacks.
     :param expire_before: rows that any load observed earlier are deleted in the same transaction. Default: none.
-    :param now: the present time, with a zone, by the clock of ``observed_at``. The load fails when rows of the table
-        that it compares with were observed more than five minutes later. Default: not checked.
+    :param now: the present time, with a zone, by the latest clock that ``observed_at`` may come from. The load fails
+        when rows of the table that it compares with, or readings of ``history``, were observed more than five minutes
+        later. Default: not checked.
     :param history: the history of the part of the table that these rows are, which must be complete; recorded in the
         same transaction, unless a row cannot be stored. Default: none.
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
+    :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
+        What holds it is logged where the database tells. Default: 600.
     :return: the counts.
-    :raises FallError: when the number of rows would fall too far.
+    :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
     request = LoadRequest(
@@ -96,9 +106,10 @@ def load(
         replace_where,
         covers if covers and covers.parts else None,
         mark_gone,
-        fall_limit=fall_limit,
+        removal=removal,
         expire_before=expire_before,
-        not_after=_not_after(now) if now else None,
+        lock_timeout=lock_timeout,
+        clock=Clock(now) if now else None,
         history=history,
         task_run=TaskRun.current(),
     )
@@ -163,11 +174,6 @@ def database_time(hook: DbApiHook) -> datetime.datetime | None:
         return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
         return dialect.read_clock(cursor)
-
-
-def _not_after(now: datetime.datetime) -> Callable[[], datetime.datetime]:
-    start = time.monotonic()
-    return lambda: now + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - start)
 
 
 _GC_THRESHOLD = 10_000

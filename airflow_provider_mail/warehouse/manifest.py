@@ -111,7 +111,10 @@ class Manifest:
             "observed_at": _text(self.observed_at),
             "file_format": self.file_format,
             # Whether the rows are all that the service has for the window; otherwise no other row may be removed.
-            "complete": bool(self.covers or self.replace_where or self.mark_gone) and not self.rejected,
+            # No row at all proves nothing, except of a list that may be empty.
+            "complete": bool(self.covers or self.replace_where or self.mark_gone)
+            and not self.rejected
+            and bool(self.rows or self.replace_where),
             "rejected": self.rejected,
             "window": {
                 "start_day": _text(self.start_day),

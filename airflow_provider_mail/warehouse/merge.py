@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,7 @@ from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
 from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
-from airflow_provider_mail.warehouse.request import FallLimit, LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, RemovalRule
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import TableName
 from airflow_provider_mail.warehouse.task_run import TaskRun
@@ -33,22 +33,31 @@ def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
     :param name: the table that the rows are merged into.
     :raises WarehouseError: naming table and connection.
     """
-    dialect = _dialect(hook, manifest, name, None)
+    dialect = _dialect(hook, manifest, name)
     _run(hook, dialect, dialect.create_stage)
     return dialect.sql.stage
 
 
-def merge_stage(hook: DbApiHook, manifest: Manifest, name: str, *, fall_limit: FallLimit | None = None) -> LoadResult:
+def merge_stage(
+    hook: DbApiHook,
+    manifest: Manifest,
+    name: str,
+    *,
+    removal: RemovalRule | None = None,
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None,
+) -> LoadResult:
     """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing.
 
     :param hook: the hook of the warehouse.
     :param manifest: the manifest of the load.
     :param name: the table, created if it does not exist.
-    :param fall_limit: how far the number of rows that the load replaces may fall. Default: no limit.
-    :raises FallError: when it would fall too far.
+    :param exists: see :class:`~airflow_provider_mail.warehouse.coverage.MarkGone`. Default: the windows are all that
+        the service has.
+    :param removal: which rows may be removed. Default: any that the load lacks.
+    :raises UnconfirmedError: when too many would be removed.
     :raises WarehouseError: naming table and connection; nothing was merged.
     """
-    dialect = _dialect(hook, manifest, name, fall_limit)
+    dialect = _dialect(hook, manifest, name, removal, exists)
 
     def work(cursor: Any) -> LoadResult:
         dialect.prepare(cursor)
@@ -58,7 +67,13 @@ def merge_stage(hook: DbApiHook, manifest: Manifest, name: str, *, fall_limit: F
     return _run(hook, dialect, work)
 
 
-def _dialect(hook: DbApiHook, manifest: Manifest, name: str, fall_limit: FallLimit | None) -> Merging:
+def _dialect(
+    hook: DbApiHook,
+    manifest: Manifest,
+    name: str,
+    removal: RemovalRule | None = None,
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None,
+) -> Merging:
     kind = database(hook)
     if kind not in MERGING:
         raise WarehouseError(
@@ -67,15 +82,15 @@ def _dialect(hook: DbApiHook, manifest: Manifest, name: str, fall_limit: FallLim
         )
     table = TableName.parse(name)
     source = Source(())
-    source.read = manifest.rows  # by the warehouse
+    source.read, source.rejected = manifest.rows, manifest.rejected  # by the warehouse
     request = LoadRequest(
         manifest.table,
         table,
         source,
         manifest.replace_where,
         manifest.coverage,
-        MarkGone(manifest.observed_at, lambda: manifest.mark_gone) if manifest.mark_gone else None,
-        fall_limit=fall_limit,
+        MarkGone(manifest.observed_at, lambda: manifest.mark_gone, exists) if manifest.mark_gone else None,
+        removal=removal,
         task_run=TaskRun.current(),
     )
     has_json_text = manifest.file_format == "parquet"
@@ -91,4 +106,4 @@ def _run(hook: DbApiHook, dialect: Merging, work: Callable[[Any], T]) -> T:
     except Exception as error:
         failure = dialect.error(dialect.safe_message(error)).with_traceback(error.__traceback__)
     # Outside of `except`, so that the driver's exception, full of values, is not chained.
-    raise failure
+    raise dialect.request.source.error or failure

@@ -44,20 +44,17 @@ def stream_rows(
         except Exception as error:
             message = safe_message(error, parameters, quotes_rows=fetched is not None)
             if is_client_side(error):
-                message += _advice(described or (cursor and cursor.description) or (), fetched or 0)
+                message += _advice(fetched or 0)
             trace = error.__traceback__
         # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
     dialect, cursor = dialect_of(database(hook)), None
-    described: Sequence[Any] = ()
     with connected(hook) as connection:
         cursor = run(lambda: dialect.open_reader(hook, connection))
         try:
             # SQLite reads the first row here.
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
-            # psycopg3 forgets the description when a fetch fails.
-            described = tuple(cursor.description or ())
             # psycopg2 describes the columns of a server-side cursor only after the first fetch.
             first = run(lambda: cursor.fetchmany(size), 0)
             if cursor.description is None:
@@ -78,15 +75,9 @@ def stream_rows(
                 dialect.close_reader(connection, cursor)
 
 
-_POSTGRES_TIMES = frozenset((1082, 1083, 1114, 1184, 1186, 1266))
-"""The types that have values which Python has not, such as ``infinity`` and dates BC."""
-
-
-def _advice(described: Sequence[Any], fetched: int) -> str:
+def _advice(fetched: int) -> str:
     """Say where a value is that the driver cannot convert, as far as that is known, and what to do."""
-    times = ", ".join(str(column[0]) for column in described if column[1] in _POSTGRES_TIMES)
-    suspects = f" (suspects, by their types: {times})" if times else ""
     return (
-        f". The driver cannot convert a value after row {fetched}: select its column as text{suspects}, such as "
+        f". The driver cannot convert a value after row {fetched}: select its column as text, such as "
         "CAST(column AS TEXT), and for text with bytes of another encoding convert it in the query"
     )

@@ -11,6 +11,7 @@ import json
 import lzma
 import re
 import zlib
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.rows import batched
+from airflow_provider_mail.warehouse.rows import UnreadableValue, batched
 
 Row = tuple[Any, ...]
 Batches = Iterator[list[Row]]
@@ -50,15 +51,35 @@ class WrongWidth(tuple[Any, ...]):
         """Make the row.
 
         :param values: all values of the row in the file.
-        :param problem: what is wrong, with the line of the file.
+        :param problem: what is wrong.
         """
         row = cls(values)
         row.problem = problem
         return row
 
 
-class UnreadableValue:
-    """Stands for a value that Python has no type for, such as a time before the year 1."""
+class FileBatch(list[Any]):
+    """Rows of a file with lines.
+
+    :param rows: the rows.
+    :param lines: for each row the line of the file in which it begins, from 1.
+    """
+
+    def __init__(self, rows: Sequence[Any], lines: Sequence[int]) -> None:
+        super().__init__(rows)
+        self.lines = lines
+
+
+def _numbered(rows: Iterator[Row], lines: array[int], size: int) -> Batches:
+    """Yield rows in lists.
+
+    :param rows: the rows; each appends its line to ``lines`` when it is read.
+    :param lines: the lines of the rows that are not yielded yet.
+    :param size: the largest number of rows in a list.
+    """
+    for batch in batched(rows, size):
+        yield FileBatch(batch, lines[: len(batch)])
+        del lines[: len(batch)]
 
 
 class FileRows(NamedTuple):
@@ -190,6 +211,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     text = io.TextIOWrapper(plain, encoding=_encoding(plain, form), newline="")
     row, size, start, width = 1, 0, 0, 0
+    begins = array("q")
     first, delimiter = text.readline(MAX_ROW), form.delimiter
     if declared := _SEPARATOR.fullmatch(first):  # as Excel writes it
         first, delimiter, start = "", declared[1], 1
@@ -219,8 +241,8 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
                     # CSV has no other form of a missing value.
                     found = tuple(value or None for value in values)
                     if len(found) != width and width:
-                        problem = f"has {len(found)} values instead of {width} (line {began} of the file)"
-                        found = WrongWidth.of(found, problem)
+                        found = WrongWidth.of(found, f"has {len(found)} values instead of {width}")
+                    begins.append(began)
                     yield found
         except UnicodeDecodeError as error:
             # Text is decoded some lines ahead.
@@ -230,19 +252,21 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     found = rows()
     if form.column_names is not None:
         width = len(form.column_names)
-        return list(form.column_names), batched(found, form.size), None
+        return list(form.column_names), _numbered(found, begins, form.size), None
     header = next(found, None)
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
     if not any(header):
         raise WarehouseError("no column has a name (column_names, if this line is no header)")
     width = len(header)
+    begins.pop()
     # A column without a name, such as the index of pandas, cannot be mapped.
-    return [str(name or "").strip() for name in header], batched(found, form.size), None
+    return [str(name or "").strip() for name in header], _numbered(found, begins, form.size), None
 
 
 def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
-    objects = _objects(file, form, line)
+    begins = array("q")
+    objects = _objects(file, form, line, begins)
     first = list(islice(objects, form.size))
     seen = list(dict.fromkeys(chain.from_iterable(first)))
     # All names of the first rows, so that the caller notices a misspelt one before anything is sent.
@@ -257,7 +281,7 @@ def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Seque
             )
         return tuple(found.get(name) for name in columns)
 
-    return columns, batched(map(row, chain(_drained(first), objects)), form.size), None
+    return columns, _numbered(map(row, chain(_drained(first), objects)), begins, form.size), None
 
 
 def _drained(rows: list[Any]) -> Iterator[Any]:
@@ -266,7 +290,7 @@ def _drained(rows: list[Any]) -> Iterator[Any]:
         yield rows.pop()
 
 
-def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[str, Any]]:
+def _objects(file: IO[bytes], form: FileForm, line: list[int], begins: array[int]) -> Iterator[dict[str, Any]]:
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     lines: Any = plain
@@ -286,6 +310,7 @@ def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[dict[
                 if other is None:
                     raise
                 found = other
+            begins.append(line[0])
             yield found
 
 

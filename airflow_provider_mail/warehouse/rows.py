@@ -6,8 +6,10 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +22,14 @@ Convert = Callable[[Sequence[Any]], Iterable[Any]]
 
 OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
 """Receives a row that cannot be stored, and the reason."""
+
+
+class UnreadableValue:
+    """Stands for a value that Python cannot represent, such as ``infinity`` or a time before the year 1."""
+
+    def __repr__(self) -> str:
+        return "not readable"
+
 
 MAX_REJECTED = 1000
 """A load fails when more rows than this cannot be stored."""
@@ -41,7 +51,7 @@ _ACCEPTED: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 _RANGES = {"integer": (-(2**31), 2**31 - 1), "bigint": (-(2**63), 2**63 - 1)}
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
 
 def utc(value: datetime.datetime) -> datetime.datetime:
@@ -96,10 +106,25 @@ def json_texts(values: Sequence[Any]) -> list[str]:
     if _are_texts_by_name(values):
         # Properties of contacts, in a quarter of the time. msgspec writes numbers differently, and NaN as null.
         return [_encode(value).decode() for value in values]
-    return [
-        json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-        for value in values
-    ]
+    return [*map(_json_text, values)]
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    except TypeError:
+        # Decimals, which only msgspec writes with all their digits.
+        if not _is_json(value) or text_problem(value, nul=True):
+            raise
+        return _encode(value).decode()
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_json(item) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float | Decimal)
 
 
 def _are_texts_by_name(values: Sequence[Any]) -> bool:
@@ -137,13 +162,26 @@ class Encoder:
     :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
     :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
+    :param padded: key columns whose collation ignores spaces at the end, with the collation.
+    :param json_depth: how deep a JSON value may be nested; ``None``: as deep as Python can recurse.
     """
 
-    def __init__(self, table: Table, converts: Mapping[str, Convert], null: object = None, *, nul: bool = True) -> None:
+    def __init__(
+        self,
+        table: Table,
+        converts: Mapping[str, Convert],
+        null: object = None,
+        *,
+        nul: bool = True,
+        padded: Mapping[str, str] = MappingProxyType({}),
+        json_depth: int | None = None,
+    ) -> None:
         self._table = table
         self._converts = converts
         self._null = null
         self._nul = nul
+        self._padded = padded
+        self._json_depth = json_depth
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Encode rows to one sequence of values per column.
@@ -193,6 +231,10 @@ class Encoder:
             lowest = least if column.least is None else max(least, column.least)
             return bool(lowest <= min(given) and max(given) <= most)
         if kind in ("text", "json"):
+            if column.name in self._padded and any(value.endswith(" ") for value in made):
+                return False
+            if kind == "json" and self._json_depth and not all(map(self._is_flat, given, made)):
+                return False
             joined = "".join(made)
             return (joined.isascii() or _encodes(joined)) and (
                 self._nul or ("\x00" not in joined and (kind == "text" or "\\u0000" not in joined))
@@ -207,7 +249,28 @@ class Encoder:
                 return f"is less than {column.least}, which cannot be true: the service's error"
             least, most = _RANGES[kind]
             return None if least <= value <= most else f"is too large for {kind}"
+        if column.name in self._padded and value.endswith(" "):
+            return (
+                f"ends with a space, which the collation {self._padded[column.name]} of this key column ignores: "
+                "declare the column with a collation that has NO PAD, such as utf8mb4_nopad_bin or utf8mb4_0900_bin"
+            )
+        if kind == "json" and self._json_depth and _depth(value) > self._json_depth:
+            return f"is nested more than {self._json_depth} deep, which the database does not accept as JSON"
         return text_problem(value, nul=self._nul)
+
+    def _is_flat(self, value: Any, text: str) -> bool:
+        """Whether a JSON value is not nested too deep; hardly any has so many brackets."""
+        limit = self._json_depth or 0
+        return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
+
+
+def _depth(value: Any) -> int:
+    """How deep a JSON value is nested: 0 for a number or a text."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return 0
+    return 1 + max(map(_depth, value), default=0)
 
 
 def _encodes(text: str) -> bool:
@@ -269,6 +332,26 @@ class Source:
         self.read = 0
         self.rejected = 0
         self.error: BaseException | None = None
+
+    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Set further rows, to be read when all others have been read.
+
+        :param rows: the rows.
+        """
+        self._rows = rows
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function whose errors are those of reading the rows.
+
+        :param function: the function.
+        :param arguments: its arguments.
+        :raises RowsFailed: when it fails.
+        """
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            self.error = error
+            raise RowsFailed from None
 
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
         """Encode the rows, some hundreds at a time and column by column.

@@ -1,9 +1,9 @@
-"""Reads and deletes rows of a declared table."""
+"""Reads, changes and deletes rows of a declared table."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.connection import connected, database
@@ -79,19 +79,16 @@ class StoredTable:
             rows = next(batches, [])
         return [tuple(map(_python, map(self._table.__getitem__, columns), row)) for row in rows]
 
-    def spellings(self, column: str, value: str) -> list[str]:
-        """Return the different values of a text column that equal a value, ignoring case.
+    def select(self, columns: str, condition: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows that fulfil a condition. Read them all before the next statement.
 
-        :param column: name of the column.
-        :param value: the value.
+        :param columns: what to select, as SQL spells it.
+        :param condition: the condition, in SQL that every database knows.
         """
-        # Some databases lower only the letters of ASCII.
-        lowered = {value.lower(), "".join(letter.lower() if letter.isascii() else letter for letter in value)}
-        found: set[str] = set()
-        for text in lowered:
-            with stream_rows(self._hook, self._dialect.select_spellings(column), [text]) as (_, batches):
-                found.update(spelling for batch in batches for (spelling,) in batch)
-        return sorted(found)
+        sql = f"SELECT {columns} FROM {self.spelled} WHERE {condition}"
+        with stream_rows(self._hook, sql) as (_, batches):
+            for batch in batches:
+                yield from batch
 
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
         """Delete the rows that fulfil one of the conditions; return their number.
@@ -99,9 +96,21 @@ class StoredTable:
         :param conditions: values by column.
         :raises WarehouseError: naming the table and the connection, never values.
         """
+        return self._change(lambda connection: self._dialect.delete(connection, conditions))
+
+    def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        """Change the rows that fulfil a condition; return their number.
+
+        :param where: values by column.
+        :param values: the new values by column.
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
+        return self._change(lambda connection: self._dialect.update(connection, where, values))
+
+    def _change(self, change: Callable[[Any], int]) -> int:
         try:
             with connected(self._hook) as connection:
-                return self._dialect.delete(connection, conditions)
+                return change(connection)
         except WarehouseError:
             raise
         except Exception as error:

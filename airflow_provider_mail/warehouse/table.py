@@ -190,6 +190,7 @@ class NamePart:
 
 # "%" would be a placeholder to some drivers; 63 bytes is where Postgres silently cuts.
 _NAME_PART = re.compile(r'"((?:[^"%\x00]|"")+)"|([^\W\d][\w$]*)')
+_FOLDED = re.compile(r"[a-z_][a-z0-9_]*")
 MAX_PART_BYTES = 63
 
 
@@ -225,6 +226,21 @@ class TableName:
                 f"(each part at most {MAX_PART_BYTES} bytes, without '%'), not {name!r}"
             )
         return cls(tuple(parts))
+
+    @classmethod
+    def exact(cls, *parts: str | None) -> TableName:
+        """Make a name of what the database calls the table, its schema and its catalog.
+
+        :param parts: the parts as the database spells them, the table's own name last; ``None`` is left out.
+        """
+        return cls(tuple(NamePart(part, not _FOLDED.fullmatch(part)) for part in parts if part is not None))
+
+    def beside(self, name: TableName) -> TableName:
+        """Return the name of a table in the schema of this one, unless the name has a schema of its own.
+
+        :param name: the name of the other table.
+        """
+        return name if len(name.parts) > 1 else TableName((*self.parts[:-1], *name.parts))
 
     def __str__(self) -> str:
         return ".".join(quoted(part.text) if part.quoted else part.text for part in self.parts)

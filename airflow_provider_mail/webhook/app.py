@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from starlette.responses import Response
+
+from airflow_provider_mail._metrics import prepare
+from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import GroupCommit
-from airflow_provider_mail.webhook.receiver import Receiver, TokenCache, hide_token, unavailable
+from airflow_provider_mail.webhook.health import Health
+from airflow_provider_mail.webhook.receiver import ALIVE, Receiver, asks_for, hide_token, unavailable
 from airflow_provider_mail.webhook.settings import ReceiverSettings
-from airflow_provider_mail.webhook.tokens import Tokens
+from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -43,8 +49,9 @@ class ReceiverApp:
         elif scope["type"] == "http":
             receiver = self._receiver or await self._started()
             if receiver is None:
-                hide_token(scope)
-                await unavailable()(scope, receive, send)
+                token = hide_token(scope)
+                response = Response("OK") if asks_for(ALIVE, scope, token) else unavailable()
+                await response(scope, receive, send)
             else:
                 await receiver(scope, receive, send)
         else:
@@ -71,10 +78,16 @@ class ReceiverApp:
         settings = ReceiverSettings.from_airflow()
         inbox = settings.inbox()
         tokens = Tokens(inbox)
+        prepare()
         self._commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)
+        valid: Cached[Mapping[str, str]] = Cached(
+            tokens.valid, TOKENS_SECONDS, "The tokens of the receiver could not be read"
+        )
+        limit = settings.receive_max_inbox_bytes
         self._receiver = Receiver(
             self._commits,
-            TokenCache(tokens.valid),
+            valid,
+            Health(inbox, valid, self._commits.failed_lately, max_bytes=limit),
             max_body=settings.receive_max_body_bytes,
             user_agent=settings.receive_user_agent,
         )

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.time_limit import Reading
 from airflow_provider_mail.webhook.inbox import Inbox, Push
+from airflow_provider_mail.webhook.threads import Threads
 
 _log = logging.getLogger(__name__)
 
@@ -19,8 +24,17 @@ _MAX_BYTES = 16 * 2**20
 """The limits of one transaction, which only bound its memory: a push beyond them waits for the next one."""
 
 
-STORE_SECONDS = 30
+STORE_SECONDS = 25
 """How long a push waits for the database. Senders give up sooner or later, and what comes later is stored anyway."""
+
+WRITE_SECONDS = 15
+"""How long one transaction may take: less than a push waits, so that a new connection can store those behind it."""
+
+FAILED_SECONDS = 60
+"""How long a write that failed counts: a probe may succeed where a write does not, as on a full disk."""
+
+_CHECK_SECONDS = 1.0
+"""Time between checks whether a transaction takes longer."""
 
 _Waiting = tuple[Push, Callable[[BaseException | None], None]]
 """A push, and what tells its request how it ended."""
@@ -34,11 +48,66 @@ class NotStored(Exception):
     """The database did not confirm the transaction; the push may be stored or not."""
 
 
+@dataclass
+class Room:
+    """Counts the bytes of a body while it arrives.
+
+    :param take: counts bytes, given how many this body has already.
+    :param size: the number of bytes.
+    """
+
+    take: Callable[[int, int], None]
+    size: int = 0
+
+    def add(self, count: int) -> None:
+        """Count more bytes.
+
+        :param count: their number.
+        :raises Overloaded: too much waits already.
+        """
+        self.take(count, self.size)
+        self.size += count
+
+
+@dataclass(eq=False)
+class _Writer:
+    """A connection with which a thread writes groups of pushes, one after the other, until it is given up."""
+
+    inbox: Inbox
+    group: Sequence[_Waiting] = ()
+    since: float = 0.0
+    """When the transaction of the group began."""
+    is_given_up: bool = False
+    reading: Reading[None] | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _connection: Any = None
+
+    def write(self) -> None:
+        pushes = [push for push, _ in self.group]
+        kept = self._connection is not None
+        try:
+            if not kept:
+                self._connection = self._stack.enter_context(self.inbox.connection())
+            self.inbox.insert(self._connection, pushes)
+        except Exception:
+            self.disconnect()
+            if not kept or self.is_given_up:
+                raise
+            # The server may have closed it while it was idle. What it stored nevertheless is stored twice, as if the
+            # service had sent it again.
+            self.write()
+
+    def disconnect(self) -> None:
+        self._connection = None
+        with suppress(Exception):
+            self._stack.close()
+
+
 class GroupCommit:
-    """Writes pushes to the inbox from one thread with one connection.
+    """Writes pushes to the inbox from one thread with one connection; both are replaced when the database hangs.
 
     :param inbox: the inbox.
-    :param max_pending: bytes that may wait to be written; a push beyond them is turned away.
+    :param max_pending: bytes that may arrive and wait to be written; a push beyond them is turned away.
     """
 
     def __init__(self, inbox: Inbox, *, max_pending: int) -> None:
@@ -48,8 +117,18 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._ended = False
-        self._connection: Any = None
-        self._thread: threading.Thread | None = None
+        self._writer: _Writer | None = None
+        self._threads = Threads()
+        self._failed_at: float | None = None
+
+    @contextmanager
+    def room(self) -> Iterator[Room]:
+        """Count the bytes of a body that arrives, until it is stored or turned away."""
+        room = Room(self._take)
+        try:
+            yield room
+        finally:
+            self._give_back(room.size)
 
     async def store(self, push: Push) -> None:
         """Return once the push is durable.
@@ -74,78 +153,118 @@ class GroupCommit:
                 loop.call_soon_threadsafe(end, error)
 
         with self._changed:
-            # One push always fits, however small the limit is.
-            if self._pending and self._pending + len(push.body) > self._max_pending:
-                raise Overloaded
             self._start()
-            self._pending += len(push.body)
+            self._take(len(push.body), 0)
             self._waiting.append((push, tell))
-            self._changed.notify()
+            self._changed.notify_all()
+        until = time.monotonic() + STORE_SECONDS
         try:
-            async with asyncio.timeout(STORE_SECONDS):
-                await stored
-        except TimeoutError:
-            raise NotStored from None
+            while not stored.done():
+                self.give_up_hanging()
+                if (left := until - time.monotonic()) <= 0:
+                    raise NotStored
+                await asyncio.wait([stored], timeout=min(left, _CHECK_SECONDS))
+            stored.result()
+        finally:
+            stored.cancel()
+
+    def failed_lately(self) -> bool:
+        """Return whether the latest transaction failed, or hung, less than a minute ago."""
+        self.give_up_hanging()
+        return self._failed_at is not None and time.monotonic() - self._failed_at < FAILED_SECONDS
+
+    def give_up_hanging(self) -> None:
+        """Give up a transaction that takes too long, together with its connection and its thread."""
+        with self._changed:
+            writer = self._writer
+            if writer is None or not writer.group or time.monotonic() - writer.since < WRITE_SECONDS:
+                return
+            group = self._end_group(writer)
+            self._writer, writer.is_given_up = None, True
+            self._failed_at = time.monotonic()
+            if self._waiting:
+                with suppress(Overloaded):
+                    self._start()
+        _log.error(
+            "The inbox did not answer for %d s: %d pushes are not confirmed, and its connection is given up",
+            WRITE_SECONDS,
+            len(group),
+        )
+        if writer.reading:
+            writer.reading.end()
+        for _, tell in group:
+            tell(NotStored())
 
     def close(self) -> None:
-        """Write what waits and end the thread."""
+        """Write what waits, and end the thread."""
         with self._changed:
             self._ended = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+            self._changed.notify_all()
+            reading = self._writer.reading if self._writer else None
+        if reading is not None:
+            with suppress(TimeoutError):
+                reading.result.exception(STORE_SECONDS)
+            reading.end()
+
+    def _take(self, count: int, own: int) -> None:
+        with self._changed:
+            # One push always fits, however small the limit is.
+            if self._pending > own and self._pending + count > self._max_pending:
+                raise Overloaded
+            self._pending += count
+
+    def _give_back(self, count: int) -> None:
+        with self._changed:
+            self._pending -= count
 
     def _start(self) -> None:
         if self._ended:
             raise Overloaded
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="mail-inbox", daemon=True)
-            self._thread.start()
+        if self._writer is None:
+            writer = _Writer(self._inbox)
+            try:
+                writer.reading = self._threads.start(lambda: self._run(writer), WRITE_SECONDS)
+            except TimeoutError:
+                raise Overloaded from None
+            self._writer = writer
 
-    def _run(self) -> None:
+    def _run(self, writer: _Writer) -> None:
         try:
-            while group := self._next_group():
+            while self._next_group(writer):
                 error: BaseException | None = None
                 try:
-                    self._write([push for push, _ in group])
+                    writer.write()
                 except Exception as failure:
-                    # The message of a driver may quote the body.
-                    _log.error("The inbox could not store %d pushes: %s", len(group), type(failure).__name__)
-                    error = NotStored()
+                    error = failure
                 with self._changed:
-                    self._pending -= sum(len(push.body) for push, _ in group)
+                    group = self._end_group(writer)
+                    if group:
+                        self._failed_at = time.monotonic() if error else None
+                if error is not None and group:
+                    # The message of a driver may quote the body.
+                    why = error if isinstance(error, WarehouseError) else safe_message(error)
+                    _log.error("The inbox could not store %d pushes: %s", len(group), why)
                 for _, tell in group:
-                    tell(error)
+                    tell(error and NotStored())
         finally:
-            self._disconnect()
+            writer.disconnect()
 
-    def _write(self, pushes: Sequence[Push]) -> None:
-        kept = self._connection is not None
-        try:
-            self._connection = self._connection or self._inbox.open()
-            self._inbox.insert(self._connection, pushes)
-        except Exception:
-            self._disconnect()
-            if not kept:
-                raise
-            # The server may have closed it while it was idle. What it stored nevertheless is stored twice, as if the
-            # service had sent it again.
-            self._write(pushes)
+    def _end_group(self, writer: _Writer) -> Sequence[_Waiting]:
+        """Take the group of a writer from it; there is none left when it was given up."""
+        group, writer.group = writer.group, ()
+        self._give_back(sum(len(push.body) for push, _ in group))
+        return group
 
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            with suppress(Exception):
-                self._connection.close()
-            self._connection = None
-
-    def _next_group(self) -> list[_Waiting]:
-        """Wait for pushes and take them; none when closed."""
+    def _next_group(self, writer: _Writer) -> bool:
+        """Wait for pushes and hand them to the writer; none when closed or given up."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ended)
+            self._changed.wait_for(lambda: self._waiting or self._ended or writer.is_given_up)
+            if writer.is_given_up:
+                return False
             group: list[_Waiting] = []
             size = 0
             while self._waiting and len(group) < _MAX_PUSHES and (not group or size < _MAX_BYTES):
                 group.append(self._waiting.popleft())
                 size += len(group[-1][0].body)
-            return group
+            writer.group, writer.since = group, time.monotonic()
+            return bool(group)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS
+from airflow_provider_mail.webhook.conflicts import CONFLICT
 from airflow_provider_mail.webhook.drain import Drained, EventTables
-from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_letter
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-_COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw")
+_COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw", "reason")
 _PAGE = 50
 """Letters in memory at once: each may be a whole push."""
 
@@ -57,6 +60,23 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     return result
 
 
+def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
+    """Return the number of dead letters by reason, without the names of fields; none where there is no table.
+
+    :param hook: the hook of the database.
+    :param table: name of the table of dead letters.
+    :raises WarehouseError: the table cannot be read.
+    """
+    stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[str]()
+    if stored.existing_columns():
+        query = f"SELECT {stored.column('reason')}, COUNT(*) FROM {stored.spelled} GROUP BY {stored.column('reason')}"
+        with stream_rows(hook, query, []) as (_, batches):
+            for batch in batches:
+                for reason, count in batch:
+                    counts[general_reason(str(reason))] += int(count)
+    return counts
+
+
 class _Page:
     """Some dead letters, which are read while their rows are stored."""
 
@@ -68,7 +88,9 @@ class _Page:
         """The events of those that could not."""
 
     def rows(self) -> Iterator[Row]:
-        for letter_id, conn_id, received_at, push_id, index, raw in self._letters:
+        for letter_id, conn_id, received_at, push_id, index, raw, reason in self._letters:
+            if reason == CONFLICT:  # it could be read, and would be left out again
+                continue
             unread: list[DeadLetter] = []
             yield from read_letter(raw, index, Origin(conn_id, received_at, push_id), unread.append)
             if not unread or unread[0].index != index:

@@ -17,8 +17,10 @@ from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.rows import json_text
+from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
+from airflow_provider_mail.webhook.conflicts import CONFLICT, Seen, conflicts
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_push
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -45,13 +47,17 @@ class Drained:
     :param pushes: drained pushes.
     :param events: events in them that could be read.
     :param stored: those that were new, by code; ``other`` for codes that the document does not have.
-    :param dead_letters: new dead letters.
+    :param dead_letters: new dead letters, without conflicts.
+    :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
+    :param reasons: those by reason, without the names of fields.
     """
 
     pushes: int = 0
     events: int = 0
     stored: Counter[str] = field(default_factory=Counter)
     dead_letters: int = 0
+    conflicts: int = 0
+    reasons: Counter[str] = field(default_factory=Counter, compare=False)
 
     @property
     def duplicates(self) -> int:
@@ -63,6 +69,8 @@ class Drained:
         self.events += other.events
         self.stored += other.stored
         self.dead_letters += other.dead_letters
+        self.conflicts += other.conflicts
+        self.reasons += other.reasons
         return self
 
 
@@ -105,9 +113,20 @@ class EventTables:
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
+        return self.keep(letters, drained)
+
+    def keep(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
+        """Store dead letters, and count the new ones.
+
+        :param letters: dead letters.
+        :param drained: the counts.
+        """
         if letters:
             kept = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
-            drained.dead_letters = kept.inserted or 0
+            for reason, count in (kept.inserted_by or {}).items():
+                drained.reasons[general_reason(reason)] += count
+            drained.conflicts = drained.reasons[CONFLICT]
+            drained.dead_letters = drained.reasons.total() - drained.conflicts
         return drained
 
 
@@ -148,11 +167,18 @@ def _store(pushes: Sequence[StoredPush], tables: EventTables, dead_letters: bool
     letters: list[DeadLetter] = []
     reject = letters.append if dead_letters else _fail
 
+    seen: list[Seen] = []
+
     def rows() -> Iterator[Row]:
         for push in pushes:
-            yield from read_push(push.body, Origin(push.mail_conn_id, push.received_at, push.id), reject)
+            for row in read_push(push.body, Origin(push.mail_conn_id, push.received_at, push.id), reject):
+                seen.append(Seen.of(row))
+                yield row
 
     stored = tables.store(rows(), letters, reject)
+    if stored.duplicates:
+        events = StoredTable(tables.hook, EVENTS, tables.events)
+        tables.keep(list(conflicts(events, pushes, seen)), stored)
     stored.pushes = len(pushes)
     return stored
 

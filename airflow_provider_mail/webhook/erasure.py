@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import WIRE_NAMES
+from airflow_provider_mail.webhook.events import WIRE_NAMES, DeadLetter, Origin
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.webhook.inbox import Inbox
 
+EMPTY = b"[]"
+"""A push without events."""
+
 _PAGE = 20
 """Pushes or dead letters in memory at once."""
+
+_ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
+_TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*+(?:"|\\?\Z)|[][{},]', re.DOTALL)
+_DOMAIN = r"[^\s!-,/:-@[-^`{-~]+"  # of punctuation, only what domains have
+_ARRAY = re.compile(rb'[^"{[@]*\[')
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Erased:
     """What was erased.
 
     :param pushes: pushes in the inbox that held events of the person.
-    :param dead_letters: dead letters that named the person.
+    :param dead_letters: dead letters that named the person; of a whole push, the other events remain.
     :param events: rows of the table of events.
     """
 
@@ -40,7 +49,8 @@ class Erased:
 def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_letters_table: str) -> Erased:
     """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
 
-    The address is compared without regard to case. Can be repeated, and should be, if the service may still push.
+    Which events those are, `Person` says. Can be repeated, and should be, if the service may still push. Several
+    erasures may run at once.
 
     :param email: the address.
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
@@ -50,66 +60,147 @@ def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_let
     :raises ValueError: there is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
-    if "@" not in (email := email.strip()):
+    if "@" not in email:
         raise ValueError("email: must be an address")
+    person = Person(email)
     # In this order: in Postgres the first step waits for drains that have taken a push, and what they store is found.
-    pushes = _erase_from_inbox(inbox, email.casefold()) if inbox else 0
-    letters = _erase_letters(StoredTable(hook, DEAD_LETTERS, dead_letters_table), email.casefold())
-    events = StoredTable(hook, EVENTS, table)
-    return Erased(pushes, letters, events.delete({"email": found} for found in events.spellings("email", email)))
+    pushes = _erase_from_inbox(inbox, person) if inbox else 0
+    letters = _erase_letters(StoredTable(hook, DEAD_LETTERS, dead_letters_table), person)
+    return Erased(pushes, letters, _erase_events(StoredTable(hook, EVENTS, table), person))
 
 
-def _erase_from_inbox(inbox: Inbox, email: str) -> int:
+class Person:
+    """Recognizes what is about a person, by one rule for the inbox, the dead letters and the table of events.
+
+    An event is about the person if its ``Email``, of whatever type, contains the address. If ``Email`` is missing or
+    contains no address at all, the event is about the person if the address is anywhere in it. Addresses are compared
+    by `address_key`.
+
+    :param email: the address.
+    """
+
+    def __init__(self, email: str) -> None:
+        self._key = address_key(email)
+        self._candidate = re.compile(rf"(?<![\w.%+-]){re.escape(self._key.rpartition('@')[0])}@{_DOMAIN}")
+
+    def is_named_in(self, text: str) -> bool:
+        """Return whether a text contains the address, also if the text is JSON, damaged or not.
+
+        :param text: the text.
+        """
+        return any(
+            address_key(re.sub(r"\W+\Z", "", match[0])) == self._key or address_key(match[0]) == self._key
+            for match in self._candidate.finditer(_folded(text))
+        )
+
+    def is_in(self, event: str) -> bool:
+        """Return whether an event is about the person.
+
+        :param event: its JSON; what cannot be parsed has no ``Email``.
+        """
+        if not self.is_named_in(event):
+            return False
+        parsed: Any = None
+        with suppress(ValueError, RecursionError):
+            parsed = json.loads(event)
+        recipient = parsed.get(WIRE_NAMES["email"]) if isinstance(parsed, dict) else None
+        text = json.dumps(recipient, ensure_ascii=False)
+        return self.is_named_in(text) if "@" in text else True
+
+    def without(self, body: bytes) -> bytes | None:
+        """Return the body of a push without the events about the person; ``None`` when it has none.
+
+        The other events remain as they are. A body that is not an array is one event.
+
+        :param body: the body, which may be damaged.
+        """
+        if not self.is_named_in(body.decode(errors="replace")):
+            return None
+        before, events, after = _split(body)
+        kept = [event for event in events if not self.is_in(event.decode(errors="replace"))]
+        if len(kept) == len(events):
+            return None
+        return before + b",".join(kept) + after if kept else EMPTY
+
+
+def _folded(text: str) -> str:
+    """A text in the form of the local part of `address_key`, with the escapes of JSON replaced."""
+    text = _ESCAPE.sub(_unescape, text)
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    if escape[1]:
+        return bytes.fromhex(escape[1].replace("\\u", "")).decode("utf-16-be", "replace")
+    return " " if escape[2] in "bfnrt" else escape[2]
+
+
+def _split(body: bytes) -> tuple[bytes, list[bytes], bytes]:
+    """Split an array into what precedes its elements, the elements, and what follows them. It need not be complete."""
+    if not (opening := _ARRAY.match(body)):
+        return b"", [body], b""
+    depth, start, end, elements = 1, opening.end(), len(body), []
+    for token in _TOKEN.finditer(body, start):
+        match token[0]:
+            case b"{" | b"[":
+                depth += 1
+            case b"}" | b"]" if depth > 1:
+                depth -= 1
+            case b"," if depth == 1:
+                elements.append(body[start : token.start()])
+                start = token.end()
+            case b"]" if not body[token.end() :].strip():
+                end = token.start()
+    return body[: opening.end()], [*elements, body[start:end]], body[end:]
+
+
+def _erase_from_inbox(inbox: Inbox, person: Person) -> int:
     count, last = 0, -1
     with closing(inbox.open()) as connection:
         while pushes := inbox.scan(connection, after=last, max_pushes=_PAGE):
             for push in pushes:
-                if (body := without_person(push.body, email)) is not None:
-                    inbox.replace_body(connection, push.id, body)
-                    count += 1
+                # Looked at without a lock: most pushes are not about the person.
+                if person.without(push.body) is not None:
+                    count += inbox.change_body(connection, push.id, person.without)
             last = pushes[-1].id
     return count
 
 
-def _erase_letters(letters: StoredTable, email: str) -> int:
-    count, last = 0, ""
-    while page := letters.page(("mail_conn_id", "letter_id", "raw"), "letter_id", last, _PAGE):
-        count += letters.delete(
-            {"mail_conn_id": conn_id, "letter_id": letter_id} for conn_id, letter_id, raw in page if _is_of(raw, email)
-        )
+def _erase_letters(letters: StoredTable, person: Person) -> int:
+    count, last, again = 0, "", False
+    while (page := letters.page(DEAD_LETTERS.names, "letter_id", last, _PAGE)) or again:
+        if not page:
+            last, again = "", False
+            continue
+        for conn_id, letter_id, reason, raw, received_at, push_id, index in page:
+            key = {"mail_conn_id": conn_id, "letter_id": letter_id}
+            rest = person.without(raw.encode()) if index is None else EMPTY if person.is_in(raw) else None
+            if rest is None:
+                continue
+            if rest == EMPTY:
+                count += letters.delete([key])
+                continue
+            # The key is a digest of the text: another erasure that changed the text meanwhile has changed the key.
+            left = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, rest.decode())
+            letters.delete([{**key, "letter_id": left.letter_id}])
+            changed = letters.update(key, {"letter_id": left.letter_id, "raw": left.raw})
+            count, again = count + changed, again or not changed
         last = page[-1][1]
     return count
 
 
-def without_person(body: bytes, email: str) -> bytes | None:
-    """Return the body of a push without the events of a person; ``None`` when it has none.
-
-    A body that is not a JSON array is emptied when the address occurs in it.
-
-    :param body: the body.
-    :param email: the address, with its case folded.
-    """
-    try:
-        events = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return b"[]" if _names(body.decode(errors="replace"), email) else None
-    kept = [event for event in events if not _is_of(bytes(event).decode(errors="replace"), email)]
-    return None if len(kept) == len(events) else b"[" + b",".join(map(bytes, kept)) + b"]"
-
-
-def _is_of(text: str, email: str) -> bool:
-    """Whether an event is about the person; one without a recipient is if it names the person anywhere."""
-    event: Any = None
-    with suppress(ValueError, RecursionError):
-        event = json.loads(text)
-    recipient = event.get(WIRE_NAMES["email"]) if isinstance(event, dict) else None
-    return recipient.strip().casefold() == email if isinstance(recipient, str) else _names(text, email)
-
-
-def _names(text: str, email: str) -> bool:
-    """Whether a text, or the JSON that it may be, contains the address."""
-    texts = [text.casefold()]
-    with suppress(ValueError, RecursionError):
-        texts.append(json.dumps(json.loads(text), ensure_ascii=False).casefold())
-    address = re.compile(rf"(?<![\w.%+-]){re.escape(email)}(?![\w-]|\.\w)")
-    return any(map(address.search, texts))
+def _erase_events(events: StoredTable, person: Person) -> int:
+    conn_id, event_id, email, raw = map(events.column, ("mail_conn_id", "event_id", "email", "raw"))
+    conditions = [
+        {"email": spelling}
+        for (spelling,) in events.select(f"DISTINCT {email}", f"{email} LIKE '%@%'")
+        if person.is_named_in(spelling)
+    ]
+    conditions += [
+        {"mail_conn_id": of, "event_id": id}
+        for of, id, event in events.select(
+            f"{conn_id}, {event_id}, {raw}", f"{email} IS NULL OR {email} NOT LIKE '%@%'"
+        )
+        if person.is_in(event if isinstance(event, str) else json_text(event))
+    ]
+    return events.delete(conditions)

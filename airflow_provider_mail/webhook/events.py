@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -34,7 +36,20 @@ HAPPENS_ONCE = frozenset(
 MAX_DEPTH = 16
 """Levels of arrays and objects in an event. The document has one; MariaDB stores at most 32."""
 
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+
 _MAX_DIGITS = 300
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+
+# An object without another one in it, a string, a bracket, a comma; last, the quote of a string that does not end.
+_TOKEN = re.compile(rb'\{(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+\}|"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
+
+_MAX_COMMAS = 100_000
+"""Commas in a push that msgspec may split: it makes an object for each part, and 8 MiB may have millions."""
+
+_decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
 """Decodes what the document describes, events whose fields are text, in a third of the time."""
@@ -79,6 +94,14 @@ class DeadLetter:
         return conn_id, self.letter_id, self.reason, self.raw, received_at, push_id, self.index
 
 
+def general_reason(reason: str) -> str:
+    """Return a reason without the name of the field, which a sender can choose: there are few of them.
+
+    :param reason: the reason of a dead letter.
+    """
+    return re.sub(r" '.*'", "", reason, count=1, flags=re.DOTALL)
+
+
 class UnreadableError(ValueError):
     """An event cannot be read; the message says why, without its values."""
 
@@ -90,6 +113,7 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
     :param origin: where it came from.
     :param reject: receives what cannot be read.
     """
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         events: Any = None if b"\\u0000" in body else _decode_flat(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -98,17 +122,64 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
     if events is None:
         read = read_event
         try:
-            events = _parse(body.decode(errors="surrogateescape"))
+            events = _parse(body)
         except UnreadableError as error:
-            raw = body.decode(errors="backslashreplace").replace("\x00", "\\u0000")
-            return reject(DeadLetter(origin, None, str(error), raw))
+            return reject(DeadLetter(origin, None, str(error), _escaped(body)))
     for index, event in enumerate(events):
         try:
             row = read(event, origin, index)
         except UnreadableError as error:
-            reject(DeadLetter(origin, index, str(error), json.dumps(event)))
+            reject(DeadLetter(origin, index, str(error), _raw(event)))
         else:
             yield row
+
+
+def begins_as_push(body: bytes) -> bool:
+    """Return whether a body begins as a JSON array does.
+
+    :param body: the body of a request.
+    """
+    return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1] == b"["
+
+
+def count_quickly(body: bytes) -> int | None:
+    """Return the number of events of a push; ``None`` if only `split_push` can tell.
+
+    :param body: the body of the push.
+    """
+    if body.count(b",") <= _MAX_COMMAS:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return len(_decode_parts(body.removeprefix(_BYTE_ORDER_MARK)))
+    return None
+
+
+def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
+    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is no array.
+
+    :param body: the body of the push.
+    :param most: stop after this number of events. Default: all.
+    """
+    if not begins_as_push(body):
+        return None
+    start, depth = body.index(b"[") + 1, 0
+    parts: list[bytes] = []
+    for token in _TOKEN.finditer(body, start):
+        char = token[0] if token.end() - token.start() == 1 else b""
+        if char == b'"':
+            return None
+        if char in (b"[", b"{"):
+            depth += 1
+        elif char in (b"]", b"}"):
+            depth -= 1
+        if depth < 0 or (char == b"," and not depth):
+            parts.append(body[start : token.start()].strip(_SPACE))
+            start = token.end()
+            if depth < 0:
+                ended = char == b"]" and not body[start:].strip(_SPACE)
+                return None if not ended else [] if parts == [b""] else parts
+            if len(parts) == most:
+                return parts
+    return None
 
 
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
@@ -123,7 +194,7 @@ def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[D
         yield from read_push(raw.encode(), origin, reject)
         return
     try:
-        row = read_event(json.loads(raw), origin, index)
+        row = read_event(_parse_part(raw.encode()), origin, index)
     except UnreadableError as error:
         return reject(DeadLetter(origin, index, str(error), raw))
     yield row
@@ -137,6 +208,8 @@ def read_event(event: Any, origin: Origin, index: int) -> Row:
     :param index: its position in the push.
     :raises UnreadableError: it is no event, or cannot be stored.
     """
+    if isinstance(event, _Unparsed):
+        raise UnreadableError(event.reason)
     if type(event) is not dict:
         raise UnreadableError("it is not an object")
     _check(event)
@@ -196,15 +269,48 @@ def _time(event: Mapping[str, Any], name: str) -> datetime | None:
         raise UnreadableError(f"{name} is not a date and time") from None
 
 
-def _parse(body: str) -> list[Any]:
-    """Parse a push of which an event may be unusual: other types than text, or bytes that are not UTF-8."""
-    try:
-        events = json.loads(body, parse_int=_integer)
-    except (ValueError, RecursionError):
-        events = None
-    if not isinstance(events, list):
+@dataclass(frozen=True)
+class _Unparsed:
+    """The text of an event that is not parsed, and why not."""
+
+    raw: str
+    reason: str
+
+
+def _parse(body: bytes) -> list[Any]:
+    """Parse a push of which an event may be unusual: other types than text, bytes that are not UTF-8, or no JSON."""
+    with suppress(ValueError, RecursionError):
+        events = _loads(body)
+        # What is nested deeper may be too deep to be written again.
+        if isinstance(events, list) and all(_depth(event) <= MAX_DEPTH for event in events):
+            return events
+    if (parts := split_push(body)) is None:
         raise UnreadableError("the push is not a JSON array")
-    return events
+    return [_parse_part(part) for part in parts]
+
+
+def _parse_part(part: bytes) -> Any:
+    try:
+        event = _loads(part)
+    except RecursionError:
+        return _Unparsed(_escaped(part), _TOO_DEEP)
+    except ValueError:
+        return _Unparsed(_escaped(part), "it is not JSON")
+    return event if _depth(event) <= MAX_DEPTH else _Unparsed(_escaped(part), _TOO_DEEP)
+
+
+def _loads(text: bytes) -> Any:
+    return json.loads(text.decode(errors="surrogateescape"), parse_int=_integer)
+
+
+def _raw(event: Any) -> str:
+    return event.raw if isinstance(event, _Unparsed) else json.dumps(event)
+
+
+def _escaped(text: bytes) -> str:
+    """The text with escapes of JSON for bytes that are not UTF-8, and for NUL."""
+    decoded = text.decode(errors="surrogateescape").encode(errors="backslashreplace").decode()
+    return decoded.replace("\x00", "\\u0000")
 
 
 def _integer(digits: str) -> float:
@@ -214,7 +320,7 @@ def _integer(digits: str) -> float:
 def _check(value: Any) -> None:
     """Reject what not every database can store."""
     if _depth(value) > MAX_DEPTH:
-        raise UnreadableError(f"it is nested more than {MAX_DEPTH} levels deep")
+        raise UnreadableError(_TOO_DEEP)
     if problem := text_problem(value, nul=False):
         raise UnreadableError(problem)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected, database, open_connection
 from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
+from airflow_provider_mail.warehouse.time_limit import current_reading
 from airflow_provider_mail.webhook import DEFAULT_TABLE
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 """A server or a role may have switched off that a commit waits for the disk."""
+
+_BUSY_SECONDS = 60.0
+"""How long to wait for the lock of a SQLite file, where nobody limits it."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,38 @@ class StoredPush(Push):
     id: int
 
 
+OLD = datetime.timedelta(days=1)
+"""A push that waits longer to be drained counts as old: most drains are hourly or daily."""
+
+
+@dataclass(frozen=True)
+class InboxState:
+    """What waits in the inbox to be drained.
+
+    :param waiting_pushes: pushes that are not drained.
+    :param waiting_bytes: their bytes, before compression.
+    :param oldest: when the oldest of them was received; ``None`` without any.
+    """
+
+    waiting_pushes: int
+    waiting_bytes: int
+    oldest: datetime.datetime | None
+
+    def age(self, now: datetime.datetime) -> datetime.timedelta | None:
+        """Return for how long the oldest push has waited; ``None`` without any.
+
+        :param now: the present time.
+        """
+        return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
+
+    def is_old(self, now: datetime.datetime) -> bool:
+        """Return whether a push has waited for more than a day.
+
+        :param now: the present time.
+        """
+        return self.oldest is not None and now - self.oldest > OLD
+
+
 class Inbox:
     """The table of pushes in the user's database.
 
@@ -73,15 +109,27 @@ class Inbox:
 
     def open(self) -> Any:
         """Return a new DB-API connection, with transactions by hand."""
-        connection = self.hook.get_conn()
+        connection = open_connection(self.hook)
         self._configure(connection)
         return connection
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it.
+
+        :raises WarehouseError: the connection fails.
+        """
+        with connected(self.hook) as connection:
+            self._configure(connection)
+            yield connection
 
     def _configure(self, connection: Any) -> None:
         if self.is_sqlite:
             connection.isolation_level = None
+            reading = current_reading()
+            wait = int(1000 * (reading.seconds if reading else _BUSY_SECONDS))
             # WAL: a drain reads while pushes arrive. FULL: what is committed survives the machine's fall.
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 60000"):
+            for pragma in (f"busy_timeout = {wait}", "journal_mode = WAL", "synchronous = FULL"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         else:
             self.hook.set_autocommit(connection, False)
@@ -90,43 +138,60 @@ class Inbox:
                 # A pooler such as PgBouncer may give each transaction another session, without prepared statements.
                 connection.prepare_threshold = None
 
+    def _limit(self, cursor: Any, besides: str = "") -> None:
+        """Limit the statements of this transaction to the time of the `Reading`; poolers have sessions for many."""
+        limit = ""
+        if (reading := current_reading()) and not self.is_sqlite:
+            limit = f"SELECT set_config('statement_timeout', '{int(1000 * reading.seconds)}', true)"
+        if query := "; ".join(filter(None, (limit, besides))):
+            cursor.execute(query)
+
     def create(self) -> None:
-        """Create the table unless it exists."""
+        """Create the table, or add the columns that a version of it lacks."""
         number, blob = (
             ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB")
             if self.is_sqlite
             else ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea")
         )
-        self.create_table(
-            self.table,
-            f"id {number}, received_at {self.time_type} NOT NULL, mail_conn_id text NOT NULL, "
-            f"task_status boolean NOT NULL, body {blob} NOT NULL, body_bytes integer NOT NULL, "
-            f"drained_at {self.time_type}",
-            # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
-            indexes={
-                "waiting": "(id) WHERE drained_at IS NULL",
-                "task_status": "(mail_conn_id, id) WHERE task_status",
-            },
-        )
+        columns = {
+            "id": number,
+            "received_at": f"{self.time_type} NOT NULL",
+            "mail_conn_id": "text NOT NULL",
+            "task_status": "boolean NOT NULL",
+            "body": f"{blob} NOT NULL",
+            "body_bytes": "integer NOT NULL",
+            "drained_at": self.time_type,
+        }
+        # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
+        indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(mail_conn_id, id) WHERE task_status"}
+        self.create_table(self.name, columns, indexes)
 
-    def create_table(self, table: str, definition: str, indexes: Mapping[str, str] = {}) -> None:
-        """Create a table in the database of the inbox unless it exists.
+    def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
+        """Create a table in the database of the inbox, or add the columns that it lacks.
 
-        :param table: its name, quoted.
-        :param definition: its columns.
+        :param name: its name.
+        :param columns: the definitions of its columns by their names. A version that brings one that is not null has
+            to give it a default.
         :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
             Default: none.
         """
+        table = qualified(name)
         with self.connected() as cursor:
-            if not self.is_sqlite:
-                cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table])
-                if cursor.fetchone()[0]:
-                    return  # without the right to create tables, IF NOT EXISTS would fail, too
-                # Two that create the same table at once fail in Postgres, IF NOT EXISTS or not.
+            if self.columns(cursor, name).issuperset(columns):
+                return  # without the right to create tables, IF NOT EXISTS would fail, too
+            # Two that change the same table at once fail, IF NOT EXISTS or not.
+            if self.is_sqlite:
+                cursor.execute("BEGIN IMMEDIATE")
+            else:
                 cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {table}"])
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {table} ({definition})")
-            for name, columns in indexes.items():
-                cursor.execute(f"CREATE INDEX IF NOT EXISTS {self._index(name)} {columns}")
+            if existing := self.columns(cursor, name):
+                for column in columns.keys() - existing:
+                    cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
+            else:
+                definition = ", ".join(f"{column} {definition}" for column, definition in columns.items())
+                cursor.execute(f"CREATE TABLE {table} ({definition})")
+            for end, index in indexes.items():
+                cursor.execute(f"CREATE INDEX IF NOT EXISTS {self._index(end)} {index}")
             cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
@@ -135,17 +200,21 @@ class Inbox:
         :param connection: a connection from `open`.
         :param pushes: the pushes, at least one.
         """
-        columns = "received_at, mail_conn_id, task_status, body, body_bytes"
-        row = f"({', '.join([self.mark] * 5)})"
         values = [
             value
             for push in pushes
             for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
         ]
         with closing(connection.cursor()) as cursor:
-            cursor.execute("BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
-            cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * len(pushes))}", values)
+            self._limit(cursor, "BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
+            cursor.execute(self._insert(len(pushes)), values)
         connection.commit()
+
+    def _insert(self, count: int) -> str:
+        """The statement that stores so many pushes."""
+        columns = "received_at, mail_conn_id, task_status, body, body_bytes"
+        row = f"({', '.join([self.mark] * 5)})"
+        return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
 
     def take(self, connection: Any, *, max_pushes: int, max_bytes: int) -> list[StoredPush]:
         """Return pushes that are not drained, oldest first; at least one if there is any.
@@ -206,6 +275,31 @@ class Inbox:
             cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
             return cursor.fetchone() is not None
 
+    def state(self) -> InboxState:
+        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies.
+
+        :raises Exception: there is no table, or it cannot be read.
+        """
+        with self.connected() as cursor:
+            cursor.execute(
+                f"SELECT count(*), coalesce(sum(body_bytes), 0), min(received_at) FROM {self.table} "
+                "WHERE drained_at IS NULL"
+            )
+            pushes, size, oldest = cursor.fetchone()
+            return InboxState(int(pushes), int(size), self._time(oldest) if oldest else None)
+
+    def probe(self) -> None:
+        """Write a push and roll it back.
+
+        :raises Exception: nothing can be stored.
+        """
+        with self.connected() as cursor:
+            if self.is_sqlite:
+                cursor.execute("BEGIN IMMEDIATE")
+            time = self.time(datetime.datetime.now(datetime.UTC))
+            cursor.execute(self._insert(1), (time, "", False, *_packed(b"[]")))
+            cursor.connection.rollback()
+
     def delete_drained(self, before: datetime.datetime) -> int:
         """Delete pushes that were drained earlier; return their number.
 
@@ -229,18 +323,26 @@ class Inbox:
             )
             return self._pushes(cursor, [id for (id,) in cursor.fetchall()])
 
-    def replace_body(self, connection: Any, id: int, body: bytes) -> None:
-        """Replace the body of a push, and commit; waits for the drain that has taken the push.
+    def change_body(self, connection: Any, id: int, change: Callable[[bytes], bytes | None]) -> bool:
+        """Change the body of a push, and commit; return whether it was changed.
+
+        Waits for the drain that has taken the push, and for another change. Until the end nothing else changes it.
 
         :param connection: a connection from `open`.
         :param id: number of the push.
-        :param body: the new body.
+        :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
-            cursor.execute(
-                f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
-                [*_packed(body), id],
-            )
+            lock = "" if self.is_sqlite else " FOR UPDATE"
+            cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{lock}", [id])
+            found = cursor.fetchone()
+            body = change(zlib.decompress(found[0])) if found else None
+            if body is not None:
+                cursor.execute(
+                    f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
+                    [*_packed(body), id],
+                )
+        return body is not None
 
     def exists(self, cursor: Any, name: TableName) -> bool:
         """Return whether a table exists.
@@ -248,12 +350,23 @@ class Inbox:
         :param cursor: a cursor on the database.
         :param name: name of the table.
         """
+        return bool(self.columns(cursor, name))
+
+    def columns(self, cursor: Any, name: TableName) -> set[str]:
+        """Return the names of the columns of a table; none when it does not exist.
+
+        :param cursor: a cursor on the database.
+        :param name: name of the table.
+        """
         if self.is_sqlite:
             *schema, table = (part.text for part in name.parts)
-            cursor.execute("SELECT 1 FROM pragma_table_info(?, ?) LIMIT 1", [table, schema[-1] if schema else "main"])
+            cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
         else:
-            cursor.execute("SELECT 1 WHERE to_regclass(%s) IS NOT NULL", [qualified(name)])
-        return cursor.fetchone() is not None
+            query = (
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+            )
+            cursor.execute(query, [qualified(name)])
+        return {column for (column,) in cursor.fetchall()}
 
     def time(self, when: datetime.datetime) -> Any:
         """Return a time as a parameter of a statement.
@@ -262,16 +375,19 @@ class Inbox:
         """
         return when.astimezone(datetime.UTC).isoformat(" ", "microseconds") if self.is_sqlite else when
 
+    def _time(self, value: Any) -> datetime.datetime:
+        """A time that was read."""
+        return datetime.datetime.fromisoformat(value) if self.is_sqlite else value
+
     @contextmanager
     def connected(self) -> Iterator[Any]:
         """Yield a cursor on a connection of its own; what is not committed is rolled back.
 
         :raises WarehouseError: the connection fails.
         """
-        with connected(self.hook) as connection:
-            self._configure(connection)
-            with closing(connection.cursor()) as cursor:
-                yield cursor
+        with self.connection() as connection, closing(connection.cursor()) as cursor:
+            self._limit(cursor)
+            yield cursor
 
     @contextmanager
     def _write(self, connection: Any) -> Iterator[Any]:
@@ -291,7 +407,7 @@ class Inbox:
         return [
             StoredPush(
                 id=id,
-                received_at=datetime.datetime.fromisoformat(at) if self.is_sqlite else at,
+                received_at=self._time(at),
                 mail_conn_id=mail_conn_id,
                 task_status=bool(task_status),
                 body=zlib.decompress(body),

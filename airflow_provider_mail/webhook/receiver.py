@@ -5,85 +5,60 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from airflow_provider_mail._metrics import RECEIVED_EVENTS, RECEIVED_PUSHES, emit
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
-from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
+from airflow_provider_mail.webhook.cached import Cached
+from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded, Room
+from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
+from airflow_provider_mail.webhook.health import Health
 from airflow_provider_mail.webhook.inbox import Push
-from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, token_digest, token_of
+from airflow_provider_mail.webhook.tokens import HIDDEN, token_digest, token_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 RETRY_AFTER_SECONDS = 5
 
+HEALTH, ALIVE = "health", "alive"
+"""The last segments of the paths that need no token. They tell no more than an answer to a wrong token."""
+
 BODY_SECONDS = 60
 """How long a body may take to arrive."""
 
-_FAILED_SECONDS = 1
 
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 _TASK_STATUS = EventCode.TASK_STATUS.encode()
 
 
-class _Event(msgspec.Struct):
-    """Any object. Which fields an event has is mostly not shown, so the drain judges each event by itself."""
-
-
-_decode = msgspec.json.Decoder(list[_Event]).decode
-
-
-class TokenCache:
-    """The valid tokens, read again when they are `TOKENS_SECONDS` old.
-
-    :param read: returns the ids of the `mail` connections by the digests of their valid tokens.
-    """
-
-    def __init__(self, read: Callable[[], Mapping[str, str]]) -> None:
-        self._read = read
-        # One thread: while the database hangs, requests wait for one attempt, and for no thread that others need.
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="mail-tokens")
-        self._attempt: asyncio.Future[Mapping[str, str]] | None = None
-        self._until = 0.0
-
-    async def valid(self) -> Mapping[str, str]:
-        """Return the tokens.
-
-        :raises Exception: the database did not answer.
-        """
-        now = time.monotonic()
-        if self._attempt is None or (self._attempt.done() and now >= self._until):
-            self._attempt = asyncio.get_running_loop().run_in_executor(self._executor, self._read)
-            self._until = now + TOKENS_SECONDS
-            self._attempt.add_done_callback(self._note_failure)
-        # One request that ends must not end the attempt of all.
-        return await asyncio.shield(self._attempt)
-
-    def _note_failure(self, attempt: asyncio.Future[Mapping[str, str]]) -> None:
-        if not attempt.cancelled() and attempt.exception() is not None:
-            self._until = time.monotonic() + _FAILED_SECONDS
-
-
 class Receiver:
-    """Takes pushes at ``.../<token>`` and answers 200 once the inbox holds them.
+    """Takes pushes at ``.../<token>`` and answers 200 once the inbox holds them; ``.../health`` says if it can.
 
     :param commits: writes to the inbox.
-    :param tokens: the valid tokens.
+    :param tokens: ids of the `mail` connections by the digests of their valid tokens.
+    :param health: whether anything can be stored.
     :param max_body: the longest body in bytes; a longer one is answered with 413.
     :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
-    def __init__(self, commits: GroupCommit, tokens: TokenCache, *, max_body: int, user_agent: str) -> None:
+    def __init__(
+        self,
+        commits: GroupCommit,
+        tokens: Cached[Mapping[str, str]],
+        health: Health,
+        *,
+        max_body: int,
+        user_agent: str,
+    ) -> None:
         self._commits = commits
         self._tokens = tokens
+        self._health = health
         self._max_body = max_body
         self._user_agent = user_agent
 
@@ -95,52 +70,75 @@ class Receiver:
         :param send: of the request.
         """
         token = hide_token(scope)
-        response = await self._response(Request(scope, receive), token)
+        if asks_for(HEALTH, scope, token):
+            response = Response("OK") if await self._health.can_store() else unavailable()
+        elif asks_for(ALIVE, scope, token):
+            response = Response("OK")
+        else:
+            response = await self._response(Request(scope, receive), token)
         await response(scope, receive, send)
 
     async def _response(self, request: Request, token: str) -> Response:
         try:
-            tokens = await self._tokens.valid()
+            tokens = await self._tokens.get()
         except Exception:
-            return unavailable()
+            return self._counted(unavailable())
         given, mail_conn_id = token_digest(token), None
         for digest, owner in tokens.items():
             mail_conn_id = owner if hmac.compare_digest(given, digest) else mail_conn_id
         if mail_conn_id is None:
-            return Response("Not Found", 404)
+            return self._counted(Response("Not Found", 404))
+        return self._counted(*await self._pushed(request, mail_conn_id))
+
+    @staticmethod
+    def _counted(response: Response, events: int = 0) -> Response:
+        emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
+        return response
+
+    async def _pushed(self, request: Request, mail_conn_id: str) -> tuple[Response] | tuple[Response, int]:
+        """Answer who knows the token; with the number of events, where they were counted."""
         if request.method != "POST":
-            return Response("Method Not Allowed", 405, {"Allow": "POST"})
+            return (Response("Method Not Allowed", 405, {"Allow": "POST"}),)
         if self._user_agent and request.headers.get("user-agent") != self._user_agent:
-            return Response("Forbidden", 403)
+            return (Response("Forbidden", 403),)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
-            return Response("Unsupported Media Type", 415)
+            return (Response("Unsupported Media Type", 415),)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            return (Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"}),)
+        if self._health.is_full():
+            return (unavailable(),)
+        count = 0
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await self._body(request)
-        except (ClientDisconnect, TimeoutError):
-            return Response("Bad Request", 400, {"Connection": "close"})
-        if body is None:
-            return Response("Content Too Large", 413)
-        if (problem := check_push(body)) is not None:
-            return Response(problem, 400)
-        try:
+            with self._commits.room() as room:
+                try:
+                    async with asyncio.timeout(BODY_SECONDS):
+                        body = await self._body(request, room)
+                except (ClientDisconnect, TimeoutError):
+                    return (Response("Bad Request", 400, {"Connection": "close"}),)
+                if body is None:
+                    return (Response("Content Too Large", 413),)
+                if not begins_as_push(body):
+                    return (Response("The body is not a JSON array of events", 400),)
+                if (count := await count_events(body)) > MAX_EVENTS_PER_PUSH:
+                    return Response(f"The push has more than {MAX_EVENTS_PER_PUSH} events", 400), count
             await self._commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
-            return unavailable()
-        return Response("OK")
+            return unavailable(), count
+        self._health.stored(len(body))
+        return Response("OK"), count
 
-    async def _body(self, request: Request) -> bytes | None:
+    async def _body(self, request: Request, room: Room) -> bytes | None:
         """Read the body; ``None`` when it is too long."""
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_body:
             return None
-        chunks, size = [], 0
+        body = bytearray()
         async for chunk in request.stream():
-            size += len(chunk)
-            if size > self._max_body:
+            if len(body) + len(chunk) > self._max_body:
                 return None
-            chunks.append(chunk)
-        return b"".join(chunks)
+            room.add(len(chunk))
+            body += chunk
+        return bytes(body)
 
 
 def hide_token(scope: Scope) -> str:
@@ -161,14 +159,23 @@ def unavailable() -> Response:
     return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
-def check_push(body: bytes) -> str | None:
-    """Return what is wrong with a body, without quoting it, or ``None``.
+async def count_events(body: bytes) -> int:
+    """Return the number of events of a push, which the drain judges; 0 if it cannot be split, and at most 1,001.
 
-    :param body: the body, which should be a JSON array of up to 1,000 objects.
+    :param body: the body of the push.
     """
-    try:
-        body.decode()  # the decoder skips what is in strings
-        events = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "The body is not a JSON array of events"
-    return None if len(events) <= MAX_EVENTS_PER_PUSH else f"The push has more than {MAX_EVENTS_PER_PUSH} events"
+    if (count := count_quickly(body)) is None:
+        # In a thread: brackets alone take a second for some MiB.
+        parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
+        count = len(parts or [])
+    return count
+
+
+def asks_for(name: str, scope: Scope, token: str) -> bool:
+    """Return whether a request asks for the state of the receiver.
+
+    :param name: `HEALTH` or `ALIVE`.
+    :param scope: of the request.
+    :param token: the last segment of its path.
+    """
+    return token == name and scope["method"] in ("GET", "HEAD")

@@ -65,10 +65,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "example": None,
     },
     "receive_max_pending_bytes": {
-        "description": "Bytes of pushes that wait to be written to the inbox, for each process of the receiver. Beyond "
-        "them it answers 503, and the service tries again.",
+        "description": "Bytes of pushes that arrive or wait to be written to the inbox, for each process of the "
+        "receiver. Beyond them it answers 503, and the service tries again.",
         "type": "integer",
         "default": str(64 * 2**20),
+        "example": None,
+    },
+    "receive_max_inbox_bytes": {
+        "description": "Bytes of pushes, before compression, that may wait in the inbox to be drained. Beyond them the "
+        "receiver answers 503, and the service tries again.",
+        "type": "integer",
+        "default": str(10 * 2**30),
         "example": None,
     },
 }
@@ -84,7 +91,8 @@ class ReceiverSettings:
     :param receive_in_api_server: whether the API server receives.
     :param receive_user_agent: the only ``User-Agent`` that is accepted; empty for all.
     :param receive_max_body_bytes: the longest push.
-    :param receive_max_pending_bytes: bytes that may wait to be written.
+    :param receive_max_pending_bytes: bytes that may arrive and wait to be written.
+    :param receive_max_inbox_bytes: bytes that may wait to be drained.
     """
 
     inbox_conn_id: str
@@ -94,14 +102,16 @@ class ReceiverSettings:
     receive_user_agent: str
     receive_max_body_bytes: int
     receive_max_pending_bytes: int
+    receive_max_inbox_bytes: int
 
     def __post_init__(self) -> None:
         if self.receive_url and not re.fullmatch(r"https?://[^\s?#]+", self.receive_url):
             raise MailConfigError("[mail] receive_url: must begin with https:// or http://, without a query")
         if not 0 < self.receive_max_body_bytes <= MAX_BODY_BYTES:
             raise MailConfigError(f"[mail] receive_max_body_bytes: must be from 1 to {MAX_BODY_BYTES}")
-        if self.receive_max_pending_bytes < self.receive_max_body_bytes:
-            raise MailConfigError("[mail] receive_max_pending_bytes: must be at least receive_max_body_bytes")
+        for name in ("receive_max_pending_bytes", "receive_max_inbox_bytes"):
+            if getattr(self, name) < self.receive_max_body_bytes:
+                raise MailConfigError(f"[mail] {name}: must be at least receive_max_body_bytes")
 
     @classmethod
     def from_airflow(cls) -> ReceiverSettings:
@@ -117,6 +127,7 @@ class ReceiverSettings:
             receive_user_agent=setting("receive_user_agent"),
             receive_max_body_bytes=_number("receive_max_body_bytes"),
             receive_max_pending_bytes=_number("receive_max_pending_bytes"),
+            receive_max_inbox_bytes=_number("receive_max_inbox_bytes"),
         )
 
     def inbox(self, conn_id: str | None = None, table: str | None = None) -> Inbox:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import secrets
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName
 from airflow_provider_mail.webhook.inbox import qualified
 
@@ -21,6 +26,13 @@ HIDDEN = "..."
 
 TOKENS_SECONDS = 5
 """How long a receiver may not know a new token, and still accept a retired one."""
+
+# The clock of the database decides what is valid and what is newer: of several machines, one may have a wrong clock.
+_SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', {mark} || ' seconds')"
+_POSTGRES_TIME = "(clock_timestamp() + make_interval(secs => {mark}))"
+
+
+_NO_TOKEN = "the inbox has no valid token: make one with `airflow mail receive rotate`"
 
 
 def new_token() -> str:
@@ -48,12 +60,15 @@ class Tokens:
     """The table of tokens beside an inbox.
 
     :param inbox: the inbox.
+    :param deployment: what tells the tokens of this Airflow deployment from those of others in the same table. Only a
+        rotation needs it: each receiver accepts the tokens of all.
     :raises WarehouseError: the name of the inbox is too long for a second table.
     """
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, deployment: str = "") -> None:
         *schema, own = inbox.name.parts
         self._inbox = inbox
+        self._deployment = deployment
         name = NamePart(f"{own.text}_tokens", own.quoted)
         if len(name.text.encode()) > MAX_PART_BYTES:
             raise WarehouseError(f"[mail] inbox_table: {name.text!r} is longer than {MAX_PART_BYTES} bytes")
@@ -61,21 +76,36 @@ class Tokens:
         self.table = qualified(self._name)
 
     def create(self) -> None:
-        """Create the table unless it exists."""
+        """Create the table, or add the columns that a version of it lacks."""
         time = self._inbox.time_type
-        self._inbox.create_table(
-            self.table,
-            f"digest text PRIMARY KEY, mail_conn_id text NOT NULL, created_at {time} NOT NULL, retires_at {time}",
-        )
+        columns = {
+            "digest": "text PRIMARY KEY",
+            "mail_conn_id": "text NOT NULL",
+            "deployment": "text NOT NULL DEFAULT ''",
+            "created_at": f"{time} NOT NULL",
+            "retires_at": time,
+        }
+        self._inbox.create_table(self._name, columns)
 
     def valid(self) -> dict[str, str]:
-        """Return the ids of the `mail` connections by the digests of their valid tokens."""
+        """Return the ids of the `mail` connections by the digests of their valid tokens.
+
+        :raises MailConfigError: there is no table of tokens.
+        """
         with self._inbox.connected() as cursor:
             if not self._inbox.exists(cursor, self._name):
-                return {}
-            query = "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {mark}"
-            self._run(cursor, query, self._inbox.time(datetime.now(UTC)))
+                raise MailConfigError(_NO_TOKEN)
+            self._run(
+                cursor, "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {time}", 0
+            )
             return dict(cursor.fetchall())
+
+    def count(self) -> dict[str, int]:
+        """Return the number of valid tokens by the id of the `mail` connection; none without a table."""
+        try:
+            return dict(Counter(self.valid().values()))
+        except MailConfigError:
+            return {}
 
     def check(self) -> None:
         """Check that there is a valid token.
@@ -83,15 +113,16 @@ class Tokens:
         :raises MailConfigError: there is no valid token.
         """
         if not self.valid():
-            raise MailConfigError("the inbox has no valid token: make one with `airflow mail receive rotate`")
+            raise MailConfigError(_NO_TOKEN)
 
     def digests(self, mail_conn_id: str) -> set[str]:
-        """Return the digests of all tokens that a connection has and had.
+        """Return the digests of all tokens that a connection of this deployment has and had.
 
         :param mail_conn_id: id of the `mail` connection.
         """
+        query = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark}"
         with self._inbox.connected() as cursor:
-            self._run(cursor, "SELECT digest FROM {table} WHERE mail_conn_id = {mark}", mail_conn_id)
+            self._run(cursor, query, mail_conn_id, self._deployment)
             return {digest for (digest,) in cursor.fetchall()}
 
     def add(self, token: str, mail_conn_id: str) -> None:
@@ -100,38 +131,89 @@ class Tokens:
         :param token: the token.
         :param mail_conn_id: id of the `mail` connection that its pushes belong to.
         """
-        query = "INSERT INTO {table} (digest, mail_conn_id, created_at) VALUES ({mark}, {mark}, {mark})"
-        with self._inbox.connected() as cursor:
-            self._run(cursor, query, token_digest(token), mail_conn_id, self._inbox.time(datetime.now(UTC)))
-            cursor.connection.commit()
-
-    def retire_others(self, token: str, mail_conn_id: str, grace: timedelta, *, kept: int = 1) -> None:
-        """Let the older tokens of a connection end.
-
-        :param token: the newest token.
-        :param mail_conn_id: id of the `mail` connection.
-        :param grace: how long the others remain valid. One that ends sooner already does not get longer.
-        :param kept: number of the newest tokens that do not end.
-        :raises MailConflictError: another rotation has made a newer token; nothing is retired.
-        """
-        ends = self._inbox.time(datetime.now(UTC) + grace)
-        newest = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} ORDER BY created_at DESC LIMIT {mark}"
-        retire = (
-            "UPDATE {table} SET retires_at = {mark} WHERE mail_conn_id = {mark} "
-            f"AND digest NOT IN ({newest}) AND (retires_at IS NULL OR retires_at > {{mark}})"
+        query = (
+            "INSERT INTO {table} (digest, mail_conn_id, deployment, created_at) VALUES ({mark}, {mark}, {mark}, {time})"
         )
         with self._inbox.connected() as cursor:
-            self._run(cursor, newest, mail_conn_id, 1)
-            if cursor.fetchone() != (token_digest(token),):
-                raise MailConflictError(
-                    f"connection {mail_conn_id!r}: another rotation has made a newer token meanwhile; "
-                    "when it has ended, rotate again"
-                )
-            self._run(cursor, retire, ends, mail_conn_id, mail_conn_id, kept, ends)
+            self._run(cursor, query, token_digest(token), mail_conn_id, self._deployment, 0)
             cursor.connection.commit()
 
+    @contextmanager
+    def rotation(self, mail_conn_id: str) -> Iterator[Any]:
+        """Keep other rotations of a connection out; yield a cursor for `retire_others`, which ends this.
+
+        In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
+        and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
+
+        :param mail_conn_id: id of the `mail` connection.
+        :raises MailConflictError: another rotation has not ended.
+        """
+        with self._inbox.connected() as cursor:
+            if self._inbox.is_sqlite:
+                cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
+                with Path(f"{cursor.fetchone()[0]}.rotation.lock").open("w") as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        raise _conflict(mail_conn_id) from None
+                    yield cursor
+                return
+            cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+            lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+            cursor.execute(lock, [f"mail rotation {self.table} {mail_conn_id}"])
+            if not cursor.fetchone()[0]:
+                raise _conflict(mail_conn_id)
+            yield cursor
+
+    def newest(self, cursor: Any, mail_conn_id: str, count: int) -> set[str]:
+        """Return the digests of the newest tokens of a connection.
+
+        :param cursor: of `rotation`.
+        :param mail_conn_id: id of the `mail` connection.
+        :param count: their number.
+        """
+        query = (
+            "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
+            # A clock that was set back must not make a former token the newest.
+            "ORDER BY created_at > {time}, created_at DESC LIMIT {mark}"
+        )
+        self._run(cursor, query, mail_conn_id, self._deployment, 0, count)
+        return {digest for (digest,) in cursor.fetchall()}
+
+    def retire_others(self, cursor: Any, kept: Collection[str], mail_conn_id: str, grace: timedelta) -> None:
+        """Let tokens of a connection of this deployment end, and end the rotation.
+
+        :param cursor: of `rotation`.
+        :param kept: digests of the tokens that do not end.
+        :param mail_conn_id: id of the `mail` connection.
+        :param grace: how long the others remain valid. One that ends sooner already does not get longer.
+        :raises WarehouseError: the database has ended the rotation; no token ends.
+        """
+        query = (
+            "UPDATE {table} SET retires_at = {time} WHERE mail_conn_id = {mark} AND deployment = {mark} "
+            f"AND digest NOT IN ({', '.join(['{mark}'] * len(kept))}) "
+            "AND (retires_at IS NULL OR retires_at > {time})"
+        )
+        seconds = grace.total_seconds()
+        try:
+            self._run(cursor, query, seconds, mail_conn_id, self._deployment, *kept, seconds)
+            cursor.connection.commit()
+        except Exception as error:
+            message = safe_message(error)
+        else:
+            return
+        raise WarehouseError(f"rotate again: the database has ended this rotation ({message}). No token ends")
+
     def _run(self, cursor: Any, query: str, *parameters: Any) -> None:
-        cursor.execute(query.format(table=self.table, mark=self._inbox.mark), parameters)
+        mark = self._inbox.mark
+        time = (_SQLITE_TIME if self._inbox.is_sqlite else _POSTGRES_TIME).format(mark=mark)
+        cursor.execute(query.format(table=self.table, mark=mark, time=time), parameters)
+
+
+def _conflict(mail_conn_id: str) -> MailConflictError:
+    return MailConflictError(
+        f"rotate again later: another rotation of connection {mail_conn_id!r} has not ended. Nothing was changed"
+    )
 
 
 def with_token(url: str, token: str) -> str:

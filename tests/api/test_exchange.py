@@ -284,11 +284,11 @@ DELETIONS: list[tuple[MailRequest[Any], Any, bool]] = [
     (DeleteContact(email="ada@example.com"), NOTHING, True),
     (DeleteContact(email="ada@example.com"), GetContact.response(), True),
     (DeleteContact(email="ada@example.com"), CONTACT, False),
-    (DeleteList(list_name="vip"), GetLists.response(), True),
+    (DeleteList(list_name="vip"), GetLists.response(total_records=0), True),
     (DeleteList(list_name="vip"), VIP, False),
     (DeleteSender(sender_email="Old@example.com"), GetSenders.response(), True),
     (DeleteSender(sender_email="Old@example.com"), OLD, False),
-    (DeleteCampaign(mail_name="news"), GetCampaigns.response(), True),
+    (DeleteCampaign(mail_name="news"), GetCampaigns.response(total_records=0), True),
     (DeleteCampaign(mail_name="news"), campaign(2), False),
 ]
 

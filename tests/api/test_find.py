@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api._core.interrupt import Interrupt
 from airflow_provider_mail.api._core.requests import Concurrent, Flow
-from airflow_provider_mail.api.campaigns import find_campaign
+from airflow_provider_mail.api.campaigns import existing_campaigns, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.errors import (
     MailAuthError,
@@ -155,3 +155,21 @@ def test_an_interrupt_ends_it(many: Emulator) -> None:
         with pytest.raises(MailInterruptedError):
             interrupt.run(client.run, find_campaign("spring"))
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(("wanted", "requests"), [(3, 6), (25, 2)])
+def test_names_that_exist_are_found_one_by_one_or_in_the_list(
+    emulator: Emulator, client: Driver, wanted: int, requests: int
+) -> None:
+    """Names that contain another one are others."""
+    emulator.add_campaigns(30, prefix="news", first_day="2026-01-01")
+    names = [f"news-{number:06}" for number in range(wanted - 1)]
+    emulator.journal.clear()
+    assert client.run(existing_campaigns([*names, "news-00000"])) == set(names)
+    assert emulator.journal.count(GET) <= requests
+
+
+def test_without_a_total_it_is_not_known_which_names_exist(emulator: Emulator, client: Driver) -> None:
+    emulator.faults.add("wrong_total", GET, count=None, by=None)
+    with pytest.raises(MailIncompleteError, match="no response has a valid totalRecords"):
+        client.run(existing_campaigns(["news"]))

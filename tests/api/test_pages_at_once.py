@@ -196,10 +196,6 @@ def test_pages_behind_the_last_say_nothing_of_the_list() -> None:
     assert read(forgetful) == names(25)
 
 
-def test_a_total_is_never_less_than_nothing() -> None:
-    assert read(Listing(names(25), says=lambda n: n - 1000)) == names(25)
-
-
 def test_no_page_is_asked_for_before_the_first_has_told_how_many_there_are() -> None:
     pager: Pager[Any] = Pager(GetLists())
     assert pager.ahead(5) == []

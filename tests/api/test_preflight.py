@@ -175,6 +175,7 @@ def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: Dr
     (name,) = [each for each in found if each.check == "name"]
     assert name.level == ("error" if older else "warning")
     assert ("was sent before this run: it would not be adopted" in name.text) == older
+    assert ("only the task that created it would adopt it" in name.text) == (not older)
 
 
 def test_what_is_let_pass_must_be_something_that_is_compared(service: Emulator, client: Driver) -> None:

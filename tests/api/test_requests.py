@@ -24,15 +24,26 @@ from airflow_provider_mail.api.lists import DeleteList, GetLists
 from airflow_provider_mail.api.oauth import GetToken
 from airflow_provider_mail.api.senders import DeleteSender
 from airflow_provider_mail.api.templates import DeleteTemplate
-from airflow_provider_mail.api.transactional import MessageVersion, Recipient, SendBatch
+from airflow_provider_mail.api.transactional import MessageVersion, Recipient, SendBatch, SendMail
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
 
 ADA = "ada@example.com"
 
+NEWS = "news@example.com"
+BLANK = " \u200b\u00a0"
+
 BODIES: list[tuple[MailRequest[Any], dict[str, Any]]] = [
     (GetWebhook(), {}),
+    (
+        SendMail(sender_mail=NEWS, sender_name=BLANK, to=Recipient(email=ADA, name=BLANK), subject="a", content="b"),
+        {"senderMail": NEWS, "to": {"email": ADA}, "subject": "a", "content": "b"},
+    ),
+    (
+        CreateCampaign(mail_name="a", sender_mail=NEWS, sender_name=BLANK, only_save=True),
+        {"mailName": "a", "senderMail": NEWS, "onlySave": True},
+    ),
     (GetLists(), {}),
     (GetLists(search="x", list_type=0, page_size=50), {"search": "x", "listType": 0, "pageSize": 50}),
     (UpsertContact(phone_number="+49 1", name=None), {"phoneNumber": "+49 1"}),

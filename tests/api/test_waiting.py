@@ -52,6 +52,7 @@ def campaign(status: int, send_time: datetime | None = None, **stats: int) -> Ca
 BLIP, KEY = MailServerError("blip"), MailAuthError("key refused")
 DRAFT, WAITS_AS_DRAFT, SENDING = campaign(-1), campaign(-1, AHEAD), campaign(1, PAST)
 DONE, FAILED = campaign(2, PAST, sentCount=7), campaign(4, PAST)
+SOON = campaign(-1, NOW + timedelta(seconds=CONFIRM_SECONDS))
 
 
 NAMES = {"polled_before": "polled_before", "poll_error_timeout": "timeout", "max_poll_errors": "max_errors"}
@@ -73,10 +74,16 @@ def outcomes(looks: list[PollResult], every: float = 60.0, **options: Any) -> li
 Polled = list[tuple[PollResult, float]]
 
 
-def streak(polls: Polled, same: Callable[[PollResult], bool]) -> tuple[int, float]:
+def streak(polls: Polled, same: Callable[[PollResult, float], bool]) -> tuple[int, float]:
     """How many polls at the end showed the same, and from the first to the last of them how many seconds passed."""
-    row = list(takewhile(lambda polled: same(polled[0]), reversed(polls)))
+    row = list(takewhile(lambda polled: same(*polled), reversed(polls)))
     return len(row), row[0][1] - row[-1][1] if row else 0.0
+
+
+def is_idle_draft(look: PollResult, at: float) -> bool:
+    if look is None or isinstance(look, MailError) or look.mail_status != -1:
+        return False
+    return look.send_by_date_time is None or look.send_by_date_time.timestamp() <= at
 
 
 def expected(polls: Polled, seen: bool, looked: bool, most: int, seconds: float) -> WaitStatus:
@@ -86,24 +93,22 @@ def expected(polls: Polled, seen: bool, looked: bool, most: int, seconds: float)
     if isinstance(last, MailError):
         if not last.temporary and not looked and not good:
             return WaitStatus.REFUSED
-        in_a_row, lasted = streak(polls, lambda look: isinstance(look, MailError))
+        in_a_row, lasted = streak(polls, lambda look, _: isinstance(look, MailError))
         if in_a_row <= most or lasted < seconds:
             return WaitStatus.WAITING
         return WaitStatus.ERROR if last.temporary else WaitStatus.REFUSED
     if last is None:
-        missing, lasted = streak(good, lambda look: look is None)
+        missing, lasted = streak(good, lambda look, _: look is None)
         was_there = seen or any(look is not None for look, _ in good)
         return WaitStatus.FAILED if was_there and missing > 1 and lasted >= CONFIRM_SECONDS else WaitStatus.WAITING
     if last.mail_status == -1:
-        idle, lasted = streak(
-            good, lambda look: look is not None and look.mail_status == -1 and not look.send_time_is_ahead()
-        )
+        idle, lasted = streak(good, is_idle_draft)
         return WaitStatus.FAILED if idle > 1 and lasted >= CONFIRM_SECONDS else WaitStatus.WAITING
     return {2: WaitStatus.COMPLETE, 4: WaitStatus.FAILED}.get(last.mail_status, WaitStatus.WAITING)
 
 
 LOOKS = st.sampled_from(
-    [None, DRAFT, campaign(-1, PAST), WAITS_AS_DRAFT, SENDING, campaign(0), campaign(3), DONE, FAILED, BLIP,
+    [None, DRAFT, campaign(-1, PAST), WAITS_AS_DRAFT, SOON, SENDING, campaign(0), campaign(3), DONE, FAILED, BLIP,
      MailAnswerLostError("lost"), MailRateLimitError("slow down"), MailIncompleteError("short", got=1, expected=2), KEY,
      MailConfigError("no such host")]
 )  # fmt: skip
@@ -179,6 +184,8 @@ def test_a_scheduled_campaign_that_shows_as_a_draft_waits_for_its_time() -> None
     first, then = judge([WAITS_AS_DRAFT, DRAFT])
     assert first.message == f"campaign 'news': scheduled for {AHEAD:%Y-%m-%d %H:%M:%S} UTC (mailStatus -1)"
     assert (first.pause, then.pause) == (MAX_PAUSE, 0.0)
+    # The minutes for which a draft is confirmed begin at the send time.
+    assert outcomes([SOON] * 11) == ["waiting"] * 10 + ["failed"]
     soon = campaign(-1, NOW + timedelta(seconds=100))
     assert judge([soon])[0].pause == pytest.approx(100, abs=1)
 

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
+from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.tokens import Tokens
 from tests.plugin.data import ACCOUNT, HOSTILE, fill, load_stats, stats
 from tests.support.airflow import RunningAirflow
 from tests.support.browser import Open, visits
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
+from tests.webhook.pushes import push, receive
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -115,6 +119,42 @@ def test_it_is_in_the_menu_of_airflow(visit: Open) -> None:
     assert opened.value.url.endswith("/docs?of=week-6")
     frame.get_by_role("link", name="Imports").click()
     frame.get_by_role("heading", name="Imports of contacts").wait_for()
+
+
+def test_the_inbox_and_how_old_it_is(
+    visit: Open, airflow: RunningAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "sqlite", "host": str(tmp_path / "inbox.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_PUSHES", json.dumps(connection))
+    inbox = Inbox(SqliteHook("pushes"))
+    inbox.create()
+    Tokens(inbox).create()
+    Tokens(inbox).add("x", "mail_default")
+    receive(inbox, [push()])
+    airflow.set_connection("pushes", connection)
+    page = visit("/mail/events")
+    page.get_by_role("heading", name="Inbox").wait_for()
+    page.get_by_text("1 pushes wait to be drained").wait_for()
+    page.get_by_text("more than a day ago").wait_for()
+    page.get_by_text("To fix it: check the task of MailEventsToSqlOperator").wait_for()
+
+
+def test_a_warehouse_that_does_not_answer(visit: Open, airflow: RunningAirflow, warehouse: Warehouse) -> None:
+    """The page says so; Airflow itself answers meanwhile."""
+    working = warehouse.hook.connection
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = {"host": "127.0.0.1", "port": silent.getsockname()[1]}
+        airflow.set_connection("page_warehouse", {"conn_type": "postgres", **host, "login": "planted-user"})
+        try:
+            page = visit(hostile=True)  # the browser reports the 503
+            page.get_by_role("heading", name="No data").wait_for()
+            page.get_by_text(f"host 127.0.0.1, port {host['port']}").wait_for()
+            page.get_by_text("Check that the database runs").wait_for()
+            assert "planted-user" not in page.content()
+        finally:
+            airflow.set_connection("page_warehouse", {"conn_type": "sqlite", "host": working.host})
+    page.get_by_role("link", name="Campaigns").click()
+    page.get_by_role("heading", name="Campaigns").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

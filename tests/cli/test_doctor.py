@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shlex
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.cli.cli_parser import get_parser as airflow_parser
 
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.webhook.tokens import Tokens
 from tests.cli.conftest import Command, Said
 from tests.support.dags import AIRFLOW_VERSION
+from tests.webhook.pushes import NOON, event, push, receive, sqlite_inbox
 
 
 @pytest.fixture
@@ -46,6 +51,24 @@ def test_all_is_well(doctor: Command, emulator: Emulator, monkeypatch: pytest.Mo
     assert [row["fix"] for row in said.rows if row["level"] == "ok"] == [""] * 6
     reads = ("lists/get", "verified_senders/get")
     assert emulator.journal.count() == sum(emulator.journal.count(f"/v5/{read}") for read in reads)
+
+
+def test_the_inbox(doctor: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox = sqlite_inbox(tmp_path / "inbox.db")
+    monkeypatch.setenv("AIRFLOW_CONN_INBOX", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "inbox.db")}))
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
+    assert "there is no valid token" in only(doctor(), "inbox")["message"]
+    Tokens(inbox).create()
+    Tokens(inbox).add("x", "mail_default")
+    receive(inbox, [push(event(1))])
+    old = only(doctor(), "inbox")
+    assert (old["level"], "the inbox is not drained" in old["message"]) == ("error", True)
+    assert "MailEventsToSqlOperator" in old["fix"]
+    with closing(inbox.open()) as connection:
+        inbox.finish(connection, [1], NOON)
+    assert (only(doctor(), "inbox")["level"], only(doctor(), "inbox")["fix"]) == ("ok", "")
+    (tmp_path / "inbox.db").write_bytes(b"no database" * 100)
+    assert only(doctor(), "inbox")["level"] == "error"
 
 
 def test_for_a_person(command: Command) -> None:

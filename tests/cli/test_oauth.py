@@ -142,7 +142,6 @@ def denied(url: str) -> str:
 @pytest.mark.parametrize(
     ("visit", "settings", "words"),
     [
-        (forged, {}, "does not belong to this login"),
         (denied, {}, "access was not granted (access_denied)"),
         (denied, {"oauth_denial": "redirect_bare"}, "the redirect has no code"),
     ],
@@ -163,29 +162,85 @@ def test_nothing_is_stored(
     assert "access_token" not in extra()
 
 
-def test_a_service_that_returns_no_state(
-    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
+def test_a_code_without_state_can_be_used_in_a_second_run(
+    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulator.change_settings(oauth_echo_state=False)
-    said = login(approving)
+    addresses: list[str] = []
+
+    def remembering(url: str) -> str:
+        addresses.append(approving(url))
+        return addresses[-1]
+
+    said = login(remembering)
     assert said.status == 1
-    assert "state: the redirect has none" in said.err
-    assert "--allow-missing-state" in said.err
+    assert "Its code was not used" in said.err
+    assert "--paste --allow-missing-state" in said.err
     assert emulator.journal.count(TOKEN) == 0
     assert "access_token" not in extra()
 
-    said = login(approving, "--allow-missing-state")
+    monkeypatch.setattr("builtins.input", lambda _: addresses[0])
+    said = login(None, "--paste", "--allow-missing-state")
     assert said.status == 0
     assert "did not return the state" in said.err
     assert extra()["access_token"]
 
 
-def test_an_allowed_absence_is_no_licence_for_another_state(
-    stored: Callable[..., None], login: Callable[..., Said]
+@pytest.mark.parametrize(("answer", "used"), [("y", 1), ("", 0), ("n", 0)])
+def test_a_missing_state_is_asked_about_before_the_code_is_used(
+    stored: Callable[..., None],
+    login: Callable[..., Said],
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    used: int,
 ) -> None:
-    said = login(forged, "--allow-missing-state")
+    emulator.change_settings(oauth_echo_state=False)
+    used_before: list[int] = []
+
+    def asked(_: str) -> str:
+        used_before.append(emulator.journal.count(TOKEN))
+        return answer
+
+    monkeypatch.setattr("builtins.input", asked)
+    said = login(approving)
+    assert used_before == [0]
+    assert (said.status, emulator.journal.count(TOKEN)) == (1 - used, used)
+    assert ("access_token" in extra()) == bool(used)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--allow-missing-state",)])
+def test_other_requests_do_not_end_the_login(
+    stored: Callable[..., None], login: Callable[..., Said], arguments: tuple[str, ...]
+) -> None:
+    statuses: list[int] = []
+
+    def after_others(url: str) -> None:
+        address = approving(url)
+        callback = address.partition("?")[0]
+        end = time.monotonic() + 60
+        others = ["", "?", "?x=1", "?code=", "?code=forged&state=x", "?error=forged&state=x", "?state=x"]
+        while others and time.monotonic() < end:
+            try:
+                statuses.append(httpx.get(callback + others[0], trust_env=False, timeout=60).status_code)
+                others.pop(0)
+            except httpx.ConnectError:
+                time.sleep(0.02)  # it listens in a moment
+        httpx.get(address, trust_env=False, timeout=60)
+
+    said = login(after_others, *arguments)
+    assert said.status == 0, said.err
+    assert statuses == [400] * 7
+    assert extra()["access_token"]
+
+
+def test_a_pasted_redirect_of_another_login(
+    stored: Callable[..., None], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: "http://127.0.0.1/callback?code=c&state=x")
+    said = command("oauth", "login", "-c", CONN, "--paste", "--allow-missing-state")
     assert said.status == 1
-    assert "access_token" not in extra()
+    assert "does not belong to this login" in said.err
 
 
 def test_a_name_that_leads_here_is_not_answered(

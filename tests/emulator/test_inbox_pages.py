@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.emulator.conftest import Api
 
@@ -157,6 +158,72 @@ def test_another_site_cannot_press_a_button(api: Api, origin: str) -> None:
     assert f"{api.emulator.clock.now():%H:%M}" == "12:00"
     own = {"Origin": api.emulator.base_url}
     assert api.stranger.post("/inbox/do/advance", data={"seconds": "60"}, headers=own).status_code == 303
+
+
+@pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "rebound"])
+def test_a_name_that_leads_here_reaches_neither_pages_nor_controls(api: Api, name: str) -> None:
+    api.ok("lists/add", listName="kept")
+    headers = {"Host": (host := f"{name}:{httpx.URL(api.emulator.base_url).port}"), "Origin": f"http://{host}"}
+    for path in ("/", "/inbox", "/campaigns/x", "/_emulator"):
+        refused = api.stranger.get(path, headers={"Host": host})
+        assert (refused.status_code, "localhost" in refused.text) == (403, True)
+    for path in ("/_emulator/reset", "/inbox/do/clear-requests"):
+        assert api.stranger.post(path, headers=headers).status_code == 403
+    assert api.ok("lists/get")["totalRecords"] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost", "LOCALHOST.", "mail.localhost", "127.0.0.1", "127.1.2.3", "[::1]", "10.0.0.1"]
+)
+def test_names_of_this_machine_reach_the_pages(api: Api, name: str) -> None:
+    host = f"{name}:{httpx.URL(api.emulator.base_url).port}"
+    assert api.stranger.get("/inbox", headers={"Host": host}).status_code == 200
+    own = {"Host": host, "Origin": f"http://{host}"}
+    assert api.stranger.post("/inbox/do/clear-requests", headers=own).status_code == 303
+
+
+def test_in_a_network_a_plain_name_reaches_the_pages() -> None:
+    with Emulator(host="0.0.0.0") as emulator:
+        url = f"http://127.0.0.1:{httpx.URL(emulator.base_url).port}/inbox"
+        for name, status in (("mail-emulator", 200), ("evil.example", 403)):
+            assert httpx.get(url, headers={"Host": name}, trust_env=False, timeout=60).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("action", "form"),
+    [
+        *(
+            ("add-fault", {"kind": "delay", "operation": "*", "param_seconds": text})
+            for text in ("inf", "nan", "-1", '"1"')
+        ),
+        ("add-fault", {"kind": "cut_json", "operation": "*", "param_share": "-0.5"}),
+        ("add-fault", {"kind": "capped_pages", "operation": "*", "param_size": "2.5"}),
+        *(("advance", {"seconds": text}) for text in ("inf", "-inf", "nan", "1e300", "1e12", "-1e11")),
+        *(("run", {"rate": text}) for text in ("inf", "nan", "-1")),
+    ],
+)
+def test_a_number_that_would_stop_the_emulator_changes_nothing(api: Api, action: str, form: dict[str, str]) -> None:
+    assert do(api, action, **form).status_code == 400
+    assert api.emulator.faults.list() == []
+    api.ok("lists/get")
+    assert api.emulator.crashes() == []
+
+
+def test_the_control_interface_answers_impossible_numbers_with_400(api: Api) -> None:
+    for path, body in (
+        ("faults/add", {"kind": "delay", "seconds": "inf"}),
+        ("faults/add", {"kind": "delay_answer", "seconds": -1}),
+        ("clock/advance", {"days": 1e300}),
+        ("pause_listening", {"seconds": -1}),
+        ("change_settings", {"latency_seconds": "inf"}),
+    ):
+        assert api.stranger.post(f"/_emulator/{path}", json=body).status_code == 400, path
+    with pytest.raises(ValueError, match="latency_seconds"):
+        api.emulator.change_settings(latency_seconds=float("nan"))
+    api.emulator.clock.run(1e300)
+    api.ok("lists/get")
+    assert api.emulator.clock.now().year == 9999
+    assert api.emulator.crashes() == []
 
 
 def test_a_request_is_shown_with_its_response(api: Api) -> None:

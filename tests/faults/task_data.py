@@ -457,7 +457,7 @@ DATA = (
     ),
     Named(
         "cancel a campaign",
-        lambda: MailCancelCampaignOperator(task_id="task", mail_name="waiting"),
+        lambda: MailCancelCampaignOperator(task_id="task", mail_name="waiting", ignore_draft=True),
         lambda service: bool(service.campaigns("waiting")[0]["cancelled"]),
     ),
     Named(

@@ -134,13 +134,17 @@ FAILED_TASK = {"dag_id": "orders", "task_id": "load", "run_id": "r", "map_index"
         (DEADLINE, {"deadline": {**DEADLINE["deadline"], "id": "0200"}}),
     ],
 )
-def test_each_event_has_an_id_of_its_own(emulator: Emulator, context: dict[str, Any], other: dict[str, Any]) -> None:
+def test_each_event_has_an_id_of_its_own(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, context: dict[str, Any], other: dict[str, Any]
+) -> None:
     for each in (context, context, context | other):
         tell(dict(each), subject="Orders", content="<p>No</p>")
     tell(dict(context), subject="Orders", content="<p>Of another notifier</p>")
-    first, again, another_event, another_notifier = [message["unique_msg_id"] for message in emulator.messages()]
+    monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", "staging")
+    tell(dict(context), subject="Orders", content="<p>No</p>")
+    first, again, *others = [message["unique_msg_id"] for message in emulator.messages()]
     assert first == again
-    assert len({first, another_event, another_notifier}) == 3
+    assert len({first, *others}) == 4, "another event, notifier or deployment"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +178,15 @@ def test_what_is_rendered_to_nothing_has_its_default(
     for name in texts:
         assert f"{name}: renders to nothing" in message["content"]
     assert "Mail: skipped: " in caplog.text
+
+
+def test_an_alert_in_whose_text_something_is_missing_is_sent_and_says_so(emulator: Emulator) -> None:
+    tell({"ti": FAILED_TASK}, subject="Orders {{ none }}", content="<p>{{ ti.nothing }} rows</p>")
+
+    (message,) = emulator.messages()
+    assert message["subject"] == "Orders None"
+    for name in ("subject", "content"):
+        assert f"{name}: an expression of its template has no value" in message["content"]
 
 
 def test_success_and_start(run: Run, emulator: Emulator) -> None:

@@ -1,4 +1,4 @@
-"""A StatsD server: a UDP port, and the provider's counters in what arrives there."""
+"""A StatsD server: a UDP port, and the provider's metrics in what arrives there."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class StatsdServer:
                 line = self._port.recv(65536).decode()
             except BlockingIOError:
                 return sums
-            if (ours := re.fullmatch(r"airflow\.(mail\.[^:,]+),([^:]+):(\d+)\|c", line)) is not None:
-                names, values = zip(*(tag.split("=") for tag in ours[2].split(",")), strict=True)
-                assert names == DECLARED[ours[1]].tags
-                sums[ours[1], *values] += int(ours[3])
+            if (ours := re.fullmatch(r"airflow\.(mail\.[^:,]+)(?:,([^:]+))?:(\d+)\|([cg])", line)) is not None:
+                tags = dict(tag.split("=") for tag in ours[2].split(",")) if ours[2] else {}
+                assert (*tags,) == DECLARED[ours[1]].tags
+                assert DECLARED[ours[1]].is_gauge == (ours[4] == "g")
+                sums[ours[1], *tags.values()] += int(ours[3])
 
     @property
     def settings(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pytest
 from airflow.sdk import DAG
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
+from jinja2 import DebugUndefined, Undefined
 
 from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
@@ -401,6 +402,55 @@ def test_what_renders_to_nothing_is_not_mailed(
     assert emulator.journal.count() == 0
 
 
+NO_VALUE = "an expression of its template has no value"
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"subject": "Hello {{ none }}"}, f"subject: {NO_VALUE}"),
+        ({"subject": "Hello {{ ti.xcom_pull('nothing') }}!"}, f"subject: {NO_VALUE}"),
+        ({"subject": "{{ 'Hello ' ~ ti.xcom_pull('nothing') ~ '!' }}"}, f"subject: {NO_VALUE}"),
+        ({"subject": "Hello {{ ti.xcom_pull('nothing') | trim | title }}"}, f"subject: {NO_VALUE}"),
+        ({"content": "<p>{% for a in [1, none] %}{{ a }}{% endfor %}</p>"}, f"content: {NO_VALUE}"),
+        ({"content": "<p>{% set x = 'nan' %}{{ x | float }}</p>"}, f"content: {NO_VALUE}"),
+        ({"sender_name": "{{ ti.xcom_pull('shop') }} News"}, f"sender_name: {NO_VALUE}"),
+        ({"attachment": {"file_name": "{{ none }}.txt", "file_data": "QQ=="}}, f"attachment: {NO_VALUE}"),
+        ({"mail_name": "news {{ none | ds }}"}, f"mail_name: {NO_VALUE}"),
+        ({"send_list_names": ["a", "{{ none }} b"]}, f"send_list_names: {NO_VALUE}"),
+        ({"repel_list_names": ["{{ ti.xcom_pull('nothing') }}"]}, f"repel_list_names: {NO_VALUE}"),
+        ({"repel_list_names": "{{ ti.xcom_pull('nothing') }}"}, "repel_list_names: its template rendered to"),
+        ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_an_expression_without_a_value_is_not_mailed(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, arguments: dict[str, Any], words: str, native: bool
+) -> None:
+    with new_dag(render_template_as_native_obj=native) as dag:
+        create(**arguments)
+
+    done = run(dag)
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert words in done.log
+    assert emulator.journal.count() == 0
+
+
+@pytest.mark.usefixtures("_newsletter")
+@pytest.mark.parametrize(("undefined", "state"), [(DebugUndefined, "success"), (Undefined, "failed")])
+def test_a_dag_whose_undefined_names_are_tags_of_the_service(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, undefined: Any, state: str
+) -> None:
+    with new_dag(template_undefined=undefined) as dag:
+        create(subject="Hello {{ name }}", content="<p>{{ name ~ '!' }}</p>")
+
+    assert run(dag).state == state
+
+    assert emulator.journal.count("campaign/mail/sends") == (state == "success")
+
+
 @pytest.mark.parametrize("name", ["subject", "content", "sender_name"])
 @pytest.mark.parametrize("native", [False, True])
 def test_none_of_another_task_is_not_mailed(
@@ -432,6 +482,10 @@ def test_none_of_another_task_is_not_mailed(
         {"subject": "{{ none }}", "content": "<p></p>", "allow_blank": True},
         {"subject": "{{ '' }}", "content": "{{ none }}", "only_save": True},
         {"content": "<img src='news.png'>"},
+        {"subject": "Hello {{ none }}", "allow_blank": True},
+        {"subject": "Hello {{ none }}", "only_save": True},
+        {"subject": "Hello {% if none %}{{ none }}{% endif %}{{ none | default('', true) | upper }} None"},
+        {"repel_list_names": "{{ [] }}"},
     ],
 )
 def test_what_is_meant_is_mailed(run: Run, emulator: Emulator, arguments: dict[str, Any]) -> None:

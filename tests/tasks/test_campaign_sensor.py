@@ -103,7 +103,7 @@ def test_cancelled_while_it_waits(run: Run, emulator: Emulator, monkeypatch: pyt
         emulator.clock.advance(hours=2)
 
     with as_soon_as(lambda: answered(emulator, GETS), cancel):
-        done = run(lambda: wait(way))
+        done = run(lambda: wait(way, timeout=86_400))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "is a draft" in done.log

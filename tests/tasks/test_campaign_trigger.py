@@ -116,6 +116,20 @@ def test_the_time_is_up(emulator: Emulator) -> None:
         result_of(decision_of(found), timeout_error=AirflowSensorTimeout)
 
 
+@pytest.mark.parametrize("hours", [-9, 9])
+def test_the_deadline_is_the_service_s(emulator: Emulator, hours: int) -> None:
+    """The worker, whose clock may be another one, gives it by the clock that both know."""
+    emulator.clock.advance(hours=hours)
+    emulator.add_campaign("spring", state="sending")
+    emulator.plan_campaign("spring", looks=3)
+    assert run(event(trigger("spring", end_time=time.time() + hours * 3600 + 120)))["status"] == "complete"
+
+    emulator.settings.sending_seconds = 1000
+    emulator.add_campaign("slow", state="sending")
+    found = timed_out(lambda end: trigger("slow", end_time=end + hours * 3600))
+    assert found["message"] == "the wait timed out: campaign 'slow': sending (mailStatus 1)"
+
+
 def test_nothing_is_asked_before_there_is_something_to_see(emulator: Emulator) -> None:
     emulator.add_campaign("later", state="done")
     moment = time.time() + 1.5

@@ -13,6 +13,7 @@ from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.flows import polling, wait_campaign
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.waiting import answered, as_soon_as
@@ -137,7 +138,7 @@ def test_cancelled_before_its_send_time(
         emulator.clock.advance(hours=2)
 
     with as_soon_as(lambda: answered(emulator, GETS) >= 2, cancel):
-        done = run(lambda: create(deferrable=deferrable, send_date=later, retries=2))
+        done = run(lambda: create(deferrable=deferrable, send_date=later, retries=2, timeout=86_400))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "saved only, or cancelled before its send time" in done.log
@@ -166,6 +167,53 @@ def test_the_service_s_clock_is_ahead(run: Run, emulator: Emulator, deferrable: 
     done = run(lambda: create(deferrable=deferrable, send_date=there, timeout=30))
 
     assert done.state == "success"
+
+
+@pytest.mark.parametrize("hours", [-9, 0, 9])
+def test_the_deadline_of_a_deferral_is_the_service_s(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    emulator.clock.advance(hours=hours)
+    ends = []
+
+    def no_triggerer(ti: Any, what: Any) -> None:
+        kwargs = ti.end["trigger_kwargs"]
+        ends.append(kwargs.get("__var", kwargs)["end_time"])
+        ti.next_method, ti.next_kwargs = "execute_complete", {"event": {"status": "error", "message": "", "result": {}}}
+
+    monkeypatch.setattr("tests.support.task_runner._resume", no_triggerer)
+    run(lambda: create(deferrable=True, timeout=600))
+    run(lambda: MailCampaignSensor(task_id=TASK, mail_name="spring", deferrable=True, timeout=600))
+    there = emulator.clock.now().timestamp() + 600
+    assert len(ends) == 2
+    assert all(abs(end - there) < 300 for end in ends)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("make", ["operator", "sensor"])
+def test_a_last_look_at_airflows_own_deadline(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, make: str, ended: bool
+) -> None:
+    """No triggerer ran for so long."""
+
+    def no_triggerer(ti: Any, what: Any) -> None:
+        if ended:
+            emulator.set_campaign_state("spring", "done")
+        ti.next_method, ti.next_kwargs = "__fail__", {"error": "Trigger timeout"}
+
+    emulator.settings.sending_seconds = 10_000
+    if make == "sensor":
+        emulator.add_campaign("spring", state="sending")
+    monkeypatch.setattr("tests.support.task_runner._resume", no_triggerer)
+    tasks: dict[str, Callable[[], Any]] = {
+        "operator": lambda: create(deferrable=True),
+        "sensor": lambda: MailCampaignSensor(task_id=TASK, mail_name="spring", deferrable=True),
+    }
+    done = run(tasks[make])
+
+    assert done.state == ("success" if ended else "failed")
+    if not ended:
+        assert "the wait timed out, and no triggerer ended it: campaign 'spring': sending" in done.log
 
 
 @both_ways

@@ -16,7 +16,7 @@ from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteErro
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.test_contacts_to_sql import post
 
@@ -212,11 +212,59 @@ def test_a_load_that_does_not_read_everything_marks_nothing(
     assert marked(warehouse) == set()
 
 
-def test_no_task_at_all_marks_nothing(emulator: Emulator, warehouse: SqlDatabase) -> None:
-    emulator.add_campaign("here")
+@pytest.mark.parametrize("all_team", [False, True])
+def test_no_task_at_all_needs_a_permission(emulator: Emulator, any_warehouse: SqlDatabase, all_team: bool) -> None:
+    emulator.settings.cross_team_permission = True
+    emulator.add_campaigns(12, first_day=SENT_AT.date())
     loaded()
-    emulator.set_campaign_state("here", "removed")
-    assert loaded()["gone"] == 0
+    for campaign in emulator.campaigns():
+        emulator.set_campaign_state(campaign["mailName"], "removed")
+    before = emulator.journal.count(GET)
+    with pytest.raises(
+        UnconfirmedError, match=r"12 rows would become 0\. Nothing was removed; allow_empty=True allows"
+    ):
+        loaded(all_team=all_team)
+    assert emulator.journal.count(GET) > before + 1
+    assert marked(any_warehouse) == set()
+    assert loaded(all_team=all_team, allow_empty=True)["gone"] == 12
+
+
+@pytest.mark.parametrize(("keep", "total"), [(0, 0), (1, 1), (3, 3)])
+def test_one_short_answer_marks_nothing(
+    emulator: Emulator, any_warehouse: SqlDatabase, keep: int, total: int, connect: Callable[..., None]
+) -> None:
+    """Code 200, one of 40 campaigns, and totalRecords says that this is all."""
+    connect("mail_other")
+    emulator.add_campaigns(40, first_day=SENT_AT.date())
+    loaded()
+    loaded(mail_conn_id="mail_other")
+    for kept in (keep, 0) if keep else (0,):  # two pages
+        emulator.faults.add("empty_page", GET, count=1, keep=kept, total=total)
+
+    result = loaded()
+
+    assert (result["records"], result["gone"], result["readings"]) == (40, 0, 2)
+    assert marked(any_warehouse) == set()
+
+
+def test_most_campaigns_gone_needs_a_permission(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.add_campaigns(40, first_day=SENT_AT.date())
+    loaded()
+    for campaign in emulator.campaigns()[:30]:
+        emulator.set_campaign_state(campaign["mailName"], "removed")
+    with pytest.raises(UnconfirmedError, match=r"40 rows would become 10\. Nothing was removed; max_removed_fraction"):
+        loaded()
+    assert marked(warehouse) == set()
+    result = loaded(max_removed_fraction=0.8)
+    assert (result["gone"], result["readings"]) == (30, 2)
+
+
+def test_an_unknown_total_is_no_proof(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.add_campaigns(40, first_day=SENT_AT.date())
+    loaded()
+    emulator.faults.add("wrong_total", GET, count=None, by=None)
+    with pytest.raises(MailIncompleteError, match="no response has a valid totalRecords"):
+        loaded()
     assert marked(warehouse) == set()
 
 

@@ -18,11 +18,11 @@ from airflow_provider_mail.api._core import exchange
 from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import GetListContacts
-from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError
+from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailInterruptedError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.test_privacy import assert_nothing_planted
 
@@ -273,7 +273,9 @@ def test_a_list_that_has_become_empty_needs_a_permission(emulator: Emulator, any
     loaded()
     delete(emulator, *emulator.contacts("newsletter"))
 
-    with pytest.raises(FallError, match=r"3 rows would become 0\. Nothing was changed; allow_empty=True allows it"):
+    with pytest.raises(
+        UnconfirmedError, match=r"3 rows would become 0\. Nothing was removed; allow_empty=True allows it"
+    ):
         loaded()
     assert len(ids(any_warehouse)) == 3
 
@@ -302,7 +304,7 @@ def test_a_list_that_loses_most_of_its_contacts_needs_a_permission(
     loaded()
     delete(people, *people.contacts("newsletter")[:60])
 
-    with pytest.raises(FallError, match=r"95 rows would become 35.*max_removed_fraction"):
+    with pytest.raises(UnconfirmedError, match=r"95 rows would become 35.*max_removed_fraction"):
         loaded()
     assert len(ids(any_warehouse)) == 95
 
@@ -357,6 +359,58 @@ def test_who_is_pushed_past_the_reader_is_not_lost(
 
     assert ids(any_warehouse) == in_service(people)
     assert (result["records"], result["readings"]) == (94, 2)
+
+
+@pytest.mark.parametrize("mode", ["replace", "upsert"])
+def test_who_moves_between_two_pages_never_left(
+    people: Emulator, any_warehouse: SqlDatabase, meanwhile: Meanwhile, mode: str
+) -> None:
+    """One leaves and another joins while the list is read: the total stays, and one page is skipped by one contact."""
+    people.clock.advance(days=-30)
+    options = {"mode": mode, "history": True, "max_in_flight": 1}
+    loaded(**options)
+    before = people.contacts("newsletter")
+    people.clock.advance(days=1)
+
+    def change() -> None:
+        delete(people, before[0])
+        people.add_contact("new@example.com", lists=["newsletter"])
+
+    meanwhile(11 + 6, change)
+    result = loaded(**options)
+    # The contact behind the fifth page was not on the sixth; the second reading has it, and not the one who left.
+    assert (result["readings"], result["left"]) == (2, 0)
+    assert any_warehouse.query("SELECT id FROM mail_contacts_history WHERE valid_to IS NOT NULL") == []
+    assert set(ids(any_warehouse)) == {*in_service(people), before[0]["id"]}
+
+    people.clock.advance(days=1)
+    result = loaded(**options)
+    assert result["left"] == 1
+    ended = any_warehouse.query("SELECT id FROM mail_contacts_history WHERE valid_to IS NOT NULL")
+    assert ended == [(before[0]["id"],)]
+    stays = any_warehouse.query("SELECT count(*), count(DISTINCT id) FROM mail_contacts_history")
+    assert stays == [(96, 96)]
+
+
+def test_a_kill_ends_the_second_reading(people: Emulator, warehouse: SqlDatabase, meanwhile: Meanwhile) -> None:
+    loaded()
+    delete(people, people.contacts("newsletter")[0])
+    operator = load()()
+    meanwhile(11 + 11 + 3, operator.on_kill)
+    with pytest.raises(MailInterruptedError):
+        operator.execute({})
+    assert len(ids(warehouse)) == 95
+    assert people.journal.count(LIST) < 11 + 11 + 11
+
+
+def test_an_unknown_total_is_no_proof(people: Emulator, any_warehouse: SqlDatabase) -> None:
+    loaded()
+    noted = when_read(any_warehouse)
+    people.faults.add("wrong_total", LIST, count=None, by=None)
+    with pytest.raises(MailIncompleteError, match="no response has a valid totalRecords"):
+        loaded()
+    assert ids(any_warehouse) == in_service(people)
+    assert when_read(any_warehouse) == noted
 
 
 def test_a_list_that_never_stops_growing_is_loaded(

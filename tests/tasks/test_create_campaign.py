@@ -273,6 +273,35 @@ def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator
     assert len(sends(emulator)) == 3
 
 
+@pytest.mark.parametrize("status", [-1, 1])
+@pytest.mark.parametrize("hours", [-9, 0, 9])
+def test_a_constant_name_with_a_future_send_time_is_noticed(
+    run: Run, emulator: Emulator, hours: int, status: Any
+) -> None:
+    """Three runs made one campaign, and three of them were green."""
+    emulator.clock.advance(hours=hours)
+    emulator.settings.scheduled_status = status
+    later = {"mail_name": "spring", "send_date": emulator.clock.now() + datetime.timedelta(days=1), "retries": 2}
+    assert run(lambda: create(**later)).returned["adopted"] is False
+
+    done = run(lambda: create(**later))
+
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "is equal, but was not created by this task: it is to be sent at " in done.log
+    assert "set adopt_older=True" in done.log
+    assert run(lambda: create(**later, adopt_older=True)).returned["adopted"] is True
+    assert len(sends(emulator)) == 1
+
+
+@pytest.mark.parametrize("send_date", [None, "2030-01-01T00:00:00Z"])
+def test_an_equal_draft_is_adopted(run: Run, emulator: Emulator, send_date: str | None) -> None:
+    """It mails nobody, whoever saved it."""
+    for adopted in (False, True):
+        done = run(lambda: create(mail_name="spring", send_date=send_date, only_save=True))
+        assert done.returned["adopted"] is adopted
+    assert len(sends(emulator)) == 1
+
+
 @pytest.mark.parametrize("days", [-3, 0, 3])
 def test_a_cleared_task_adopts_what_it_has_sent(
     run: Run, emulator: Emulator, new_dag: Callable[..., DAG], days: int

@@ -130,10 +130,10 @@ def test_a_campaign_that_failed_is_adopted_and_no_success(run: Run, emulator: Em
 def test_a_cancelled_campaign_is_not_adopted(run: Run, emulator: Emulator, scheduled: Any) -> None:
     emulator.settings.scheduled_status = scheduled
     run(create)
-    assert run(create).returned["adopted"] is True
+    assert run(lambda: create(adopt_older=True)).returned["adopted"] is True
     emulator.set_campaign_state("spring", "draft")
 
-    done = run(create)
+    done = run(lambda: create(adopt_older=True))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "is not scheduled: it was cancelled, or only saved" in done.log
@@ -236,7 +236,7 @@ def test_what_is_remembered_and_what_is_not_understood(run: Run, emulator: Emula
     def plant(context: Any) -> None:
         context["task_state_store"].set(TASK_STATE_KEY, record)
 
-    done = run(lambda: create(pre_execute=plant))
+    done = run(lambda: create(pre_execute=plant, adopt_older=True))
 
     assert done.state == state
     assert ("an earlier try was answered with code 500" in done.log) == (state == "failed")

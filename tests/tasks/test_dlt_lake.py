@@ -24,6 +24,7 @@ from airflow_provider_mail.api import (
     AddTemplate,
     ClientConfig,
     DeleteContact,
+    DeleteList,
     DeleteTemplate,
     MailClient,
     MailError,
@@ -209,7 +210,12 @@ def test_delta_keeps_the_lists_that_were_not_read(
     lake.load(client, "mail_contacts", arrow=arrow, contact_lists=[names[1]])
     assert counts() == [(names[1], 1), ("news", 6)]
     lake.load(client, "mail_contacts", arrow=arrow, contact_lists=["news", names[1]])
+    assert counts() == [(names[1], 1), ("news", 3)]  # those of the other account
+    client.send(DeleteList(list_name=names[1]))
+    lake.load(client, "mail_contacts", arrow=arrow, contact_lists=["news"])
     assert counts() == [(names[1], 1), ("news", 3)]
+    lake.load(client, "mail_contacts", arrow=arrow)
+    assert counts() == [("news", 3)]
 
 
 def _delta(lake: Lake) -> Any:

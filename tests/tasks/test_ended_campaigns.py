@@ -30,7 +30,8 @@ def test_cancelled_once(run: Run, emulator: Emulator, looks_like: str) -> None:
     emulator.add_campaign("spring sale", state="scheduled", send_date=TOMORROW)
 
     assert run(cancel).returned == {"mail_name": "spring", "cancelled": True, "sandbox": False}
-    assert run(cancel).returned == {"mail_name": "spring", "cancelled": False, "sandbox": False}
+    again = run(lambda: cancel(ignore_draft=looks_like == "draft"))
+    assert again.returned == {"mail_name": "spring", "cancelled": False, "sandbox": False}
 
     assert emulator.campaigns("spring sale")[0]["state"] == "scheduled"
 
@@ -70,9 +71,21 @@ def test_a_rejected_cancellation_is_never_green(
 
 
 @pytest.mark.parametrize("age", [0, 3600])
-def test_a_draft_needs_no_cancelling(run: Run, emulator: Emulator, age: int) -> None:
+def test_a_draft_may_be_accepted(run: Run, emulator: Emulator, age: int) -> None:
     emulator.add_campaign("spring", state="draft", send_date=TOMORROW - datetime.timedelta(days=1, seconds=age))
-    assert run(cancel).returned["cancelled"] is False
+    done = run(cancel)
+    assert done.state == "failed"
+    assert "set ignore_draft=True" in done.log
+    assert run(lambda: cancel(ignore_draft=True)).returned["cancelled"] is False
+
+
+@pytest.mark.parametrize("ignore_draft", [False, True])
+def test_a_scheduled_campaign_that_cannot_be_cancelled(run: Run, emulator: Emulator, ignore_draft: bool) -> None:
+    """Every cancellation is rejected, for example for want of a permission, and it shows as a draft."""
+    emulator.change_settings(scheduled_status=-1)
+    emulator.add_campaign("spring", state="scheduled", send_date=TOMORROW)
+    emulator.faults.add("code_before", CANCEL, code=403, message="no permission", count=None)
+    assert run(lambda: cancel(ignore_draft=ignore_draft)).state == ("success" if ignore_draft else "failed")
 
 
 @pytest.mark.parametrize("make", [cancel, delete])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
-from airflow.sdk import task
+from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api._core import exchange
 from airflow_provider_mail.api.templates import AddTemplate
@@ -26,6 +26,7 @@ from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSe
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
@@ -205,6 +206,21 @@ def short(stage: Stage) -> None:
     campaign_statistics(stage, start_day="2024-03-01", end_day="2024-03-01")
 
 
+def emptied(stage: Stage) -> None:
+    stage.emulator.add_campaigns(40, first_day="2024-03-01")
+    to_table = {"task_id": TASK, "sql_conn_id": stage.crm.conn_id}
+    with DAG("before"):
+        MailCampaignsToSqlOperator(**to_table).execute({})
+    for campaign in stage.emulator.campaigns():
+        stage.emulator.set_campaign_state(campaign["mailName"], "removed")
+    MailCampaignsToSqlOperator(**to_table)
+
+
+def uncounted(stage: Stage) -> None:
+    fault(stage, "wrong_total", "campaign/mail/get", by=None)
+    MailCampaignsToSqlOperator(task_id=TASK, sql_conn_id=stage.crm.conn_id)
+
+
 def unsuited(stage: Stage) -> None:
     stage.crm.execute("CREATE TABLE unsuited (mail_conn_id TEXT)")
     statistics(stage, table="unsuited")
@@ -221,8 +237,8 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     "mail_name: its template rendered to None: the value that it names is missing": lambda stage: campaign(
         mail_name="{{ ti.xcom_pull('nothing') }}"
     ),
-    "subject: its template shows None: a value is missing; write {{ <value> or '' }} if it may be": (
-        lambda stage: campaign(subject="Hello {{ ti.xcom_pull('nothing') }}")
+    "mail_name: an expression of its template has no value. Write {{ ... or '' }} where that is meant": (
+        lambda stage: campaign(mail_name="news {{ ti.xcom_pull('nothing') }}")
     ),
     "contacts: a list of rows is needed, not str. For the output of another task write contacts=task.output; a "
     "template renders it as text": lambda stage: contacts(contacts="{{ [{'email': 'ada@example.com'}] }}"),
@@ -427,6 +443,8 @@ CASES: dict[str, Case | tuple[Case, ...]] = {
     ),
     "rejects_table: ...": lambda stage: sql(stage, sql="SELECT email FROM people", rejects_table="a.b.c.d"),
     "table unsuited on connection 'crm': ...": unsuited,
+    "... 40 rows would become 0. Nothing was removed; allow_empty=True allows it...": emptied,
+    "... no response has a valid totalRecords...": uncounted,
     "lookback_days: must be a whole number, at least 0, not ...": lambda stage: campaign_statistics(
         stage, lookback_days=-1
     ),

@@ -49,6 +49,7 @@ def test_the_inbox_is_drained_into_the_warehouse(run: Run, inbox: Inbox, any_war
         "by_code": {"Delivered": 1, "Opened": 1, "other": 1},
         "duplicates": 1,
         "dead_letters": 2,
+        "conflicts": 0,
         "deleted_pushes": 0,
     }
     assert "@example.com" not in done.log + json.dumps(done.returned) + done.rendered()
@@ -85,6 +86,7 @@ def test_an_asset_event_tells_the_counts(run: Run, inbox: Inbox, warehouse: SqlD
         "by_code": {"Delivered": 1, "Bounced": 1},
         "duplicates": 1,
         "dead_letters": 0,
+        "conflicts": 0,
     }
     assert extras(done) == {"mail://mail_default/events": counts, TABLE_ASSET.uri: counts}
 

@@ -224,14 +224,15 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "write_contacts": [
         ("/v5/contacts/list/get", CUSTOMERS),
         ("/v5/contacts/list/get", CUSTOMERS | {"pageIndex": 2}),
-    ],
+    ]
+    * 2,
     "write_campaigns": [
         ("/v5/campaign/mail/get", NEWS),
         ("/v5/campaign/mail/get", NEWS | {"pageIndex": 2}),
     ],
     "write_stats": [
-        ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-01", "endDate": "2026-03-01"}),
-        ("/v5/campaign/mail/stats/get", {"startDate": "2026-03-02", "endDate": "2026-03-02"}),
+        ("/v5/campaign/mail/stats/get", {"startDate": day, "endDate": day})
+        for day in ("2026-03-01", "2026-03-01", "2026-03-02", "2026-03-02")
     ],
     "drain_events": [],
     "reconcile_events": [("/v5/transactional/mail/stats/get", MARCH)],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._polling import shared_poller
+from airflow_provider_mail._polling import inbox_reader, shared_poller
 from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.events import MailInboxSensor
@@ -180,18 +180,52 @@ def test_two_tables_of_one_database_are_two_inboxes(warehouse: SqlDatabase, inbo
     assert run_trigger(both())["result"] == {"conn_id": "warehouse", "table": "pushes"}
 
 
-def test_a_database_that_does_not_answer_blocks_nothing(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = threading.Event()
-    monkeypatch.setattr(Inbox, "waiting", lambda inbox: answers.wait(30))
+def hang(monkeypatch: pytest.MonkeyPatch, queries: list[float]) -> threading.Event:
+    """Make all queries but the first one hang until the event is set, and be given up soon."""
+    answers, waiting = threading.Event(), Inbox.waiting
+
+    def ask(inbox: Inbox) -> bool:
+        if not queries:
+            return waiting(inbox)
+        queries.append(time.monotonic())
+        answers.wait()
+        return True
+
+    monkeypatch.setattr(Inbox, "waiting", ask)
+    monkeypatch.setattr(inbox_reader, "QUERY_SECONDS", 0.2)
+    return answers
+
+
+def test_a_database_that_does_not_answer_blocks_nothing(
+    inbox: Inbox, queries: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait has seen nothing, so it does not end as if there was nothing."""
+    queries.append(0.0)
+    answers = hang(monkeypatch, queries)
 
     async def hung() -> None:
-        try:
-            assert (await event(trigger(end_time=time.time() + 0.5)))["status"] == "timeout"
-            assert not answers.is_set()
-        finally:
-            answers.set()
+        found = await event(trigger(end_time=time.time() + 0.5))
+        assert found["status"] == "error"
+        assert "no answer within 0.2 seconds" in found["message"]
 
     run_trigger(hung())
+    answers.set()
+
+
+@retrying
+@pytest.mark.parametrize("tolerated", [True, False])
+def test_not_seen_is_never_nothing(
+    run: Run, inbox: Inbox, queries: list[float], monkeypatch: pytest.MonkeyPatch, way: str, tolerated: bool
+) -> None:
+    """Neither at the deadline nor before it does a task skip that could not look."""
+    answers = hang(monkeypatch, queries)
+    queries.extend([] if way == "deferrable" else [0.0])
+    arguments = {"timeout": 1} if tolerated else {"poll_error_timeout": 0}
+    done = run(lambda: wait(way, soft_fail=True, **arguments))
+    answers.set()
+    assert done.state == "failed"
+    assert "no answer within 0.2 seconds" in done.log
+    assert "no push waits" not in done.log.splitlines()[-1]
 
 
 def test_what_is_stored_holds_no_secret_and_loads_again() -> None:

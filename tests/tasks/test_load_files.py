@@ -90,7 +90,7 @@ def test_the_contacts_of_a_list(
         "list_name": "newsletter",
         "records": 96,
         "files": 3,
-        "readings": 1,
+        "readings": 2,
     }
     columns = "id, team, email, name, phone_number, properties"
     expected = warehouse.query(f"SELECT {columns} FROM mail_contacts ORDER BY id")

@@ -325,7 +325,33 @@ def test_days_are_the_service_s(run: Run, emulator: Emulator, tmp_path: Path) ->
 def test_the_window_of_a_run(run: Run, emulator: Emulator, tmp_path: Path) -> None:
     run(lambda: export(tmp_path, lookback_days=2), logical_date=RUN_DAY + timedelta(hours=9))
     days = [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(CAMPAIGNS)]
-    assert days == [(f"2026-03-{day:02}",) * 2 for day in (7, 8, 9, 10)]
+    assert days == [(f"2026-03-{day:02}",) * 2 for day in (7, 7, 8, 8, 9, 9, 10, 10)]  # each twice
+
+
+def test_one_short_answer_shortens_no_file(run: Run, emulator: Emulator, tmp_path: Path) -> None:
+    for day in (2, 4):
+        emulator.add_campaigns(5, prefix=f"of-{day}-", first_day=f"2026-03-{day:02}", per_day=5)
+    run(lambda: export(tmp_path, **WEEK), logical_date=RUN_DAY)
+    emulator.faults.add("empty_page", CAMPAIGNS, count=1, keep=1, total=1, where={"startDate": "2026-03-02"})
+    emulator.faults.add("empty_page", CAMPAIGNS, count=1, total=0, where={"startDate": "2026-03-04"})
+    done = run(lambda: export(tmp_path, **WEEK), logical_date=RUN_DAY)
+    assert (done.returned["records"], done.returned["removed"]) == (10, 0)
+    assert len(lines(tmp_path)) == 10
+
+
+def test_a_window_that_is_suddenly_empty_needs_a_permission(run: Run, emulator: Emulator, tmp_path: Path) -> None:
+    sent_on(emulator, "2026-03-02", "2026-03-04")
+    run(lambda: export(tmp_path, **WEEK), logical_date=RUN_DAY)
+    before = files(tmp_path)
+    for campaign in emulator.campaigns():
+        emulator.set_campaign_state(campaign["mailName"], "removed")
+    done = run(lambda: export(tmp_path, **WEEK), logical_date=RUN_DAY)
+    assert done.state == "failed"
+    assert "2 files would become 0. Nothing was removed; allow_empty=True allows it" in done.log
+    assert files(tmp_path) == before
+    done = run(lambda: export(tmp_path, allow_empty=True, **WEEK), logical_date=RUN_DAY)
+    assert done.returned["removed"] == 2
+    assert files(tmp_path) == []
 
 
 # --- whole files ---

@@ -126,7 +126,16 @@ UNTEMPLATED = {
     *("allow_blank", "on_unfilled_tag", "send_again"),
     *("adopt_older", "age", "all_team", "allow_empty", "allow_past_send_date", "apart", "cancel_on_kill"),
     *("chunk_size", "count_first", "deferrable", "history", "max_removed_fraction", "poll_error_timeout"),
-    *("fail_if_invalid", "fail_on", "file_format", "ignore_differences", "ignore_if_missing", "keep_days", "kind"),
+    *(
+        "fail_if_invalid",
+        "fail_on",
+        "file_format",
+        "ignore_differences",
+        "ignore_draft",
+        "ignore_if_missing",
+        "keep_days",
+        "kind",
+    ),
     *(
         "lookback_days",
         "max_age",

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.contacts import Contact
-from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.emulator import Emulator, codec
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -70,3 +70,23 @@ def test_their_values_are_not_shown(record: Contact) -> None:
 def test_a_record_without_new_fields_has_none() -> None:
     counts = {name: 1 for name in CampaignStats.model_fields if name not in ("mail_name", "mail_send_date")}
     assert CampaignStats(mail_name="x", **counts).other_fields is None
+
+
+@pytest.mark.parametrize("table", LOADS)
+def test_long_numbers_keep_their_digits(
+    emulator: Emulator, warehouse: SqlDatabase, run: Run, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    numbers = "[0.1234567890123456789012345,-12345678901234567.25,123456789012345678901234567890,0.1,1.5]"
+    encode = codec.encode
+    monkeypatch.setattr(codec, "encode", lambda value: encode(value).replace(b"[1,{", f"[{numbers},{{".encode()))
+    emulator.add_list("newsletter", count=3)
+    emulator.add_campaigns(2, first_day=DAY)
+    emulator.set_transactional_day(DAY, sentCount=7)
+    emulator.faults.add("extra_fields", count=None)
+    operator, arguments = LOADS[table]
+    for _ in range(2):
+        done = run(lambda: operator(task_id=TASK, sql_conn_id="warehouse", **arguments))
+        assert done.state == "success", done.log
+    assert done.returned["changed"] == 0
+    for (value,) in warehouse.query(f"SELECT other_fields FROM {table}"):
+        assert numbers in value

@@ -45,6 +45,14 @@ def test_a_contact(run: Run, emulator: Emulator) -> None:
     assert [each["email"] for each in emulator.contacts("friends")] == ["ada@example.com"]
 
 
+@pytest.mark.parametrize("name", ["{{ none }}", "Dr. {{ none }}"])
+def test_a_contact_is_not_called_none(run: Run, emulator: Emulator, name: str) -> None:
+    done = run(lambda: MailUpsertContactOperator(task_id=TASK, contact_email="ada@example.com", name=name))
+    assert done.state == "failed"
+    assert "name: " in done.log
+    assert emulator.journal.count("contacts/upsert") == 0
+
+
 def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> None:
     emulator.add_contact("ada@example.com")
     emulator.add_contact("not.ada@example.com")

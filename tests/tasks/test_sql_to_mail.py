@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -327,3 +328,47 @@ def test_a_query_that_cannot_be_counted_is_imported_all_the_same(
     assert done.state == "success"
     assert "could not be counted, so the log does not show the remaining time" in done.log
     assert {contact["phoneNumber"] for contact in emulator.contacts("all")} == {"110", "112"}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "rows"),
+    [
+        (["ann@x.com", "b@x.com", "c@x.com", "Ann@X.com"], "4"),
+        (["Ann@x.com", "b@x.com", "c@x.com", "ann@x.com"], "1"),
+        (["Ann@x.com", "b@x.com", "ANN@x.com", "ANN@x.com"], "1"),
+        (["ann@xn--mnchen-3ya.de", None, "c@x.com", "ann@münchen.de"], "4"),
+        (["rene\u0301@x.com", "b@x.com", "ren\u00e9@x.com", "B@x.com"], "1, 4"),
+        (["Ann@x.com", "ann@x.com.de", "Ann@x.com", "strasse@x.de", "straße@x.de", None, None], ""),
+    ],
+)
+def test_an_address_that_is_spelled_in_two_ways_is_noticed(
+    run: Run, emulator: Emulator, crm: SqlDatabase, addresses: list[str | None], rows: str
+) -> None:
+    people(crm, [(address, None, "+44 1") for address in addresses])
+
+    done = run(lambda: imported(sql="SELECT * FROM people", chunk_size=2))
+
+    assert done.state == "success"
+    assert ("Keep one spelling of each address" in done.log) == bool(rows)
+    assert not rows or f"such as those of rows {rows}. Each" in done.log
+    assert "ann@" not in done.log.lower()
+
+
+def test_a_time_that_python_cannot_represent_rejects_its_row(
+    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path
+) -> None:
+    make_database("postgres", "crm")
+    sql = (
+        "SELECT 'ada@example.com' AS email, TIMESTAMP '2026-01-02' AS since, NULL::date[] AS days "
+        "UNION ALL SELECT 'bob@example.com', 'infinity', NULL "
+        "UNION ALL SELECT 'cy@example.com', NULL, ARRAY[DATE '0044-03-15 BC']"
+    )
+    columns = {"email": "email", "since": "since", "days": "days"}
+    rejects = tmp_path / "rejects.jsonl"
+    done = run(lambda: imported(sql=sql, columns=columns, max_reject_fraction=0.7, rejects_path=str(rejects)))
+    assert done.state == "success"
+    assert set(contacts(emulator)) == {"ada@example.com"}
+    found = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(each["row_number"], each["field"]) for each in found] == [(2, "since"), (3, "days")]
+    assert "CAST(column AS TEXT)" in found[0]["reason"]
+    assert "cast it to text" in found[1]["reason"]

@@ -25,7 +25,7 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
     MailMergeStageTableOperator,
 )
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from tests.support.sampling import EVERYTHING
@@ -204,7 +204,9 @@ def test_an_empty_load_needs_a_permission(lake: Lake, people: Emulator) -> None:
     for contact in people.contacts("few"):
         leaves(people, contact["email"])
     empty = contacts(lake, list_name="few", allow_empty=True)
-    with pytest.raises(FallError, match=r"3 rows would become 0\. Nothing was changed; allow_empty=True allows it"):
+    with pytest.raises(
+        UnconfirmedError, match=r"3 rows would become 0\. Nothing was removed; allow_empty=True allows it"
+    ):
         lake.load(empty, "mail_contacts")
     assert len(ids(lake)) == 3
     lake.load(empty, "mail_contacts", allow_empty=True)
@@ -240,6 +242,39 @@ def test_campaigns_and_statistics(run: Run, lake: Lake, emulator: Emulator) -> N
     )
     assert counts == [(9, 8)]
     assert lake.query("SELECT count(*) FROM mail_transactional_stats") == [(7,)]
+
+
+def test_a_short_answer_a_moved_campaign_and_an_empty_window_remove_nothing(
+    run: Run, lake: Lake, emulator: Emulator
+) -> None:
+    emulator.clock.set(RUN_DAY)
+    emulator.add_campaigns(12, prefix="news-", first_day="2026-03-03", per_day=12)
+
+    def load(**permission: Any) -> Any:
+        given = {"task_id": TASK, "path": f"file://{lake.folder}", "file_format": "parquet"}
+        week = {"start_day": "2026-03-01", "end_day": "2026-03-07", "layout": "load"}
+        done = run(lambda: MailStatsToObjectStorageOperator(**given, **week), logical_date=RUN_DAY)
+        emulator.clock.advance(hours=1)
+        return lake.load(done.returned, "mail_campaign_stats", **permission)
+
+    def marked() -> list[Any]:
+        return lake.query("SELECT mail_name FROM mail_campaign_stats WHERE gone_at IS NOT NULL ORDER BY 1")
+
+    load()
+    emulator.faults.add("empty_page", "campaign/mail/stats/get", count=1, keep=1, total=1)
+    assert load()["records"] == 12
+    for name in ("news--000001", "news--000002"):
+        emulator.set_campaign_state(name, "removed")
+    emulator.add_campaign("news--000001", send_date=RUN_DAY.replace(month=4))
+    load()
+    assert marked() == [("news--000002",)]
+    for campaign in emulator.campaigns():
+        emulator.set_campaign_state(campaign["mailName"], "removed")
+    with pytest.raises(UnconfirmedError, match=r"11 rows would become 0\. Nothing was removed; allow_empty=True"):
+        load()
+    assert marked() == [("news--000002",)]
+    load(allow_empty=True)
+    assert len(marked()) == 12
 
 
 def test_without_a_manifest_there_is_no_load(lake: Lake, people: Emulator) -> None:

@@ -445,12 +445,84 @@ def test_a_day_that_may_not_be_whole_marks_nothing(run: Run, march: Emulator, wa
     assert marked(warehouse) == []
 
 
-def test_no_campaign_at_all_marks_nothing(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
+def test_a_window_that_is_suddenly_empty_needs_a_permission(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
     run(campaigns(DAY, after(9)))
+    read = asked(any_warehouse)
     for number in range(30):
         march.set_campaign_state(f"campaign-{number:06}", "removed")
-    assert run(campaigns(DAY, after(9))).returned["gone"] == 0
-    assert marked(warehouse) == []
+    march.clock.advance(hours=1)
+    before = requests(march)
+
+    done = run(campaigns(DAY, after(9)))
+
+    assert done.state == "failed"
+    assert "24 rows would become 0. Nothing was removed; allow_empty=True allows it" in done.log
+    assert requests(march) == before + 2
+    assert marked(any_warehouse) == []
+    assert asked(any_warehouse) == read
+    assert run(campaigns(DAY, after(9), allow_empty=True)).returned["gone"] == 24
+    assert asked(any_warehouse) != read
+
+
+@pytest.mark.parametrize(("keep", "total"), [(0, 0), (1, 1)])
+def test_one_short_answer_marks_nothing_and_hides_nothing(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase, keep: int, total: int
+) -> None:
+    """One of 30, and a totalRecords that agrees: the second answer is loaded, too, also as a snapshot."""
+    run(campaigns(DAY, after(9)))
+    march.clock.advance(days=1)
+    march.faults.add("empty_page", CAMPAIGNS, count=1, keep=keep, total=total)
+
+    done = run(campaigns(DAY, after(9), snapshots=True))
+
+    assert (done.returned["records"], done.returned["gone"]) == (30, 0)
+    assert stored(any_warehouse) == in_service(march)
+    assert len(history(any_warehouse)) == 30
+
+
+def test_an_answer_without_records_is_not_recorded_as_read(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    """Otherwise a load that asked earlier, and ends later, would store nothing, and a day would look fresh."""
+    march.faults.add("empty_page", CAMPAIGNS, count=1, total=0)
+    assert run(campaigns(DAY, after(9))).returned["records"] == 0
+    assert "mail_loads" not in any_warehouse.tables() or asked(any_warehouse) == {}
+    march.clock.set(datetime.datetime(2024, 3, 11, 23, tzinfo=datetime.UTC))
+    done = run(campaigns(DAY, after(9)))
+    assert counts(done) == (30, 0, 0)
+    assert done.returned["outdated"] == 0
+
+
+@pytest.mark.parametrize("by", [None, -1000])
+def test_an_unknown_total_is_no_proof(run: Run, march: Emulator, any_warehouse: SqlDatabase, by: int | None) -> None:
+    run(campaigns(DAY, after(9)))
+    read = asked(any_warehouse)
+    march.clock.advance(hours=1)
+    march.faults.add("wrong_total", CAMPAIGNS, count=None, by=by)
+    done = run(campaigns(DAY, after(9)))
+    assert done.state == "failed"
+    assert "no valid totalRecords" in done.log
+    assert (marked(any_warehouse), asked(any_warehouse)) == ([], read)
+
+
+def test_a_campaign_that_left_the_window_alive_is_not_gone(
+    run: Run, march: Emulator, any_warehouse: SqlDatabase
+) -> None:
+    """Its send day moved, or its name was given to a campaign of another day: the service still has the name."""
+    run(campaigns(DAY, after(9)))
+    for name in ("campaign-000010", "campaign-000013", "campaign-000016"):
+        march.set_campaign_state(name, "removed")
+    for name in ("campaign-000010", "campaign-000013"):
+        march.add_campaign(name, send_date=datetime.datetime(2024, 4, 2, tzinfo=datetime.UTC))
+
+    done = run(campaigns(DAY, after(9)))
+
+    assert done.returned["gone"] == 1
+    assert marked(any_warehouse) == ["campaign-000016"]
+    names = [entry["body"].get("mailName") for entry in march.journal.entries("campaign/mail/get")]
+    assert set(names) == {"campaign-000010", "campaign-000013", "campaign-000016"}
 
 
 def test_a_campaign_that_is_there_again_is_cleared(run: Run, march: Emulator, any_warehouse: SqlDatabase) -> None:

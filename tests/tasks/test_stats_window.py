@@ -74,6 +74,43 @@ def test_days_of_an_interval(start: datetime.datetime, end: datetime.datetime, d
     assert tuple(day.isoformat() for day in interval_days(context)) == days
 
 
+@pytest.mark.parametrize(
+    ("schedule", "lookback_days", "gap"),
+    [
+        ("@monthly", 7, "2026-03-01 to 2026-03-23"),
+        (CronTriggerTimetable("@monthly", timezone="America/New_York"), 7, "2026-03-01 to 2026-03-23"),
+        (datetime.timedelta(days=31), 7, "2026-03-01 to 2026-03-23"),
+        ("@monthly", 30, None),
+        ("@weekly", 7, None),
+        ("@daily", 0, None),
+        (None, 0, None),
+        # Local midnight before and after the clocks change: one day.
+        (CronTriggerTimetable("@daily", timezone="Europe/Berlin"), 0, None),
+    ],
+)
+def test_days_that_no_run_reads_are_named(
+    caplog: pytest.LogCaptureFixture, schedule: Any, lookback_days: int, gap: str | None
+) -> None:
+    """Airflow 3 gives runs of a cron schedule an empty data interval, which says nothing of the days since the last."""
+    at = utc(2026, 4, 1)
+    dag = DAG("loads", schedule=schedule, start_date=utc(2026, 1, 1))
+    context: Any = {"dag": dag, "data_interval_start": at, "data_interval_end": at}
+
+    _, last = date_window.window(context, None, None, lookback_days)
+
+    assert f"{last}" == "2026-04-01"
+    assert (gap is None) is (caplog.text == "")
+    if gap:
+        assert gap in caplog.text
+        assert "schedule=CronDataIntervalTimetable" in caplog.text
+        caplog.clear()
+        # The remedies: a start_day, a look-back, and an interval.
+        date_window.window(context, "2026-03-01", None, 0)
+        date_window.window(context, None, None, 30)
+        date_window.window(context | {"data_interval_start": utc(2026, 3, 1)}, None, None, 0)
+        assert caplog.text == ""
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Kiritimati", "Asia/Kolkata"])
 @pytest.mark.parametrize("schedule", ["@daily", "@weekly", "0 2 * * *", "30 1 * * *"])
 def test_no_day_falls_between_two_runs_when_the_clocks_change(schedule: str, zone: str) -> None:

@@ -461,6 +461,11 @@ LINK = "{% raw %}<p>{{name}}, {{link}}</p>{% endraw %}"
         (lambda: single(subject="{{ none }}"), "subject: is the text 'None'"),
         (lambda: single(content="<p></p>"), "content: shows nothing"),
         (lambda: single(to={"email": "ada@example.com", "name": "{{ none }}"}), "to.name: is the text 'None'"),
+        (
+            lambda: single(to={"email": "ada@example.com", "name": "Dr. {{ none }}"}),
+            "to: an expression of its template",
+        ),
+        (lambda: batch(messages=letters(3), mail_params={"name": "Dr. {{ none }}"}), "mail_params: an expression of"),
         (lambda: single(content=LINK), "content: {{name}} has no value: a single message has none for tags"),
         (lambda: batch(messages=letters(3), sender_name="{{ '' }}"), "sender_name: is empty"),
         (

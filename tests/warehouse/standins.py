@@ -26,7 +26,7 @@ from sqlglot import exp
 
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.files import encode
-from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
+from airflow_provider_mail.warehouse.load import LoadResult, RemovalRule
 from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
 from airflow_provider_mail.warehouse.merge import create_stage, merge_stage
 from airflow_provider_mail.warehouse.table import Table
@@ -300,7 +300,7 @@ class FilesWarehouse(Warehouse):
         replace_where: Any = None,
         covers: Coverage | None = None,
         mark_gone: MarkGone | None = None,
-        fall_limit: FallLimit | None = None,
+        removal: RemovalRule | None = None,
     ) -> LoadResult:
         given = [tuple(row) for row in rows]
         key = [table.names.index(column) for column in table.key]
@@ -328,5 +328,5 @@ class FilesWarehouse(Warehouse):
             declared=table,
         )
         copy(self.hook, manifest, create_stage(self.hook, manifest, name))
-        result = merge_stage(self.hook, manifest, name, fall_limit=fall_limit)
+        result = merge_stage(self.hook, manifest, name, removal=removal)
         return dataclasses.replace(result, rows=len(given))

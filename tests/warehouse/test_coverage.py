@@ -121,7 +121,10 @@ def test_replacing_spares_parts_that_were_read_later(native: Warehouse) -> None:
 def test_tables_share_the_note_in_their_schema(native: Warehouse) -> None:
     for name in ("things", "Others"):
         native.load(THINGS, [thing(THINGS, 1, day=DAY)], name, covers=day_of(DAY, at=NOON))
-    assert [row[0] for row in native.rows(LOADS, "mail_loads")] == ["others", "things"]
+    assert {row[0] for row in native.rows(LOADS, "mail_loads")} == {
+        "others" if native.is_postgres else "Others",
+        "things",
+    }
 
 
 def test_a_failed_load_is_not_noted(warehouse: Warehouse) -> None:
@@ -137,7 +140,9 @@ def test_a_failed_load_is_not_noted(warehouse: Warehouse) -> None:
 
 def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
     warehouse.execute("CREATE TABLE mail_loads (id INTEGER)")
-    with pytest.raises(WarehouseError, match="table mail_loads on connection 'warehouse': it has no column table_name"):
+    with pytest.raises(
+        WarehouseError, match=r"table \S*mail_loads on connection 'warehouse': it has no column table_name"
+    ):
         warehouse.load(THINGS, [], covers=day_of(DAY, at=NOON))
 
 
@@ -148,7 +153,7 @@ def test_a_role_that_may_not_make_it(make_warehouse: Any) -> None:
     postgres.execute("CREATE ROLE writer", "GRANT ALL ON things TO writer")
     try:
         postgres.hook.options = "-c role=writer"
-        with pytest.raises(WarehouseError, match=r"table mail_loads on connection 'warehouse': .*permission denied"):
+        with pytest.raises(WarehouseError, match=r"table \S*mail_loads on connection 'warehouse': .*permission denied"):
             postgres.load(THINGS, [thing(THINGS, 1, day=DAY)], covers=day_of(DAY, at=NOON))
     finally:
         postgres.hook.options = None

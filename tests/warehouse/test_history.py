@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
-from airflow_provider_mail.warehouse.load import FallLimit, LoadResult
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
+from airflow_provider_mail.warehouse.load import Coverage, LoadResult, RemovalRule
 from airflow_provider_mail.warehouse.tables.contacts import (
     CONTACTS,
     CONTACTS_HISTORY,
@@ -35,17 +35,33 @@ def at(hour: int) -> datetime.datetime:
 
 
 def read(
-    warehouse: Warehouse, hour: int, contacts: Iterable[int], list_name: str = "news", name: Any = "x", **options: Any
+    warehouse: Warehouse,
+    hour: int,
+    contacts: Iterable[int],
+    list_name: str = "news",
+    name: Any = "x",
+    account: str = "a",
+    table: str = "contacts",
+    covered: bool = False,
+    removal: Any = None,
+    **options: Any,
 ) -> LoadResult:
-    """Load a complete reading of a list."""
-    where = {"mail_conn_id": "a", "team": "", "list_name": list_name}
-    rows = []
-    for number in contacts:
-        contact: Any = SimpleNamespace(id=f"c{number}", email=None, name=name, phone_number=None, properties={})
-        contact.create_date = contact.modify_time = contact.create_user_id = contact.other_fields = None
-        rows.append(contact_row(contact, **where, observed_at=at(hour)))
-    history = contacts_history("contacts_history", where, at(hour))
-    return warehouse.load(CONTACTS, rows, "contacts", history=history, **{"replace_where": where, **options})
+    """Load a complete reading of a list; ``removal`` makes the rule, from a function that makes rows."""
+    where = {"mail_conn_id": account, "team": "", "list_name": list_name}
+
+    def rows(numbers: Iterable[int]) -> list[Any]:
+        made = []
+        for number in numbers:
+            contact: Any = SimpleNamespace(id=f"c{number}", email=None, name=name, phone_number=None, properties={})
+            contact.create_date = contact.modify_time = contact.create_user_id = contact.other_fields = None
+            made.append(contact_row(contact, **where, observed_at=at(hour)))
+        return made
+
+    options = {"replace_where": where, "removal": removal(rows) if callable(removal) else removal, **options}
+    if covered:
+        options["covers"] = Coverage.one(list_name, where, mail_conn_id=account, observed_at=at(hour))
+    history = contacts_history(f"{table}_history", where, at(hour))
+    return warehouse.load(CONTACTS, rows(contacts), table, history=history, **options)
 
 
 def stays(readings: Readings) -> list[tuple[str, datetime.datetime, datetime.datetime | None]]:
@@ -61,9 +77,9 @@ def stays(readings: Readings) -> list[tuple[str, datetime.datetime, datetime.dat
     return sorted((name, at(start), None if end is None else at(end)) for (name, start), end in found.items())
 
 
-def recorded(warehouse: Warehouse, list_name: str = "news") -> list[tuple[Any, ...]]:
+def recorded(warehouse: Warehouse, list_name: str = "news", account: str = "a") -> list[tuple[Any, ...]]:
     rows = warehouse.rows(CONTACTS_HISTORY, "contacts_history")
-    return sorted(row[3:] for row in rows if row[2] == list_name)
+    return sorted(row[3:] for row in rows if (row[0], row[2]) == (account, list_name))
 
 
 def empty(warehouse: Warehouse) -> None:
@@ -135,12 +151,12 @@ def test_a_reading_with_rejected_rows_is_not_whole(native: Warehouse) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"replace_where": None}], ids=["replace", "upsert"])
 def test_a_fall_is_refused_and_nothing_is_recorded(native: Warehouse, options: dict[str, Any]) -> None:
-    limit = FallLimit(allow_empty=False, max_fraction=0.5)
-    read(native, 0, range(12), fall_limit=limit, **options)
-    with pytest.raises(FallError, match="12 rows would become 5"):
-        read(native, 1, range(5), fall_limit=limit, **options)
+    limit = RemovalRule(allow_empty=False, max_fraction=0.5)
+    read(native, 0, range(12), removal=limit, **options)
+    with pytest.raises(UnconfirmedError, match="12 rows would become 5"):
+        read(native, 1, range(5), removal=limit, **options)
     assert recorded(native) == stays({0: range(12)})
-    read(native, 2, range(6), fall_limit=limit, **options)
+    read(native, 2, range(6), removal=limit, **options)
     assert recorded(native) == stays({0: range(12), 2: range(6)})
 
 

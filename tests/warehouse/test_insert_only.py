@@ -83,7 +83,7 @@ def test_a_row_that_another_program_inserts_meanwhile_is_not_inserted_again(
     copy, others = postgres._copy, iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
 
     def copy_later(cursor: Any, statement: str, blocks: Any) -> None:
-        if statement.startswith('COPY "things"'):
+        if statement.startswith('COPY "public"."things"'):
             warehouse.execute(*others)
         copy(cursor, statement, blocks)
 

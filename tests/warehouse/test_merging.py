@@ -19,8 +19,8 @@ from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
 from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
-from airflow_provider_mail.warehouse.errors import FallError, WarehouseError
-from airflow_provider_mail.warehouse.load import FallLimit, check_history
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
+from airflow_provider_mail.warehouse.load import RemovalRule, check_history
 from airflow_provider_mail.warehouse.manifest import TABLES
 from airflow_provider_mail.warehouse.request import LoadRequest
 from airflow_provider_mail.warehouse.rows import Source
@@ -141,9 +141,9 @@ def test_a_load_that_comes_late_brings_back_nobody(warehouse: Warehouse) -> None
 
 def test_a_fall_needs_a_permission(warehouse: Warehouse) -> None:
     warehouse.load(THINGS, [thing(THINGS, number) for number in range(20)])
-    limit = FallLimit(allow_empty=False, max_fraction=0.5)
-    with pytest.raises(FallError, match="20 rows would become 5"):
-        warehouse.load(THINGS, [thing(THINGS, number) for number in range(5)], replace_where=OF_A, fall_limit=limit)
+    limit = RemovalRule(allow_empty=False, max_fraction=0.5)
+    with pytest.raises(UnconfirmedError, match="20 rows would become 5"):
+        warehouse.load(THINGS, [thing(THINGS, number) for number in range(5)], replace_where=OF_A, removal=limit)
     assert len(numbers(warehouse)) == 20
 
 

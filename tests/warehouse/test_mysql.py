@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -72,9 +73,7 @@ def test_a_key_that_takes_different_names_for_one(mysql: Warehouse) -> None:
         "CREATE TABLE things (name VARCHAR(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, size BIGINT, "
         "PRIMARY KEY (name))"
     )
-    with pytest.raises(
-        WarehouseError, match=r"column name is varchar\(50\) COLLATE utf8mb4_general_ci, expected .*utf8mb4_nopad_bin"
-    ):
+    with pytest.raises(WarehouseError, match=r"MODIFY `name` .*utf8mb4_nopad_bin NOT NULL\. .* utf8mb4_general_ci of"):
         mysql.load(NAMES, [("a", 1)])
 
 
@@ -187,8 +186,8 @@ def test_reading_breaks_off_without_reading_the_rest(mysql: Warehouse) -> None:
         (2013, "Lost connection to server", "Lost connection to server (2013)"),
         (1062, "Duplicate entry 'ada@example.com' for key 'PRIMARY'", "key PRIMARY (1062)"),
         (1406, "Data too long for column 'name' at row 3", "column name (1406)"),
-        (1366, "Incorrect string value: 'ada@example.com'", "(1366)"),
-        (1064, "You have an error near 'ada@example.com'", "(1064)"),
+        (1366, "Incorrect string value: 'ada@example.com'", "look at the constraints, .* rows (1366)"),
+        (1064, "You have an error near 'ada@example.com'", "look at the constraints, .* rows (1064)"),
     ],
 )
 def test_messages_are_shown_where_they_hold_no_values(client: str, number: int, message: str, shown: str) -> None:
@@ -196,4 +195,5 @@ def test_messages_are_shown_where_they_hold_no_values(client: str, number: int, 
         error = importlib.import_module("MySQLdb").Error(number, message)
     else:
         error = importlib.import_module("mysql.connector").Error(message, number)
-    assert safe_message(error) == f"{type(error).__name__}: {shown}"
+    pattern = ".*".join(map(re.escape, f"{type(error).__name__}: {shown}".split(".*")))
+    assert re.fullmatch(pattern, safe_message(error))

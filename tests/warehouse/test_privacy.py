@@ -156,6 +156,58 @@ def test_a_trigger_that_talks(make_warehouse: Callable[..., Warehouse], no_secre
         assert "P0001" in no_secret(caught)
 
 
+WITHOUT_WORDS = {
+    "psycopg3": (
+        "CREATE TABLE things (account text, number bigint, PRIMARY KEY (account, number)) PARTITION BY LIST (account)",
+        r"look at the CHECK constraints, the partitions .* \(23514\)",
+    ),
+    "psycopg2": (
+        "CREATE FUNCTION two() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN NEW.number := (SELECT generate_series(1, 2)); RETURN NEW; END $$; "
+        "CREATE TRIGGER two BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION two()",
+        r"look at the unique indexes and the triggers .* \(21000\)",
+    ),
+    "duckdb": (
+        "CREATE TABLE things (account VARCHAR, number BIGINT, note VARCHAR DEFAULT error('no'), "
+        "PRIMARY KEY (account, number))",
+        "InvalidInputException: look at the constraints, triggers",
+    ),
+    "sqlite": (
+        "CREATE TRIGGER raising BEFORE INSERT ON things BEGIN SELECT RAISE(ABORT, 'I do not like it'); END",
+        "look at the constraints, triggers, .* SQLITE_CONSTRAINT_TRIGGER",
+    ),
+    "mysql": (
+        "CREATE TRIGGER raising BEFORE INSERT ON things FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'",
+        r"look at the constraints, triggers, .* \(1644\)",
+    ),
+}
+
+
+def test_a_value_that_duckdb_quotes_at_the_end(
+    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str]
+) -> None:
+    warehouse = make_warehouse("duckdb")
+    warehouse.load(THINGS, [])
+    warehouse.execute("CREATE INDEX numbers ON things ((CAST(name AS INTEGER)))")
+    with pytest.raises(WarehouseError, match="Could not convert string") as caught:
+        warehouse.load(THINGS, [thing(THINGS, 1, name=SECRET)])
+    no_secret(caught)
+
+
+@pytest.mark.parametrize("kind", WITHOUT_WORDS)
+def test_an_error_whose_words_are_left_out_says_what_to_do(
+    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str], kind: str
+) -> None:
+    warehouse = make_warehouse(kind)
+    statement, message = WITHOUT_WORDS[kind]
+    if "CREATE TABLE" not in statement:
+        warehouse.load(THINGS, [])
+    warehouse.execute(statement)
+    with pytest.raises(WarehouseError, match=message) as caught:
+        warehouse.load(THINGS, [thing(THINGS, 1, account=SECRET, name=SECRET)])
+    no_secret(caught)
+
+
 @pytest.mark.not_unit
 def test_the_error_of_the_rows_is_not_told_to_the_server(
     make_warehouse: Callable[..., Warehouse],
@@ -226,20 +278,6 @@ def test_text_that_sqlite_cannot_decode(
     assert "Could not decode to UTF-8 column 'who'" in no_secret(caught)
 
 
-@pytest.mark.not_unit
-@pytest.mark.parametrize("value", ["DATE '0044-03-15 BC'", "TIMESTAMP '0044-03-15 BC'"])
-@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2"])
-def test_a_time_that_python_has_not_names_its_column(
-    make_warehouse: Callable[..., Warehouse], no_secret: Callable[[Any], str], kind: str, value: str
-) -> None:
-    hook = make_warehouse(kind).hook
-    sql = f"SELECT '{SECRET}' AS who, {value} AS born"
-    with pytest.raises(WarehouseError) as caught, stream_rows(hook, sql) as (_, batches):
-        list(batches)
-    assert "select its column as text (suspects, by their types: born)" in no_secret(caught)
-    assert "0044" not in str(caught.value)
-
-
 def driver_error(module: str, name: str, base: type[Exception] = Exception) -> Exception:
     return type(name, (base,), {"__module__": module})(f"cannot convert {SECRET}")
 
@@ -259,6 +297,9 @@ def test_a_fetch_that_fails_in_the_driver_is_cleaned(
     error: Exception,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if type(error).__module__ in ("MySQLdb", "mysql.connector"):
+        # Their errors are known by the constants of the driver that raised them.
+        pytest.importorskip(type(error).__module__)
     warehouse = make_warehouse("sqlite")
 
     class Cursor:

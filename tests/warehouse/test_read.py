@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.warehouse.dialects import postgres
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.rows import UnreadableValue
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import numbers
 
@@ -167,3 +169,42 @@ def test_the_cursor_of_the_connection_is_not_used(make_warehouse: Callable[..., 
 def test_sizes_that_cannot_be(make_warehouse: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="`size`"), stream_rows(make_warehouse("sqlite").hook, "SELECT 1", size=0):
         pass
+
+
+UNREADABLE = [
+    *("DATE 'infinity'", "DATE '-infinity'", "DATE '0044-03-15 BC'", "DATE '12000-01-01'"),
+    *("TIMESTAMP 'infinity'", "TIMESTAMP '0044-03-15 BC'", "TIMESTAMPTZ '-infinity'", "TIMESTAMPTZ '12000-01-01'"),
+    *("TIME '24:00'", "TIMETZ '24:00+00'", "INTERVAL '1000000000 days'", "INTERVAL 'infinity'"),
+]
+
+
+@pytest.mark.not_unit
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2"])
+@pytest.mark.parametrize("value", UNREADABLE)
+@pytest.mark.parametrize("in_array", [False, True])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_time_that_python_cannot_represent(
+    make_warehouse: Callable[..., Warehouse],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    value: str,
+    in_array: bool,
+    streams: bool,
+) -> None:
+    """Only its value is lost, with a stream and with a server-side cursor; other times are as ever."""
+    hook = make_warehouse(kind).hook
+    if not streams:
+        monkeypatch.setattr(postgres, "_can_stream", lambda connection: False)
+    sql_type = value.partition(" ")[0]
+    good = {"TIME": "TIME '23:59'", "TIMETZ": "TIMETZ '23:59+00'", "INTERVAL": "INTERVAL '1 day'"}.get(
+        sql_type, f"{sql_type} '2026-01-02'"
+    )
+    terms = [f"ARRAY[{good}, {term}]" if in_array else term for term in (good, value, "NULL", good)]
+    sql = " UNION ALL ".join(f"SELECT {row} AS n, {term} AS t" for row, term in enumerate(terms))
+    with stream_rows(hook, sql + " ORDER BY n", size=2) as (_, batches):
+        read = [cell for batch in batches for _, cell in batch]
+    ends = [cell[-1] if in_array else cell for cell in read]
+    assert isinstance(ends[1], UnreadableValue)
+    assert ends[2] is None
+    assert ends[0] == ends[3]
+    assert not isinstance(ends[0], UnreadableValue | str)

@@ -58,14 +58,17 @@ def read(content: bytes, form: FileForm) -> tuple[list[str], list[Any]]:
 
 
 @pytest.mark.parametrize("mark", ["", "sep=;\r\n"])
-def test_a_csv_row_of_another_width_names_its_line(mark: str) -> None:
+def test_each_row_of_csv_has_its_line(mark: str) -> None:
     comma = ";" if mark else ","
     text = f'{mark}email,name,n\n"a@x.com","A\nB",1\n\nb@x.com,2\nc@x.com,C,3,4\n'.replace(",", comma)
-    columns, rows = read(text.encode(), FileForm(file_format="csv"))
-    assert columns == ["email", "name", "n"]
-    lines = (5, 6) if not mark else (6, 7)
-    assert [row.problem for row in rows[1:]] == [
-        f"has {width} values instead of 3 (line {line} of the file)" for width, line in zip((2, 4), lines, strict=True)
+    with file_rows(io.BytesIO(text.encode()), "contacts", FileForm(file_format="csv", size=2)) as found:
+        assert found.columns == ["email", "name", "n"]
+        batches = list(found.batches)
+    first = 2 if not mark else 3
+    assert [list(batch.lines) for batch in batches] == [[first, first + 3], [first + 4]]
+    assert [row.problem for batch in batches for row in batch if len(row) != 3] == [
+        "has 2 values instead of 3",
+        "has 4 values instead of 3",
     ]
 
 

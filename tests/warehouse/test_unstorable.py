@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -124,3 +125,31 @@ def test_too_many_fail_the_load(warehouse: Warehouse, monkeypatch: pytest.Monkey
     with pytest.raises(WarehouseError, match=f"more than {most} rows cannot be stored; row {most + 1}, column name: "):
         warehouse.load(THINGS, unstorable, on_unstorable=lambda *_: None)
     assert warehouse.rows(THINGS) == []
+
+
+def test_decimals_are_stored_with_all_their_digits(native: Warehouse) -> None:
+    row = thing(THINGS, 1, extra={"n": [Decimal("0.1234567890123456789"), Decimal("12345678901234567.25"), 0.5]})
+    native.load(THINGS, [row])
+    assert native.load(THINGS, [row]).unchanged == 1
+    ((text,),) = native.query(f"SELECT CAST(extra AS {'CHAR' if native.is_mysql else 'VARCHAR'}) FROM things")
+    assert "[0.1234567890123456789,12345678901234567.25,0.5]" in text.replace(" ", "")
+
+
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_a_value_that_is_nested_deep(native: Warehouse, brackets: str) -> None:
+    """MariaDB accepts 31 levels. One more must not end the load of the other rows."""
+
+    def nested(depth: int) -> Any:
+        value: Any = "x"
+        for _ in range(depth):
+            value = [value] if brackets == "[]" else {"a": value}
+        return value
+
+    rejected: list[tuple[int, str]] = []
+    rows = [thing(THINGS, number, extra=nested(depth)) for number, depth in enumerate((0, 31, 32, 40))]
+    native.load(THINGS, rows, on_unstorable=lambda _, error: rejected.append((error.row, error.column)))
+    assert rejected == ([(3, "extra"), (4, "extra")] if native.is_mysql else [])
+    assert native.rows(THINGS) == rows[: 2 if native.is_mysql else 4]
+    if native.is_mysql:
+        with pytest.raises(WarehouseError, match="row 4, column extra: is nested more than 31 deep"):
+            native.load(THINGS, rows[:2] + rows[:1] + rows[3:])

@@ -16,11 +16,13 @@ import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.webhook import dead_letters
 from airflow_provider_mail.webhook import drain as drains
+from airflow_provider_mail.webhook.conflicts import CONFLICT
 from airflow_provider_mail.webhook.dead_letters import replay
 from airflow_provider_mail.webhook.drain import Drained, EventTables, UnreadableEventError, drain
-from airflow_provider_mail.webhook.erasure import erase
-from airflow_provider_mail.webhook.events import UnreadableError
+from airflow_provider_mail.webhook.erasure import Erased, Person, erase
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, UnreadableError
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.webhook.pushes import EARLIER, NOON, body, event, push, receive, sqlite_inbox
@@ -130,12 +132,34 @@ def test_the_first_one_stays(drained: Drains) -> None:
     assert [(row["raw"], row["received_at"]) for row in drained.events()] == [(event(1), NOON)]
 
 
+def test_the_later_one_of_two_that_differ_is_kept_as_a_conflict(drained: Drains) -> None:
+    later = [event(number, Extra={"a": [1, 2.5, "ü"]}, Platform="later") for number in range(1, 4)]
+    drained.receive(push(event(1), event(2), event(5)), push(event(1), later[0], conn_id="other"))
+    assert drained.drain() == Drained(2, 5, Counter(Delivered=4), conflicts=1)
+    drained.receive(push(event(1), later[1], event(2), later[2], later[2], event(5)))
+    assert drained.drain() == Drained(1, 6, Counter(Delivered=1), conflicts=1)
+    drained.receive(push(event(2), later[2], event(5)), push(later[0], conn_id="other"))
+    assert drained.drain() == Drained(2, 4, Counter()), "what differs is known"
+    kept = {(each["mail_conn_id"], json.loads(each["raw"])["UniqueMsgID"]) for each in drained.letters()}
+    assert kept == {("other", "m1"), ("mail_default", "m2")}
+    assert {each["reason"] for each in drained.letters()} == {CONFLICT}
+    for _ in range(2):
+        again = replay(drained.warehouse.hook, "mail_events", "mail_dead_letters")
+        assert (again.letters, again.left) == (0, 2)
+
+
 def test_what_cannot_be_read_goes_to_the_dead_letters_once(drained: Drains) -> None:
     hostile = event(2, Extra="a\x00b")
     cut = Push(body(event(3))[:-5], NOON, "mail_default", False)
     for _ in range(2):
         drained.receive(push(event(1), hostile, "no event"), cut, Push(b"\xff\x00", NOON, "mail_default", False))
-    assert drained.drain(batch_size=1) == Drained(6, 2, Counter(Delivered=1), dead_letters=4)
+    total = drained.drain(batch_size=1)
+    assert total == Drained(6, 2, Counter(Delivered=1), dead_letters=4)
+    assert total.reasons == {
+        "field holds the character NUL, which the database cannot keep": 1,
+        "it is not an object": 1,
+        "the push is not a JSON array": 2,
+    }
     found = {(letter["push_index"], letter["reason"], letter["push_id"]) for letter in drained.letters()}
     assert found == {
         (1, "field 'Extra' holds the character NUL, which the database cannot keep", 1),
@@ -251,6 +275,14 @@ def test_four_drains_at_once_store_every_event_once(name: str, request: pytest.F
     assert not place.inbox.waiting()
 
 
+def test_the_same_text_of_two_accounts_is_two_dead_letters(embedded: Drains, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded.receive(*(push("unreadable", conn_id=conn_id) for conn_id in ("one", "other", "one")))
+    assert embedded.drain().dead_letters == 2
+    monkeypatch.setattr(dead_letters, "_PAGE", 1)
+    result = replay(embedded.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert (result.letters, result.left) == (0, 2), "pages go by the identifier alone"
+
+
 def test_a_person_is_erased_everywhere(drained: Drains) -> None:
     ada = {"Email": "Ada@Example.com"}
     unreadable = [
@@ -271,7 +303,7 @@ def test_a_person_is_erased_everywhere(drained: Drains) -> None:
     )
     drained.drain()
     drained.receive(push(event(9, **ada), event(10), event(11, "Opened", Email="ada\u0040example.com")))
-    erased = erase(" ADA@example.com", drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+    erased = erase_in(drained, " ADA@example.com")
     assert (erased.pushes, erased.dead_letters, erased.events) == (4, 2, 2)
     drained.drain()
     assert [row["raw"] for row in drained.events()] == [*kept, event(10)]
@@ -279,26 +311,162 @@ def test_a_person_is_erased_everywhere(drained: Drains) -> None:
         "user6@example.com",
         "ida@example.com",
     }
-    with closing(drained.inbox.open()) as connection:
-        bodies = [one.body for one in drained.inbox.scan(connection, after=0, max_pushes=100)]
-    assert not [body for body in bodies if re.search(rb"(?<![a-z])ada@example.com(?![.]au)", body.lower())]
-    again = erase("ada@example.com", drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert not [
+        body for body in bodies(drained.inbox) if re.search(rb"(?<![a-z])ada@example.com(?![.]au)", body.lower())
+    ]
+    again = erase_in(drained, "ada@example.com")
     assert (again.pushes, again.dead_letters, again.events) == (0, 0, 0)
 
 
-def test_addresses_beyond_ascii_are_erased(drained: Drains) -> None:
-    drained.receive(push(event(1, Email="JÖRG@Example.com"), event(2, Email="jörg@example.com"), event(3)))
+ABOUT_ADA = (
+    event(1, Email=" Ada@Example.com\n"),
+    event(2, Email={"address": "ada@example.com", "name": "Ada"}),
+    event(3, Email=["bob@example.com", "ADA@example.com"]),
+    event(4, Email="Ada <ada@example.com>, bob@example.com"),
+    event(5, Email=None, Note="To:\nada@example.com."),
+    event(6, Email="", Links=[{"mailto:ada@example.com": 1}]),
+    event(7, Email={"name": "Ada"}, SenderEmail="ada@example.com"),
+)
+NOT_ABOUT_ADA = (
+    event(11, SenderEmail="ada@example.com"),
+    event(12, Email=None, Note="bada@example.com, x-ada@example.com, ada@example.com.au, ada@example.co"),
+    event(13, Email=["bob@example.com"], Note="ada@example.com"),
+)
+
+
+def test_one_rule_says_what_is_about_a_person(drained: Drains) -> None:
+    drained.receive(push(*ABOUT_ADA, *NOT_ABOUT_ADA))
     drained.drain()
-    erased = erase("jörg@example.com", drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
-    assert (erased.pushes, erased.dead_letters) == (1, 0)
-    emails = [row["email"] for row in drained.events()]
-    assert "jörg@example.com" not in emails
-    assert "user3@example.com" in emails
+    drained.receive(push(*NOT_ABOUT_ADA, *ABOUT_ADA))
+    assert erase_in(drained, "ada@example.com") == Erased(2, 0, len(ABOUT_ADA))
+    assert [row["raw"] for row in drained.events()] == list(NOT_ABOUT_ADA)
+    assert [json.loads(body) for body in bodies(drained.inbox)] == [list(NOT_ABOUT_ADA)] * 2
+
+
+@pytest.mark.parametrize("email", ["Jo\u0308rg@münchen.example", "jörg@xn--mnchen-3ya.example"])
+def test_every_spelling_of_an_address_is_erased(embedded: Drains, email: str) -> None:
+    spellings = ("JÖRG@münchen.example", "jo\u0308rg@MÜNCHEN.example", "jörg@XN--mnchen-3ya.example")
+    about = [event(number, Email=spelling) for number, spelling in enumerate(spellings)]
+    embedded.receive(push(*about, event(5, Email="jorg@münchen.example")))
+    embedded.drain()
+    assert erase_in(embedded, email) == Erased(1, 0, 3)
+    assert [row["raw"]["UniqueMsgID"] for row in embedded.events()] == ["m5"]
+
+
+ADA, BOB = b'{"Email": "\\u0061da@example.com", "x": ["\\"]},{"]}', b'{"Email": "bob@example.com", "y": {"z": [1, 2]}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        (b"\xef\xbb\xbf[%b, %b]", b"\xef\xbb\xbf[ %b]"),
+        (b'[%b, %b, {"Email": "\\ud83d"}]', b'[ %b, {"Email": "\\ud83d"}]'),
+        (b'[null, %b, 5, %b, "x"] ', b'[null, 5, %b, "x"] '),
+        (b'[{"N": "\xe4"}, %b,%b]', b'[{"N": "\xe4"},%b]'),
+        (b"[%b, " + b"[" * 1100 + b"]" * 1100 + b", %b]", b"[ " + b"[" * 1100 + b"]" * 1100 + b", %b]"),
+        (b'[%b, %b, {"Ema', b'[ %b, {"Ema'),
+        (b'[%b, %b, {"Note": "ada@example.com', b"[ %b"),
+        (b"[%b} , %b]]", b"[ %b]]"),
+    ],
+    ids=["mark", "surrogate", "others", "latin-1", "nested", "cut off", "cut off in hers", "brackets"],
+)
+def test_an_erasure_leaves_the_other_events_of_a_damaged_push(body: bytes, left: bytes) -> None:
+    ada = Person("ada@example.com")
+    assert ada.without(body % (ADA, BOB)) == left % BOB
+    assert ada.without(left % BOB) is None
+
+
+@pytest.mark.parametrize("body", [ADA, b"ada@example.com [1]", b"[%b]" % ADA, b'["ada@example.com", %b' % ADA])
+def test_an_erasure_empties_a_push_without_other_events(body: bytes) -> None:
+    assert Person("ada@example.com").without(body) == b"[]"
+
+
+def test_an_erasure_leaves_the_other_events_of_dead_letters(drained: Drains) -> None:
+    damaged = b"[%b, %b, {" % (ADA, BOB)
+    drained.receive(Push(damaged, NOON, "mail_default", False), Push(b"[ %b, {" % BOB, NOON, "mail_default", False))
+    drained.drain()
+    assert erase_in(drained, "ada@example.com") == Erased(1, 1, 0)
+    assert [letter["raw"] for letter in drained.letters()] == [(b"[ %b, {" % BOB).decode()]
+    drained.receive(Push(b"[ %b, {" % BOB, NOON, "mail_default", False))
+    assert drained.drain().dead_letters == 0, "its identifier is that of the text"
+
+
+@pytest.mark.parametrize("name", ["embedded", "shared"])
+def test_two_erasures_at_once_do_not_undo_each_other(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place: Drains = request.getfixturevalue(name)
+    place.receive(push(event(1, Email="ada@example.com"), event(2, Email="bob@example.com"), event(3)))
+    others = while_the_first_has_read(monkeypatch, lambda: erase_in(place, "bob@example.com"))
+    erase_in(place, "ada@example.com")
+    assert not others
+    assert [json.loads(body) for body in bodies(place.inbox)] == [[event(3)]]
+
+
+def test_two_erasures_at_once_do_not_undo_each_other_in_dead_letters(
+    drained: Drains, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the other erasure leaves must precede its letter: the first one has passed it already.
+    rest = next(rest for rest in map("{{{}".format, range(100)) if letter_id(rest, ADA) < letter_id(rest, ADA, BOB))
+    drained.receive(Push(b"[%b, %b, %b" % (ADA, BOB, rest.encode()), NOON, "mail_default", False))
+    drained.drain()
+    hook = drained.warehouse.hook
+    others = while_the_first_has_read(
+        monkeypatch, lambda: erase("bob@example.com", None, hook, "mail_events", "mail_dead_letters")
+    )
+    erased = erase("ada@example.com", None, hook, "mail_events", "mail_dead_letters")
+    assert (others, erased.dead_letters) == ([], 1)
+    assert [letter["raw"] for letter in drained.letters()] == [f"[ {rest}"]
+
+
+def letter_id(rest: str, *events: bytes) -> str:
+    text = f"[{', '.join([*map(bytes.decode, events), rest])}"
+    return DeadLetter(Origin("mail_default", NOON, 1), None, "", text).letter_id
+
+
+def while_the_first_has_read(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> list[Any]:
+    """Run another erasure between the first one's reading and its writing; the list is empty when it has run."""
+    without, others = Person.without, [other]
+
+    def slow(person: Person, body: bytes) -> bytes | None:
+        result = without(person, body)
+        if others:
+            others.pop()()
+        return result
+
+    monkeypatch.setattr(Person, "without", slow)
+    return others
+
+
+def erase_in(drained: Drains, email: str) -> Erased:
+    return erase(email, drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+
+
+def bodies(inbox: Inbox) -> list[bytes]:
+    with closing(inbox.open()) as connection:
+        return [one.body for one in inbox.scan(connection, after=0, max_pushes=100)]
+
+
+SAME = ["rené@münchen.de", "rene\u0301@münchen.de", "René@xn--mnchen-3ya.de"]
+OTHERS = ["rene@münchen.de", "straße@example.com", "strasse@example.com.au"]
+
+
+@pytest.mark.parametrize("email", SAME, ids=ascii)
+def test_every_spelling_of_a_person_is_erased_and_nobody_else(drained: Drains, email: str) -> None:
+    """A database may take other letters for equal: é for e, ß for ss."""
+    drained.receive(push(*(event(number, Email=each) for number, each in enumerate([*SAME, *OTHERS]))))
+    drained.receive(Push("{no JSON of rené@xn--mnchen-3ya.de".encode(), NOON, "mail_default", False))
+    drained.drain()
+    erased = erase(email, drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert (erased.pushes, erased.dead_letters, erased.events) == (2, 1, len(SAME))
+    assert sorted(row["email"] for row in drained.events()) == sorted(OTHERS)
+    erase("strasse@example.com", drained.inbox, drained.warehouse.hook, "mail_events", "mail_dead_letters")
+    assert sorted(row["email"] for row in drained.events()) == sorted(OTHERS)
 
 
 def test_an_erasure_needs_an_address(embedded: Drains) -> None:
     with pytest.raises(ValueError, match="email"):
-        erase(" ", embedded.inbox, embedded.warehouse.hook, "mail_events", "mail_dead_letters")
+        erase_in(embedded, " ")
 
 
 def test_a_batch_is_bounded_by_bytes(embedded: Drains, monkeypatch: pytest.MonkeyPatch) -> None:

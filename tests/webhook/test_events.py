@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.events import EventCode, MailEvent
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import MAX_DEPTH, WIRE_NAMES, DeadLetter, Origin, read_letter, read_push
+from airflow_provider_mail.webhook.events import (
+    MAX_DEPTH,
+    WIRE_NAMES,
+    DeadLetter,
+    Origin,
+    read_letter,
+    read_push,
+    split_push,
+)
+from tests.webhook.hostile import ODD_EVENTS, PUSHES, damaged
 from tests.webhook.pushes import EARLIER, NOON, body, event
 
 ORIGIN = Origin("mail_default", NOON, 7)
@@ -124,7 +133,8 @@ def test_what_cannot_be_read_is_a_dead_letter_beside_the_others(given: Any, reas
 
 
 @pytest.mark.parametrize(
-    "push", [b"", b"{}", b"\xff", b"nonsense", b'[{"EventCode": "Opened"}', b"[" * 9999, b"null\x00"]
+    "push",
+    [b"", b"{}", b"\xff", b"nonsense", b'[{"EventCode": "Opened"}', b"[" * 9999, b"null\x00", b"[{}] [{}]", b'["\x00]'],
 )
 def test_a_push_that_is_no_array_is_one_dead_letter(push: bytes) -> None:
     assert reasons(push) == [(None, "the push is not a JSON array")]
@@ -133,10 +143,27 @@ def test_a_push_that_is_no_array_is_one_dead_letter(push: bytes) -> None:
     assert "\x00" not in letter.raw
 
 
-def test_bytes_that_are_not_text_spoil_only_their_event() -> None:
-    rows, letters = read(b'[{"EventCode":"Opened","Email":"\xff"},{"EventCode":"Opened"}]')
+@pytest.mark.parametrize("odd", ODD_EVENTS, ids=lambda odd: str(odd)[:40])
+@pytest.mark.parametrize("push", [b"[%b,%b]", b"\xef\xbb\xbf [%b , %b ]\n"])
+def test_an_event_that_cannot_be_stored_spoils_no_other(push: bytes, odd: bytes) -> None:
+    rows, (letter,) = read(push % (odd, json.dumps(event(1)).encode()))
     assert [row["push_index"] for row in rows] == [1]
-    assert [letter.index for letter in letters] == [0]
+    assert letter.index == 0
+    again: list[DeadLetter] = []
+    assert not list(read_letter(letter.raw, 0, ORIGIN, again.append))
+    assert again == [letter]
+
+
+@given(PUSHES.map(lambda events: json.dumps(events).encode()) | damaged())
+def test_a_push_is_split_as_parsers_split_it(push: bytes) -> None:
+    try:
+        events = json.loads(push.decode(errors="surrogateescape"))
+    except (ValueError, RecursionError):
+        return
+    if isinstance(events, list):
+        parts = split_push(push) or []
+        assert [json.loads(part.decode(errors="surrogateescape")) for part in parts] == events
+        assert split_push(push, 2) == parts[:2] or len(parts) < 2
 
 
 def test_a_dead_letter_can_be_read_again_as_it_was() -> None:

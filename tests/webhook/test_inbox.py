@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.webhook.inbox import Inbox, Push, StoredPush
+from airflow_provider_mail.webhook.tokens import Tokens
 from tests.warehouse.conftest import Warehouse
 
 NOON = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
@@ -108,6 +110,67 @@ def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:
     insert(inbox, push(b"new"))
     assert drain(inbox, NOON + SECOND) == [b"waits", b"new"]
     assert inbox.delete_drained(NOON + SECOND) == 0
+
+
+def test_a_stored_push_survives_a_crash_of_the_host(inbox: Inbox) -> None:
+    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+        if inbox.is_sqlite:
+            # The settings of SQLite are those of a connection. 2 is FULL: a commit waits for the disk.
+            settings = [cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+            assert settings == ["wal", 2]
+            return
+        cursor.execute(
+            "CREATE TABLE seen AS SELECT current_setting('synchronous_commit') AS setting WHERE false; "
+            "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$; "
+            f"CREATE TRIGGER see BEFORE INSERT ON {inbox.table} FOR EACH ROW EXECUTE FUNCTION see(); "
+            "SET synchronous_commit = off"
+        )
+        connection.commit()
+        inbox.insert(connection, [push(b"a")])
+        cursor.execute("SELECT setting FROM seen")
+        assert cursor.fetchall() == [("on",)]
+
+
+def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
+    insert(inbox, push(b"before"))
+    (stored,) = take(inbox)
+    lock = "BEGIN IMMEDIATE" if inbox.is_sqlite else f"SELECT 1 FROM {inbox.table} FOR UPDATE NOWAIT"
+    with closing(inbox.open()) as one, closing(inbox.open()) as other:
+        if inbox.is_sqlite:
+            other.execute("PRAGMA busy_timeout = 0")
+
+        def change(body: bytes) -> bytes:
+            with closing(other.cursor()) as cursor, pytest.raises(Exception, match="lock"):
+                cursor.execute(lock)
+            other.rollback()
+            return body + b", after"
+
+        assert inbox.change_body(one, stored.id, change)
+        assert not inbox.change_body(one, stored.id, lambda body: None)
+        assert not inbox.change_body(one, stored.id + 1, change)
+    (changed,) = take(inbox)
+    assert (changed.body, changed.received_at) == (b"before, after", stored.received_at)
+
+
+def test_tables_of_earlier_versions_get_the_columns_of_later_ones(inbox: Inbox) -> None:
+    """The drain and a rotation add them, as loads do to other tables; several may at once."""
+    insert(inbox, push(b"a"))
+    tokens = Tokens(inbox)
+    tokens.create()
+    tokens.add("old", "mail_default")
+    with inbox.connected() as cursor:
+        cursor.execute(f"DROP INDEX {inbox._index('waiting').partition(' ON ')[0]}")
+        cursor.execute("ALTER TABLE mail_inbox DROP COLUMN drained_at")
+        cursor.execute("ALTER TABLE mail_inbox_tokens DROP COLUMN deployment")
+        cursor.connection.commit()
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(each) for each in (inbox.create, tokens.create) for _ in range(4)]:
+            done.result()
+    tokens.add("new", "mail_default")
+    assert len(tokens.valid()) == 2
+    assert inbox.state().waiting_pushes == 1
+    assert drain(inbox) == [b"a"]
 
 
 @pytest.mark.parametrize("table", ["Inbox", '"In Box"', "x" * 60])

@@ -22,6 +22,7 @@ import pytest
 
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
+from tests.support.proxy import Proxy
 from tests.webhook.running import HEADERS, RunningReceiver, event, push
 
 ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
@@ -41,6 +42,7 @@ class Load:
         self._threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
         self.accepted: list[int] = []
         self.statuses: set[int] = set()
+        self.refused = 0
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -57,6 +59,11 @@ class Load:
         enough = len(self.accepted) + count
         wait_until(lambda: len(self.accepted) >= enough, what="accepted pushes", timeout=120, interval=0.01)
 
+    def wait_for_refused(self) -> None:
+        """Wait until one more push is refused."""
+        before = self.refused
+        wait_until(lambda: self.refused > before, what="a push is refused", timeout=120)
+
     def _send(self) -> None:
         with httpx.Client(headers=HEADERS, timeout=60) as client:
             while not self._ended.is_set():
@@ -68,6 +75,7 @@ class Load:
                     self._ended.wait(0.05)
                     continue
                 self.statuses.add(status)
+                self.refused += status == 503
                 if status == 200:
                     self.accepted.append(number)
 
@@ -124,3 +132,25 @@ def test_what_was_acknowledged_is_in_the_inbox(tmp_path: Path, server: PostgresS
         log = receiver.log.read_text()
     assert receiver.token not in log
     assert "planted.example" not in log
+
+
+def test_what_was_acknowledged_is_in_the_inbox_after_the_database_hung(tmp_path: Path, server: PostgresServer) -> None:
+    with server.database() as database, Proxy(f"{database.socket_folder}/.s.PGSQL.5432") as proxy:
+        far = json.loads(database.airflow_connection) | {"host": "127.0.0.1", "port": proxy.port}
+        with RunningReceiver(tmp_path, json.dumps(far)) as receiver, Load(receiver) as load:
+            for new in (False, True):
+                load.wait_for_more(50)
+                proxy.hold(new=new)
+                if new:
+                    load.wait_for_refused()
+                    proxy.release()
+                else:
+                    proxy.wait_for_held(60)
+            receiver.process.kill()
+            receiver.start()
+            load.wait_for_more(50)
+            load.__exit__()
+            stored = {int(json.loads(body)[0]["Number"]) for body in receiver.bodies()}
+            assert set(load.accepted) - stored == set()
+            assert load.statuses == {200, 503}
+            assert "its connection is given up" in receiver.log.read_text()

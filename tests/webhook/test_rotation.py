@@ -6,14 +6,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from airflow_provider_mail.__main__ import main
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailConflictError
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
 from airflow_provider_mail.cli import receive
@@ -88,7 +87,7 @@ def test_no_push_is_lost(
         monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", receiver.conn_id)
         before = configure(client, f"{receiver.url}/{receiver.token}")
         with sending(client) as sent:
-            printed = rotate("--grace-hours", "1")
+            printed = rotate("--grace-hours", "0")
             # Two senders have pushed before and after.
             wait_until(lambda: len({push["url"] for push in emulator.pushes()}) == 4, what="pushes to the new URLs")
         emulator.flush_events()
@@ -105,8 +104,6 @@ def test_no_push_is_lost(
             SENDERS[1]: f"{receiver.url}/shop/{new}",
             SENDERS[2]: FOREIGN,
         }
-        assert receiver.tokens.valid() == dict.fromkeys(map(token_digest, (receiver.token, new)), "mail_default")
-        receiver.tokens.retire_others(new, "mail_default", timedelta())
         assert receiver.tokens.valid() == {token_digest(new): "mail_default"}
         log = receiver.log.read_text()
     assert "Saved: trans_callback_url, trans_callback_url_extra." in printed
@@ -217,11 +214,151 @@ def test_without_a_url(
     assert own_inbox.valid() == {}
 
 
-def test_of_two_rotations_the_older_does_not_end_the_newer(own_inbox: Tokens) -> None:
-    own_inbox.create()
-    older, newer = new_token(), new_token()
-    own_inbox.add(older, "mail_default")
-    own_inbox.add(newer, "mail_default")
-    with pytest.raises(MailConflictError):
-        own_inbox.retire_others(older, "mail_default", timedelta())
+def test_one_rotation_at_a_time(
+    client: MailClient,
+    rotate: Rotate,
+    own_inbox: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rotate()
+    said: list[str] = []
+
+    def rotate_meanwhile(*_: object) -> None:
+        with pytest.raises(SystemExit):
+            main(["receive", "rotate", "--grace-hours", "0"])
+        said.append(capfd.readouterr().err)
+
+    monkeypatch.setattr(receive, "_wait", rotate_meanwhile)
+    rotate("--grace-hours", "0")
+    assert ["another rotation of connection 'mail_default' has not ended" in err for err in said] == [True] * 2
+    assert list(own_inbox.valid()) == [token_digest(saved_token(client))]
+    monkeypatch.setattr(receive, "_wait", lambda *_: None)
+    rotate("--grace-hours", "0")
+    assert list(own_inbox.valid()) == [token_digest(saved_token(client))], "the lock has gone"
+
+
+def test_a_rotation_that_loses_its_lock_ends_no_token(
+    client: MailClient,
+    rotate: Rotate,
+    own_inbox: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if own_inbox._inbox.is_sqlite:
+        pytest.skip("SQLite locks a file")
+    rotate()
+
+    def end_connection(*_: object) -> None:
+        with own_inbox._inbox.connected() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+
+    monkeypatch.setattr(receive, "_wait", end_connection)
+    with pytest.raises(SystemExit):
+        rotate("--grace-hours", "0")
+    assert "rotate again: the database has ended this rotation" in capfd.readouterr().err
     assert len(own_inbox.valid()) == 2
+    assert token_digest(saved_token(client)) in own_inbox.valid()
+
+
+@pytest.mark.parametrize("override", [False, True], ids=["url", "override"])
+def test_no_token_ends_that_the_service_has_at_the_end(
+    override: bool,
+    client: MailClient,
+    rotate: Rotate,
+    own_inbox: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rotate()
+    rotate("--grace-hours", "1")
+    former = client.send(GetWebhook()).trans_callback_url or ""
+    new: list[str] = []
+
+    def change_meanwhile(purpose: str, _: float) -> None:
+        if "former" in purpose:
+            new.append(saved_token(client))
+            extra = [SenderCallback(sender=SENDERS[1], url=former)]
+            client.send(
+                SaveWebhook(trans_callback_url_extra=extra) if override else SaveWebhook(trans_callback_url=former)
+            )
+
+    monkeypatch.setattr(receive, "_wait", change_meanwhile)
+    if override:
+        assert "which do not end" in rotate("--grace-hours", "0")
+        assert set(own_inbox.valid()) == {token_digest(token_of(former)), token_digest(*new)}
+    else:
+        with pytest.raises(SystemExit):
+            rotate("--grace-hours", "0")
+        assert "No token ends" in capfd.readouterr().err
+        assert len(own_inbox.valid()) == 3
+
+
+def test_deployments_do_not_end_tokens_of_each_other(
+    rotate: Rotate, own_inbox: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_inbox.create()
+    for deployment in ("", "staging", "production", "staging", "production", ""):
+        monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", deployment)
+        before = set(own_inbox.valid())
+        rotate("--grace-hours", "0")
+        rotate("--no-save", "--grace-hours", "0")
+        assert len(set(own_inbox.valid()) - before) == 2
+    assert len(own_inbox.valid()) == 6
+
+
+@pytest.mark.parametrize("times", [(), ("--no-save",)], ids=["saved", "by hand"])
+def test_a_token_from_the_future_ends(times: tuple[str, ...], rotate: Rotate, own_inbox: Tokens) -> None:
+    rotate("--no-save")
+    change(own_inbox, "created_at", timedelta(days=1))
+    (leaked,) = own_inbox.valid()
+    for _ in range(2):
+        rotate("--grace-hours", "0", *times)
+    assert leaked not in own_inbox.valid()
+
+
+def test_a_token_is_valid_until_the_clock_of_the_database_says_that_it_ends(rotate: Rotate, own_inbox: Tokens) -> None:
+    rotate("--no-save")
+    change(own_inbox, "retires_at", timedelta(seconds=30))
+    assert len(own_inbox.valid()) == 1
+    change(own_inbox, "retires_at", timedelta(milliseconds=-1))
+    assert own_inbox.valid() == {}
+
+
+def test_a_former_token_ends_after_the_grace_time_of_the_first_rotation(rotate: Rotate, own_inbox: Tokens) -> None:
+    rotate()
+    rotate("--grace-hours", "1")
+    rotate("--grace-hours", "72")
+    hour = timedelta(hours=1)
+    left = [at - database_time(own_inbox) for at in retirements(own_inbox)]
+    assert [round(each / hour) for each in left] == [1, 72]
+    assert left[0] <= hour
+    rotate("--grace-hours", "0.5")
+    assert [round((at - database_time(own_inbox)) / hour, 1) for at in retirements(own_inbox)] == [0.5] * 3
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "8761"])
+def test_an_impossible_grace_time(hours: str, rotate: Rotate, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        rotate(f"--grace-hours={hours}")
+    assert "--grace-hours: must be from 0 to 8760" in capfd.readouterr().err
+
+
+def database_time(tokens: Tokens) -> datetime:
+    return query(tokens, "SELECT {time}", 0)[0]
+
+
+def retirements(tokens: Tokens) -> list[datetime]:
+    return query(tokens, "SELECT retires_at FROM {table} WHERE retires_at IS NOT NULL ORDER BY 1")
+
+
+def query(tokens: Tokens, sql: str, *parameters: float) -> list[datetime]:
+    with tokens._inbox.connected() as cursor:
+        tokens._run(cursor, sql, *parameters)
+        return [datetime.fromisoformat(at) if isinstance(at, str) else at for (at,) in cursor.fetchall()]
+
+
+def change(tokens: Tokens, column: str, ahead: timedelta) -> None:
+    with tokens._inbox.connected() as cursor:
+        tokens._run(cursor, f"UPDATE {{table}} SET {column} = {{time}}", ahead.total_seconds())
+        cursor.connection.commit()

@@ -88,6 +88,7 @@ def test_without_an_inbox(capfd: pytest.CaptureFixture[str]) -> None:
         ("receive_url", "airflow.example.com", "[mail] receive_url: must begin with https://"),
         ("receive_max_body_bytes", "0", "[mail] receive_max_body_bytes: must be from 1"),
         ("receive_max_body_bytes", "many", "[mail] receive_max_body_bytes: must be a whole number, not 'many'"),
+        ("receive_max_inbox_bytes", "1", "[mail] receive_max_inbox_bytes: must be at least receive_max_body_bytes"),
         ("receive_max_pending_bytes", "1", "[mail] receive_max_pending_bytes: must be at least"),
     ],
 )
@@ -125,7 +126,9 @@ def test_inside_a_server_that_runs_on(
     assert [request(app)[0]["status"] for _ in range(3)] == [503, 503, 503]
     assert caplog.text.count("there is no inbox") == 1
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
-    assert request(app)[0]["status"] == 404, "nobody has a token"
+    assert request(app)[0]["status"] == 503, "who has a token is not known"
+    Tokens(inbox).create()
+    assert request(ReceiverApp())[0]["status"] == 404, "nobody has a token"
 
 
 def test_by_default_nothing_is_received() -> None:
@@ -146,7 +149,8 @@ def test_the_rights_that_the_receiver_needs(inbox: Inbox, monkeypatch: pytest.Mo
     tokens, token, role = Tokens(inbox), new_token(), f"receiver_{os.getpid()}"
     tokens.create()
     tokens.add(token, "mail_default")
-    grants = f"GRANT INSERT ON mail_inbox TO {role}; GRANT SELECT ON mail_inbox_tokens TO {role}"
+    columns = "received_at, body_bytes, drained_at"
+    grants = f"GRANT INSERT, SELECT ({columns}) ON mail_inbox TO {role}; GRANT SELECT ON mail_inbox_tokens TO {role}"
     with inbox.connected() as owner:
         owner.execute(f"CREATE ROLE {role}; {grants}")
         owner.connection.commit()
@@ -156,10 +160,12 @@ def test_the_rights_that_the_receiver_needs(inbox: Inbox, monkeypatch: pytest.Mo
                 assert list(tokens.valid().values()) == ["mail_default"]
                 with closing(inbox.open()) as connection:
                     inbox.insert(connection, [Push(b"[]", datetime.now(UTC), "mail_default", False)])
+                inbox.probe()
+                assert inbox.state().waiting_bytes == 2
         finally:
             owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
             owner.connection.commit()
-    assert inbox.newest() == {"mail_default": 1}
+    assert list(inbox.newest()) == ["mail_default"]
 
 
 def as_role(connect: Callable[[], Any], role: str) -> Callable[[], Any]:

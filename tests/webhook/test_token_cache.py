@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_mail.webhook import receiver
-from airflow_provider_mail.webhook.receiver import TokenCache
+from airflow_provider_mail.webhook import cached
+from airflow_provider_mail.webhook.cached import Cached
+from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS
 
 
 class Database:
@@ -26,8 +27,8 @@ class Database:
         return dict(self.tokens)
 
 
-async def many(cache: TokenCache) -> list[object]:
-    return await asyncio.gather(*(cache.valid() for _ in range(100)), return_exceptions=True)
+async def many(cache: Cached[Mapping[str, str]]) -> list[object]:
+    return await asyncio.gather(*(cache.get() for _ in range(100)), return_exceptions=True)
 
 
 def test_one_query_for_all_requests_of_some_seconds() -> None:
@@ -35,7 +36,7 @@ def test_one_query_for_all_requests_of_some_seconds() -> None:
         assert await many(cache) == await many(cache) == [{"digest": "mail_default"}] * 100
 
     database = Database()
-    cache = TokenCache(database)
+    cache = Cached(database, TOKENS_SECONDS, "down")
     asyncio.run(run())
     assert database.queries == 1
 
@@ -44,20 +45,20 @@ def test_one_query_for_all_requests_of_some_seconds() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time that the cache sees, in seconds."""
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(receiver, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(cached, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
 def test_a_new_token_is_known_after_some_seconds(clock: SimpleNamespace) -> None:
     async def run() -> None:
-        await cache.valid()
+        await cache.get()
         database.tokens = {"digest": "mail_default", "new": "mail_default"}
-        assert len(await cache.valid()) == 1
-        clock.now += receiver.TOKENS_SECONDS
-        assert len(await cache.valid()) == 2
+        assert len(await cache.get()) == 1
+        clock.now += TOKENS_SECONDS
+        assert len(await cache.get()) == 2
 
     database = Database()
-    cache = TokenCache(database)
+    cache = Cached(database, TOKENS_SECONDS, "down")
     asyncio.run(run())
 
 
@@ -68,9 +69,9 @@ def test_while_the_database_is_down_it_is_asked_once_per_second(clock: SimpleNam
         assert database.queries == 1
         clock.now += 1
         database.tokens = {}
-        assert await cache.valid() == {}
+        assert await cache.get() == {}
 
     database = Database()
     database.tokens = None
-    cache = TokenCache(database)
+    cache = Cached(database, TOKENS_SECONDS, "down")
     asyncio.run(run())

@@ -15,6 +15,18 @@ _HIDDEN = frozenset({"head", "script", "style", "template", "title"})
 """Elements whose text is not shown."""
 
 
+NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
+"""What templates make of a missing value. Exactly these: ``Null`` is a person's name."""
+
+
+def is_nothing(value: Any) -> bool:
+    """Return whether a value is missing: ``None``, blank, or a text that templates make of a missing value.
+
+    :param value: the value.
+    """
+    return value is None or (isinstance(value, str) and (is_blank(value) or value.strip() in NOTHING))
+
+
 def is_blank(text: str) -> bool:
     """Return whether a text is empty or has only white space, control and zero-width characters.
 

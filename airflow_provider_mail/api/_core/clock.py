@@ -37,6 +37,8 @@ class ServiceClock:
 
         Exact to the second when the local clock is wrong. ``None``: no response had a plausible ``Date`` header.
         """
+        self.asked_at_local = 0.0
+        """When that request was sent by the local clock, as Unix time."""
 
     def restart(self) -> None:
         """Reset `asked_at`."""
@@ -61,6 +63,7 @@ class ServiceClock:
         self.offset = offset
         asked = sent if offset == 0.0 else min(shown, shown + SLOW - (received - sent))
         asked_at = datetime.fromtimestamp(asked, UTC)
+        self.asked_at_local = sent if self.asked_at is None else min(sent, self.asked_at_local)
         self.asked_at = min(asked_at, self.asked_at or asked_at)
 
     def time(self) -> float:

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem
+from airflow_provider_mail.api._core.blank import is_blank
 
 PHONE_PATTERN = (
     r"^ *(?:\+ ?)?(?:\([+0-9 ]+\)|[0-9])[0-9 ()./\u00a0\u2010-\u2015\u202f-]*(?:(?i:ext|x|#)[. ]*[0-9]+)? *$"
@@ -132,6 +133,13 @@ def _sender_entry(value: str) -> str:
         raise ValueError("a top-level domain cannot be a sender")
     return value
 
+
+def _none_if_blank(value: Any) -> Any:
+    return None if isinstance(value, str) and is_blank(value) else value
+
+
+OMIT_BLANK = BeforeValidator(_none_if_blank)
+"""For display names: a blank one is left out, so that the service shows the address or its default."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 """Text that must not be empty."""

@@ -3,15 +3,17 @@
 The service reports ``totalRecords``, takes a ``pageSize`` whose maximum is mostly not shown, and the list may change
 while it is read. So neither a page's size nor a counter ends the reading: only an empty page does, or two pages in a
 row without new records. Records are told apart by their identity, and a list that ends with fewer records than
-``totalRecords`` is an error with both numbers.
+``totalRecords`` is an error with both numbers. So is one of which no page has a valid ``totalRecords``, since the
+specification lists the field: nothing proves that such a list is complete.
 
-Two changes cannot be detected: between two pages, one record is removed before the position that was reached and
-another is added behind it (or the reverse, if the pages are requested concurrently); and, without ``totalRecords``, a
-whole page is added before that position twice in a row. All other changes end in a complete list or an error. A caller
-that must detect every change uses :attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that
-changed is read again, and every record of the first reading must be in the second, which proves that no record was
-removed, moved towards the beginning or missed. The second reading requests one page at a time. An addition moves
-records to later pages only, but with concurrent requests it can move one to a page that was already read.
+One change cannot be detected: between two pages, one record is removed before the position that was reached and
+another is added behind it (or the reverse, if the pages are requested concurrently). All other changes end in a
+complete list or an error. A caller for which a missed record matters, since it would be removed elsewhere, reads the
+list a second time (:meth:`Pager.read_again`). A caller that must detect every change uses
+:attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that changed is read again, and every
+record of the first reading must be in the second, which proves that no record was removed, moved towards the beginning
+or missed. The second reading requests one page at a time. An addition moves records to later pages only, but with
+concurrent requests it can move one to a page that was already read.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class Pager(Generic[Item]):
         self._fullest = 0
         self._stale = False
         self._seen = _SeenRecords()
+        self._request = request
         self._first_reading: _SeenRecords | None = None
+        self._confirming = False
         self._seen_twice = 0
         self._repeats = 0
         self._stale_repeats = 0
@@ -126,6 +130,19 @@ class Pager(Generic[Item]):
     def page_count(self) -> int | None:
         """The number of pages with records, as far as known; ``None`` until then."""
         return -(-self._total // self._fullest) if self._fullest and self._total is not None else None
+
+    def read_again(self) -> None:
+        """Start over behind the end of the list; `feed` then returns only records that the first reading lacks.
+
+        Together, the two readings have every record that was in the list all the time, unless both of them missed it.
+        The second reading must be complete by itself; records of the first one may be missing.
+        """
+        assert self.next_request is None, "the list has not ended"
+        seen, self._confirming = self._seen, True
+        self._seen, self._first_reading = _SeenRecords(), seen
+        self._stale, self._repeats, self._stale_repeats = False, 0, 0
+        self._total = self._lowest_total = self._highest_total = self._first_total = None
+        self.next_request, self._index = self._request, 1
 
     def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
         """Return the requests after the next one, for concurrent pages; feed their responses in order.
@@ -190,7 +207,7 @@ class Pager(Generic[Item]):
 
     def _note_total(self, page: PageResponse[Item]) -> None:
         total = page.total_records
-        if total is None:
+        if total is None or total < 0:
             return
         if self._total is None:
             self._first_total = total
@@ -200,7 +217,7 @@ class Pager(Generic[Item]):
         # A total behind the end of the list may not be about the list.
         if page.records or self._lowest_total is None:
             lowest = self._total if self._lowest_total is None else self._lowest_total
-            self._lowest_total = min(max(total, 0), lowest)
+            self._lowest_total = min(total, lowest)
             self._highest_total = max(total, self._highest_total or 0)
 
     def _note_repeats(self, repeats: int) -> None:
@@ -235,6 +252,9 @@ class Pager(Generic[Item]):
             self._go_to(1)
             return
         self._check_complete()
+        if self._confirming:
+            self.next_request = None
+            return
         if self._first_reading is not None and (gone := len(self._first_reading) - self._seen_twice):
             raise MailIncompleteError(
                 f"{self._operation}: the list changed while it was read: {gone} of {len(self._first_reading)} "
@@ -258,7 +278,15 @@ class Pager(Generic[Item]):
 
     def _check_complete(self) -> None:
         got, expected = len(self._seen), self._expected
-        if expected is not None and got < expected:
+        if expected is None:
+            raise MailIncompleteError(
+                f"{self._operation}: {got} distinct records received, and no response has a valid totalRecords, so it "
+                "is not known whether they are all",
+                got=got,
+                expected=None,
+                operation=self._operation,
+            )
+        if got < expected:
             raise MailIncompleteError(
                 f"{self._operation}: {got} distinct records received, the service reports {expected}",
                 got=got,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pydantic_core
 
 from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.other_fields import exact_number, has_long_decimal
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
 from airflow_provider_mail.api._core.retry import retry_after_seconds
 from airflow_provider_mail.api.errors import (
@@ -123,12 +124,14 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
     try:
+        if has_long_decimal(body):
+            raise ValueError
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
         try:
             # NaN and lone surrogates are not JSON. One in a field that nobody reads must not fail the whole response;
-            # validation reports the others by their names.
-            value = json.loads(body.decode())
+            # validation reports the others by their names. Long decimals keep their digits.
+            value = json.loads(body.decode(), parse_float=exact_number)
         except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None

@@ -55,11 +55,19 @@ def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[C
     return Cancellation(True, "was cancelled: it is not sent")
 
 
-def end_campaign(request: CancelCampaign, *, missing_ok: bool = True, clock: ServiceClock | None = None) -> Flow[bool]:
+def end_campaign(
+    request: CancelCampaign,
+    *,
+    missing_ok: bool = True,
+    ignore_draft: bool = False,
+    clock: ServiceClock | None = None,
+) -> Flow[bool]:
     """Cancel a campaign whose send time is ahead; return whether there was anything to cancel.
 
     :param request: the cancellation.
     :param missing_ok: succeed when there is no campaign of that name.
+    :param ignore_draft: succeed when it shows as a draft and the service rejects its cancellation: it was only saved,
+        or cancelled before, or cannot be cancelled and is sent. The document does not show which.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
@@ -71,13 +79,14 @@ def end_campaign(request: CancelCampaign, *, missing_ok: bool = True, clock: Ser
         yield request
     except MailRejectedError as rejection:
         found, sent = yield from state_after_rejection(request.mail_name, clock or ServiceClock())
-        if found is not None and sent is None:
-            if found.mail_status != MailStatus.DRAFT:
-                raise not_known(found, request.path) from None
-            log.warning(
-                "campaign %r shows as a draft, and the service rejects its cancellation. Its send time has just "
-                "passed: if it was not only saved, it is sent.", request.mail_name,
-            )  # fmt: skip
+        if found is not None and found.mail_status == MailStatus.DRAFT and not sent:
+            if not ignore_draft:
+                advice = "If it was only saved, or cancelled before, set ignore_draft=True"
+                raise not_known(found, request.path, advice) from None
+            if sent is None:
+                log.warning("campaign %r shows as a draft, and its send time has just passed.", request.mail_name)
+        elif found is not None and sent is None:
+            raise not_known(found, request.path) from None
         if sent:
             shown = "is not listed" if found is None else f"shows mailStatus {found.mail_status}"
             raise MailConflictError(

@@ -38,7 +38,24 @@ def concurrent_pages(
     :raises MailAnswerError: the list has no end.
     :raises MailInterruptedError: the interrupt ended it.
     """
-    pager = Pager(request, changes)
+    return read_pages(client, Pager(request, changes), at_once, interrupt, on_total)
+
+
+def read_pages(
+    client: MailClient,
+    pager: Pager[Item],
+    at_once: int,
+    interrupt: Interrupt | None = None,
+    on_total: Callable[[int | None], None] = lambda total: None,
+) -> Generator[list[Item], None, None]:
+    """Yield the records of a list like :func:`concurrent_pages`, with a pager that may read the list again.
+
+    :param client: see :func:`concurrent_pages`, also for the others.
+    :param pager: decides which pages are requested.
+    :param at_once: concurrent requests.
+    :param interrupt: ends the read from outside.
+    :param on_total: called with the number of records that a page reports.
+    """
     reading = pager.reading
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
     threads = min(at_once, client.config.max_in_flight)

@@ -6,6 +6,7 @@ worker that died between request and response. Nothing is created without a look
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -50,6 +51,8 @@ from airflow_provider_mail.api.flows.send_date import check_send_date
 
 __all__ = ["create_campaign"]
 
+log = logging.getLogger(__name__)
+
 
 def create_campaign(
     request: CreateCampaign,
@@ -71,8 +74,9 @@ def create_campaign(
     :param memory: what is known of the attempts of earlier tries; updated. Default: there were none.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
-    :param not_older_than: do not adopt a campaign of another task or run: one that was sent before this moment (by the
-        clock of Airflow's scheduler), unless ``memory`` knows whose it is. Default: adopt any.
+    :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``memory`` does not
+        know whose it is, that is one that was sent before this moment (by the clock of Airflow's scheduler). Default:
+        adopt any.
     :param tries: maximum number of attempts to create it, each after a lookup.
     :param patience: seconds to look for the campaign after an attempt, and to wait for a new one to show more than a
         draft. After a rejection without an earlier attempt, about a quarter of that.
@@ -203,14 +207,22 @@ def _check_owner(
     clock: ServiceClock,
     not_older_than: datetime | None,
 ) -> None:
-    """Reject an equal campaign of that name if another task or run sent it."""
-    if not_older_than is None or state.is_own or is_unsent(found, clock):
+    """Reject an equal campaign of that name if another task or run created it."""
+    if not_older_than is None or state.is_own:
         return
-    older = is_older(found, not_older_than, clock)
+    ahead = found.send_time_is_ahead(latest(clock))
+    if found.mail_status == MailStatus.FAILED or (is_unsent(found, clock) and (not ahead or request.only_save)):
+        return
+    older = not ahead and is_older(found, not_older_than, clock)
     if state.is_own is None and not older:
+        if ahead:
+            log.warning(
+                "campaign %r is scheduled. Airflow below 3.3 does not show whether an earlier try of this task created "
+                "it or another run did. It is adopted: if another run did, this run mails nobody.", found.mail_name,
+            )  # fmt: skip
         return
     sent = found.send_by_date_time
-    when = f"was sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
+    when = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
     whose = (
         f"is older than this run, which began at {not_older_than.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if older

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
@@ -51,7 +51,8 @@ def import_contacts(
     Chunks may overtake each other, so rows for the same contact should not contradict each other.
 
     :param client: the client that all threads share.
-    :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows.
+    :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows. An
+        attribute ``lines`` of a list has the line of the file for each row, for rejected ones.
     :param plan: what to import, and how.
     :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
@@ -81,6 +82,8 @@ class _Import:
     checkpoint: ImportCheckpoint | None
     started: float = field(default_factory=time.monotonic)
     in_flight: dict[Future[ChunkResult], int] = field(default_factory=dict)
+    lines: dict[int, tuple[int, Sequence[int]]] = field(default_factory=dict)
+    """Of each chunk in flight, the number of its first row, and the lines of its rows in the file."""
     checker: RowChecker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +116,9 @@ class _Import:
         first_number = progress.read + 1
         checked = self.checker.check(rows, first_number)
         progress.read += len(rows)
-        self._reject(checked.rejects)
+        if lines := getattr(rows, "lines", ()):
+            self.lines[chunk] = first_number, lines
+        self._reject(checked.rejects, chunk)
         encoded, numbers, earlier = checked.encoded, checked.numbers, 0
         rejected = self.checkpoint.lookup(chunk, first_number, checked) if self.checkpoint is not None else None
         if rejected is not None:
@@ -127,6 +132,8 @@ class _Import:
             body = uploader.body(encoded)
             future = workers.submit(self._upload, uploader, chunk, body, numbers, earlier)
             self.in_flight[future] = chunk
+        else:
+            self.lines.pop(chunk, None)
 
     def _upload(
         self, uploader: ChunkUploader, chunk: int, body: bytes, numbers: Sequence[int], earlier: int
@@ -157,12 +164,16 @@ class _Import:
         progress.requests += result.requests
         progress.remarks += result.remarks
         progress.seconds = time.monotonic() - self.started
-        self._reject(result.rejects)
+        self._reject(result.rejects, chunk)
+        self.lines.pop(chunk, None)
         if result.complete and self.checkpoint is not None:
             self.checkpoint.accepted(chunk, [reject.row_number for reject in result.rejects])
 
-    def _reject(self, rejects: Iterable[Reject]) -> None:
+    def _reject(self, rejects: Iterable[Reject], chunk: int) -> None:
+        first_number, lines = self.lines.get(chunk, (0, ()))
         for reject in rejects:
+            if lines:
+                reject = replace(reject, line=lines[reject.row_number - first_number])
             self.progress.rejected += 1
             self.on_reject(reject)
 

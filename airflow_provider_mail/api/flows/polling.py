@@ -62,10 +62,20 @@ class PollDecision:
     result: dict[str, Any] = field(default_factory=dict)
     pause: float = 0.0
     log_key: str = ""
+    is_seen: bool = True
+    """Whether the poll saw the state; otherwise nothing is known, not even that there is nothing."""
 
     def __post_init__(self) -> None:
         if not self.log_key:
             object.__setattr__(self, "log_key", self.message)
+
+    def at_deadline(self, timeout: str = "") -> PollDecision:
+        """Return the decision that ends a wait at its deadline, when this one is the latest.
+
+        :param timeout: how long it took, for the message.
+        """
+        status = WaitStatus.TIMEOUT if self.is_seen else WaitStatus.ERROR
+        return PollDecision(status, f"the wait timed out{timeout}: {self.message}", is_seen=self.is_seen)
 
     def for_connection(self, mail_conn_id: str) -> PollDecision:
         """Return the decision with the connection id in the message, if the connection may be the cause.
@@ -192,7 +202,7 @@ class PollErrorBudget:
         :param at: Unix time of the poll.
         """
         if not error.temporary and not self.polled_before:
-            return PollDecision(WaitStatus.REFUSED, str(error))
+            return PollDecision(WaitStatus.REFUSED, str(error), is_seen=False)
         self._failed.extend(at)
         polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
         if polls > self._max_errors and seconds >= self._timeout:
@@ -200,12 +210,14 @@ class PollErrorBudget:
                 WaitStatus.ERROR if error.temporary else WaitStatus.REFUSED,
                 f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {self._timeout:g} s), "
                 f"the last with: {error}",
+                is_seen=False,
             )
         return PollDecision(
             WaitStatus.WAITING,
             f"poll failed ({polls} in a row; the wait ends after {self._timeout:g} s of failed polls): {error}",
             pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
             log_key=f"poll failed: {type(error).__name__}",
+            is_seen=False,
         )
 
 

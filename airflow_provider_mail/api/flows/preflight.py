@@ -156,7 +156,8 @@ def preflight(
     :param rules: further rules. Default: the defaults of :class:`PreflightRules`.
     :param ignore: fields that may differ if a campaign of that name exists.
     :param allow_past_send_date: whether the campaign may be created although its send time has passed.
-    :param not_older_than: a campaign of that name that was sent before this moment would not be adopted.
+    :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
+        only by the task that created it. Default: any would be.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
@@ -179,8 +180,7 @@ def preflight(
         _send_date(request, allow_past_send_date, clock, report)
         yield from _service(request, report)
     else:
-        older = not_older_than is not None and is_older(existing, not_older_than, clock)
-        _existing(request, existing, ignore, clock, report, older=older)
+        _existing(request, existing, ignore, clock, report, not_older_than)
     return report
 
 
@@ -355,8 +355,7 @@ def _existing(
     ignore: Collection[str],
     clock: ServiceClock,
     report: Report,
-    *,
-    older: bool,
+    not_older_than: datetime | None,
 ) -> None:
     """The service would reject the name; check whether the campaign would be adopted."""
     exists = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
@@ -365,8 +364,9 @@ def _existing(
         report.note("name", "error", f"{exists}: it failed and would not be sent again")
     elif different:
         report.note("name", "error", f"{exists} and differs in {', '.join(different)}: it would not be adopted")
-    elif older:
+    elif not_older_than is not None and is_older(existing, not_older_than, clock):
         text = f"{exists}, is equal and was sent before this run: it would not be adopted, and nothing sent"
         report.note("name", "error", text)
     else:
-        report.note("name", "warning", f"{exists} and is equal: it would be adopted, and not sent again")
+        who = "it would be adopted" if not_older_than is None else "only the task that created it would adopt it"
+        report.note("name", "warning", f"{exists} and is equal: {who}, and not sent again")

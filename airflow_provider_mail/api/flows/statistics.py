@@ -4,7 +4,7 @@ Neither operation has pages, so an incomplete response must be detected:
 
 - for campaigns, the service reports the number of matches (``totalRecords``). An incomplete window is requested again
   in halves, and an incomplete day campaign by campaign, with the names from ``campaign/mail/get``. If records are still
-  missing, that is an error with both numbers;
+  missing, that is an error with both numbers; so is a response without a valid ``totalRecords``;
 - for transactional mail, there should be a record for each day. Missing days are requested again by themselves; days
   that are missing even then are unknown, which is not the same as zero.
 """
@@ -75,7 +75,15 @@ def missing_days(request: GetTransactionalStats, records: list[TransactionalStat
 def _whole(request: GetCampaignStats, names: _Names) -> Flow[Found]:
     response: CampaignStatsResponse = yield request
     found = _checked(request, response)
-    total = response.total_records or 0
+    total = response.total_records
+    if total is None or total < 0:
+        raise MailIncompleteError(
+            f"{request.path}: {len(found)} records came, and the response has no valid totalRecords, so it is not "
+            "known whether they are all",
+            got=len(found),
+            expected=None,
+            operation=request.path,
+        )
     if len(found) >= total:
         return found
     if request.start_date < request.end_date:

@@ -38,12 +38,14 @@ class Reject:
     :param field: the invalid property; empty for the row as a whole.
     :param reason: why it is invalid, without the row's values.
     :param row: the values.
+    :param line: the line of the file in which it begins, from 1; ``None`` if it is of no file with lines.
     """
 
     row_number: int
     field: str
     reason: str
     row: Row = dataclasses.field(repr=False)
+    line: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,7 +232,10 @@ def _reason(problem: Any) -> str:
     if isinstance(value, int) and _as_text(value) is value:
         return "is a whole number with thousands of digits"
     if type(value).__name__ == "UnreadableValue":
-        return "is no value that Python can represent, such as a time before the year 1: write it as text"
+        return (
+            "is a value that Python cannot represent, such as infinity or a time before the year 1: cast it to text, "
+            "as in CAST(column AS TEXT), or write it as text"
+        )
     if problem["type"] == "string_type":
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":

@@ -111,7 +111,7 @@ class Pages:
             return self._page("error.html", request, 404, title="Not found", what=str(error))
         except KeyError as error:
             return self._page("error.html", request, 400, title="Not possible", what=f"The form has no field {error}.")
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             return self._page("error.html", request, 400, title="Not possible", what=str(error))
 
     def _mails(self, request: Request) -> Response:

@@ -7,19 +7,20 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between
+from airflow_provider_mail.warehouse.coverage import Between, OneOf
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
-from airflow_provider_mail.warehouse.rows import fits
+from airflow_provider_mail.warehouse.rows import batched, fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+_MAX_NAMES = 500
 _MAX_ATTEMPTS = 8
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 
@@ -59,8 +60,11 @@ class Dialect(ABC):
         self.hook = hook
         self.request = request
         self.table = request.table
-        self.target = self._qualified(request.name)
+        self.target = self._qualified(request.resolved or request.name)
         self.loaded_at = datetime.datetime.now(datetime.UTC)
+        self._missing_names: set[str] = set()
+        self.is_asked = False
+        self.is_confirmed = request.removal is None or request.removal.read_again is None
 
     @classmethod
     def read_clock(cls, cursor: Any) -> datetime.datetime:
@@ -102,15 +106,34 @@ class Dialect(ABC):
         :param connection: an open connection of the driver.
         :param conditions: values by column.
         """
-        count = 0
-        self._begin(connection)
-        with self._cursor(connection) as cursor:
-            for where in conditions:
-                condition, values = self._condition("conditions", where)
-                cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
-                count += self._affected(cursor)
-            connection.commit()
-        return count
+        return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
+
+    def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
+        """Change the rows of the table that fulfil a condition, and commit; return their number.
+
+        :param connection: an open connection of the driver.
+        :param where: values by column.
+        :param values: the new values by column.
+        """
+        assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
+        parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
+        return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
+
+    def _change(self, connection: Any, statements: Sequence[tuple[str, list[Any], Where]]) -> int:
+        """Run statements with their conditions in one transaction; return how many rows they changed."""
+
+        def attempt() -> int:
+            count = 0
+            self._begin(connection)
+            with self._cursor(connection) as cursor:
+                for statement, parameters, where in statements:
+                    condition, values = self._condition("conditions", where)
+                    cursor.execute(f"{statement} WHERE {condition}", [*parameters, *values])
+                    count += self._affected(cursor)
+                connection.commit()
+            return count
+
+        return self._retry_conflicts(attempt, connection.rollback)
 
     @abstractmethod
     def existing_columns(self, connection: Any) -> Collection[str]:
@@ -136,14 +159,6 @@ class Dialect(ABC):
         order = self._column(by)
         names = self._columns_list(columns)
         return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
-
-    def select_spellings(self, column: str) -> str:
-        """Return the statement for the different texts that are equal to a lower-case text, its parameter.
-
-        :param column: name of the column.
-        """
-        name = self._column(column)
-        return f"SELECT DISTINCT {name} FROM {self.target} WHERE LOWER({name}) = {self.hook.placeholder}"
 
     def _begin(self, connection: Any) -> None:
         """Configure the connection."""
@@ -230,7 +245,7 @@ class Dialect(ABC):
         """The condition that columns have the given values.
 
         :param argument: the argument that ``where`` comes from, for errors.
-        :param where: by column, a value, ``None`` or `Between`.
+        :param where: by column, a value, ``None``, `Between` or `OneOf`.
         :param alias: prefix of the columns, such as ``t.``.
         :raises ValueError: when a value does not have the type of its column.
         """
@@ -244,6 +259,9 @@ class Dialect(ABC):
             if isinstance(wanted, Between):
                 parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
                 ends = [wanted.low, wanted.high]
+            elif isinstance(wanted, OneOf):
+                parts.append(f"{spelled} IN ({', '.join([mark] * len(wanted.values))})")
+                ends = [*wanted.values]
             else:
                 parts.append(f"{spelled} = {mark}")
                 ends = [wanted]
@@ -281,21 +299,67 @@ class Dialect(ABC):
             condition, values = f"{condition} AND NOT ({window})", [*values, *more]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
-    def _window_rows(self, cursor: Any) -> int:
-        """Count the rows in ``replace_where`` if there is a ``fall_limit``; otherwise 0."""
-        if not self.request.fall_limit or not self.request.replace_where:
+    def _count_removable(self, cursor: Any) -> int:
+        """Count the rows in ``replace_where``, or those in ``mark_gone`` that are not marked, if there is a rule."""
+        request = self.request
+        if not request.removal or request.source.rejected:
             return 0
-        condition, values = self._window()
-        cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
-        return int(cursor.fetchone()[0])
+        conditions = [self._window()] if request.replace_where else []
+        if request.mark_gone:
+            conditions += [
+                self._condition("mark_gone", {**where, str(self.table.gone): None})
+                for where in request.mark_gone.windows()
+            ]
+        count = 0
+        for condition, values in conditions:
+            cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
+            count += int(cursor.fetchone()[0])
+        return count
 
-    def _check_fall(self, cursor: Any, before: int) -> None:
-        """Compare the number of rows in ``replace_where`` with that before the load; called before the commit.
+    def _check_removal(self, cursor: Any, before: int) -> None:
+        """Compare the number of rows that may be removed with that before the load; called before the commit.
 
-        :raises FallError: when it has fallen too far.
+        :raises UnconfirmedError: when too many were removed.
         """
-        if before and self.request.fall_limit:
-            self.request.fall_limit.check(before, self._window_rows(cursor), self.prefix)
+        if before and self.is_confirmed and self.request.removal:
+            self.request.removal.check(before, self._count_removable(cursor), self.prefix)
+
+    def _confirm(self, add_rows: Callable[[], object]) -> None:
+        """Read a second time, without holding locks, and ask for the rows that would be marked as gone.
+
+        :param add_rows: adds the rows of the source to those of the first reading.
+        """
+        assert self.request.removal
+        assert self.request.removal.read_again
+        _log.info("Table %s: rows would be removed; reading a second time to confirm it", self.request.name)
+        self.is_confirmed = True
+        self.request.source.extend(self.request.removal.read_again())
+        add_rows()
+        self._ask()
+
+    def _ask(self, find: Callable[[], object] = lambda: None) -> None:
+        """Ask the service for the rows that would be marked as gone.
+
+        :param find: remembers their names. Default: they have been found.
+        """
+        if (mark_gone := self.request.mark_gone) and mark_gone.exists:
+            find()
+            if names := sorted(self._missing_names):
+                self._missing_names.difference_update(self.request.source.call(mark_gone.exists, names))
+            self.is_asked = True
+
+    def _narrowed(self, window: Where, found: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
+        """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
+
+        :param window: the window.
+        :param found: the values of the key's last column, of the rows that would be marked.
+        """
+        names = {str(name) for (name,) in found}
+        if self.is_confirmed:
+            names &= self._missing_names
+        else:
+            self._missing_names |= names
+        return [{**window, self.table.key[-1]: OneOf(some)} for some in batched(sorted(names), _MAX_NAMES)]
 
     def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
         """The result of a load that updates nothing.
@@ -314,26 +378,57 @@ class Dialect(ABC):
         :param condition: which rows of them.
         :param observed: the time of observation, as spelled there.
         """
-        if self.request.not_after is None or not self.table.observed:
+        if self.request.clock is None or not self.table.observed:
             return
-        latest = self.request.not_after()
+        self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
+
+    def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
+        """Fail when a column of rows lies in the future.
+
+        :param cursor: an open cursor.
+        :param source: the tables to select from.
+        :param condition: which rows of them.
+        :param spelled: the time, as spelled there.
+        :param column: its column.
+        """
+        assert self.request.clock
+        latest = self.request.clock.latest()
         where, values = condition
-        at = self._parameter(self.table[self.table.observed], latest)
         cursor.execute(
-            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {observed} > {self.hook.placeholder}", [*values, at]
+            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {spelled} > {self.hook.placeholder}",
+            [*values, self._parameter(column, latest)],
         )
         if count := int(cursor.fetchone()[0]):
-            raise self._future_error(count, latest)
+            raise self._future_error(cursor, count, latest)
 
-    def _future_error(self, count: int, latest: datetime.datetime) -> WarehouseError:
-        """The error about rows that were observed after ``latest``."""
-        now = f"'{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
-        fixes = [(self.table.observed, now), *([(self.table.gone, "NULL")] if self.table.gone else [])]
+    def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
+        """The error about rows that were observed after ``latest``, with the statements that correct them."""
+        # To when this load has asked the service, or later: the next load comes after it.
+        to = self._time_literal(self.request.observed_at or latest)
+        statements = []
+        for target, action, condition in self._corrections(to, self._time_literal(latest)):
+            cursor.execute(f"SELECT COUNT(*) FROM {target} WHERE {condition}")
+            if int(cursor.fetchone()[0]):
+                statements.append(f"{action} WHERE {condition}")
         return self.error(
-            f"{count} rows have a time of observation after {now} (UTC), which lies in the future, so no newer row "
-            "would replace them. A worker with a wrong clock has written them. Correct them, then load again: "
-            + "; ".join(f"UPDATE {self.request.name} SET {name} = {to} WHERE {name} > {now}" for name, to in fixes)
+            f"run the statements at the end, then load again. {count} rows have a time of observation after "
+            f"{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S} (UTC), which lies in the future, so no newer row "
+            f"would replace them; a wrong clock has written them: {'; '.join(statements)}"
         )
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        """Statements that correct times in the future: the table, the statement without its condition, the condition.
+
+        :param to: the time to set, as spelled in a statement.
+        :param latest: the latest time that can be true.
+        """
+        for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
+            if name:
+                yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"
+
+    def _time_literal(self, value: datetime.datetime) -> str:
+        """Spell a time in a statement, to the second."""
+        return f"'{value.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
 
     def _conflicts(self, error: BaseException) -> bool:
         """Whether the transaction failed because of a concurrent one, so that repeating it may succeed."""

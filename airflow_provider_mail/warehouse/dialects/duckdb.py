@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,7 +13,7 @@ from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.file_lock import merge_lock
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
-from airflow_provider_mail.warehouse.table import Column, literal
+from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -24,6 +24,10 @@ _CONFLICT = re.compile(
     r"\A(?:TransactionContext Error: .*(?:conflict|Failed to commit)|Constraint Error: .*duplicate key)", re.IGNORECASE
 )
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 5000, 1 << 20
+_COLLATED = re.compile(r'[(,]\s*"?(\w+)"? VARCHAR COLLATE "?([\w.]+)')
+_EXACT = ("", "binary", "c", "posix")
+_SEARCHED = "list_append(current_schemas(false), 'main')"
+"""The schemas of ``search_path`` in the current database."""
 
 
 def _double(value: float) -> float | str:
@@ -63,14 +67,13 @@ class DuckDb(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor in a read-only transaction.
+        """Begin a read-only transaction, and return the connection: a cursor would be another one, not to be cut.
 
         :param hook: the hook of the database.
         :param connection: an open connection of the driver.
         """
-        cursor = connection.cursor()
-        cursor.execute("BEGIN TRANSACTION READ ONLY")
-        return cursor
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        return connection
 
     def _conflicts(self, error: BaseException) -> bool:
         # Also when another transaction has inserted the same key, which this one cannot see.
@@ -87,22 +90,56 @@ class DuckDb(Staged):
     def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
         return nullcontext(connection)  # DuckDB's cursors are connections of their own
 
-    def _columns(self, cursor: Any) -> dict[str, str]:
-        *places, name = (part.text.lower() for part in self.request.name.parts)
+    def _resolved_name(self, cursor: Any) -> TableName:
+        *places, name = (part.text for part in self.request.name.parts)
         where = {
-            0: "schema_name = current_schema() AND database_name = current_database()",
-            1: "((lower(schema_name) = ? AND database_name = current_database()) OR "
-            "(lower(database_name) = ? AND schema_name = 'main'))",
-            2: "lower(database_name) = ? AND lower(schema_name) = ?",
+            0: f"database_name = current_database() AND list_contains({_SEARCHED}, schema_name)",
+            1: "((lower(schema_name) = lower(?) AND database_name = current_database()) OR "
+            "(lower(database_name) = lower(?) AND schema_name = 'main'))",
+            2: "lower(database_name) = lower(?) AND lower(schema_name) = lower(?)",
         }[len(places)]
+        # Among several schemas: that which has the table, or else the first one of `search_path`.
         cursor.execute(
-            f"SELECT lower(column_name), data_type FROM duckdb_columns() WHERE lower(table_name) = ? AND {where}",
-            [name, *(places * 2 if len(places) == 1 else places)],
+            "SELECT database_name, schema_name, coalesce(c.table_name, ?) FROM duckdb_schemas() AS s LEFT JOIN "
+            "(SELECT DISTINCT database_name, schema_name, table_name FROM duckdb_columns() "
+            "WHERE lower(table_name) = lower(?)) AS c USING (database_name, schema_name) "
+            f"WHERE {where} ORDER BY c.table_name IS NULL, list_position({_SEARCHED}, schema_name) LIMIT 1",
+            [name, name, *(places * 2 if len(places) == 1 else places)],
+        )
+        return TableName.exact(*(cursor.fetchone() or [*places, name]))
+
+    def _columns(self, cursor: Any) -> dict[str, str]:
+        place = [part.text for part in self._resolved_name(cursor).parts]
+        if len(place) < 3:
+            return {}  # there is no such schema
+        cursor.execute(
+            "SELECT lower(column_name), data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? "
+            "AND table_name = ?",
+            place,
         )
         return dict(cursor.fetchall())
 
-    def _stage(self, cursor: Any) -> None:
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        *schema, name = (part.text for part in self._resolved_name(cursor).parts)
+        cursor.execute("SELECT current_setting('default_collation')")
+        (default,) = cursor.fetchone()
+        cursor.execute(
+            "SELECT sql FROM duckdb_tables() WHERE concat_ws('.', database_name, schema_name) = ? AND table_name = ?",
+            [".".join(schema), name],
+        )
+        (statement,) = cursor.fetchone() or ("",)
+        declared = {name.lower(): collation for name, collation in _COLLATED.findall(statement)}
+        collations = ((name, declared.get(name, default)) for name in self.table.key if self.table[name].type.length)
+        return [(name, collation) for name, collation in collations if collation.lower() not in _EXACT]
+
+    def _exact(self, column: str) -> str:
+        return f"{super()._exact(column)}; if it has none, SET default_collation = ''"
+
+    def _create_stage(self, cursor: Any) -> None:
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row BIGINT, {self._staged_columns()})")
+        self._staged_count = 0
+
+    def _stage(self, cursor: Any) -> None:
         shape = {"stage_row": ["BIGINT"], **{column.name: [self._json_type(column)] for column in self.table.columns}}
         selected = ", ".join(f"unnest(given.{name})" for name in shape)
         insert = (
@@ -138,10 +175,9 @@ class DuckDb(Staged):
 
     def _texts(self) -> Iterator[str]:
         """The rows, column by column, some hundreds of kilobytes at a time."""
-        number = 0
         encoded = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
         for rows in chunks(encoded, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
-            numbers = range(number, number + len(rows))
-            number += len(rows)
+            numbers = range(self._staged_count, self._staged_count + len(rows))
+            self._staged_count += len(rows)
             given = dict(zip(("stage_row", *self.table.names), (list(numbers), *zip(*rows, strict=True)), strict=True))
             yield json.dumps(given, ensure_ascii=False, separators=(",", ":"))

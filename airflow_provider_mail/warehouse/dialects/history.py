@@ -7,6 +7,7 @@ the other rows it changes those that the reading before it has: their interval e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import StagedSql
@@ -35,8 +36,9 @@ class HistoryMerge:
         """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
 
         :param cursor: an open cursor, in the transaction of the load.
-        :raises FallError: when the number of rows has fallen too far since the reading before.
+        :raises UnconfirmedError: when too many rows have left since the reading before.
         """
+        self._reject_future(cursor)
         where, values = self._readings._condition("history", self._history.where)
         read_at = self._readings._column(READ_AT)
         source = f"FROM {self._readings.target} WHERE {where} AND {read_at}"
@@ -47,7 +49,9 @@ class HistoryMerge:
         (following,) = cursor.fetchone()
         cursor.execute(f"SELECT count(*) FROM {self._stage._staged} AS s")
         count = int(cursor.fetchone()[0])
-        self._check_fall(cursor, count)
+        before = self._check_removal(cursor, count)
+        if not self._stage.request.is_complete:  # nobody, which needs a permission: not recorded
+            return (0, before) if before else None
         left = self._end(cursor, following)
         joined = self._begin(cursor, following)
         names = self._readings._columns_list(self._readings.table.stored_names)
@@ -57,13 +61,35 @@ class HistoryMerge:
         )
         return joined, left
 
-    def _check_fall(self, cursor: Any, after: int) -> None:
-        limit = self._stage.request.fall_limit
-        if limit is None:
-            return
+    def _reject_future(self, cursor: Any) -> None:
+        """Fail when the part was read in the future: this reading would change what was before, not what is now."""
+        if self._readings.request.clock:
+            condition = self._readings._condition("history", self._history.where)
+            column = self._readings.table[READ_AT]
+            self._readings._reject_later(
+                cursor, self._readings.target, condition, self._readings._column(READ_AT), column
+            )
+
+    def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        """Return statements that correct times in the future: what is valid now is valid from ``to`` on.
+
+        :param to: a time, as spelled in a statement.
+        :param latest: the latest time that can be true.
+        """
+        target, readings = self._intervals.target, self._readings.target
+        yield target, f"DELETE FROM {target}", f"{self._from} > {latest} AND {self._to} IS NOT NULL"
+        for name in (self._from, self._to):
+            yield target, f"UPDATE {target} SET {name} = {to}", f"{name} > {latest}"
+        yield readings, f"DELETE FROM {readings}", f"{self._readings._column(READ_AT)} > {latest}"
+
+    def _check_removal(self, cursor: Any, after: int) -> int:
+        """Return how many stays there are before this reading, unless too many of them would end."""
         where, values = self._valid_now()
         cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {where}", values)
-        limit.check(int(cursor.fetchone()[0]), after, self._intervals.prefix)
+        before = int(cursor.fetchone()[0])
+        if (rule := self._stage.request.removal) and self._stage.is_confirmed:
+            rule.check(before, after, self._intervals.prefix)
+        return before
 
     def _valid_now(self) -> tuple[str, list[Any]]:
         """The intervals that begin before this reading and end after it."""

@@ -8,10 +8,10 @@ are removed or marked as gone if the load lacks them; a part that a later load h
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS, Between, loads_beside, table_name
+from airflow_provider_mail.warehouse.coverage import LOADS, Between, OneOf, loads_beside, table_name
 from airflow_provider_mail.warehouse.dialects.warehouse_sql import WarehouseSql
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
 from airflow_provider_mail.warehouse.rows import fits
@@ -33,6 +33,7 @@ class MergeSql(WarehouseSql):
     :param stage: the table with the staged rows, each key once.
     :param observed_at: when the service was asked. Default: rows of a window are removed whenever they were observed.
     :param has_json_text: whether JSON is staged as text. Default: true.
+    :param missing: names that the service does not have, if it was asked (`MarkGone.exists`). Default: it was not.
     """
 
     transaction: ClassVar[tuple[str, str, str] | None] = None
@@ -49,7 +50,9 @@ class MergeSql(WarehouseSql):
         *,
         observed_at: datetime.datetime | None = None,
         has_json_text: bool = True,
+        missing: Collection[str] | None = None,
     ) -> None:
+        self._missing = missing
         self.request = request
         self.table = request.table
         self.target = self.name(request.name)
@@ -112,7 +115,7 @@ class MergeSql(WarehouseSql):
     def where(self, where: Where, alias: str = "") -> str:
         """Return the condition that columns have the given values.
 
-        :param where: by column, a value, ``None`` or `Between`.
+        :param where: by column, a value, ``None``, `Between` or `OneOf`.
         :param alias: prefix of the columns.
         :raises ValueError: when a value does not have the type of its column.
         """
@@ -122,10 +125,16 @@ class MergeSql(WarehouseSql):
         spelled = f"{alias}{self.column(column.name)}"
         if wanted is None:
             return f"{spelled} IS NULL"
-        ends = [wanted.low, wanted.high] if isinstance(wanted, Between) else [wanted]
+        ends = [wanted]
+        if isinstance(wanted, Between):
+            ends = [wanted.low, wanted.high]
+        elif isinstance(wanted, OneOf):
+            ends = [*wanted.values]
         if any(end is None or not fits(column, type(end)) for end in ends):
             raise ValueError(f"column {column.name} is compared with a value that is not {column.type.name}")
         values = [self.value(column, end) for end in ends]
+        if isinstance(wanted, OneOf):
+            return f"{spelled} IN ({', '.join(values)})"
         return f"{spelled} BETWEEN {' AND '.join(values)}" if len(values) > 1 else f"{spelled} = {values[0]}"
 
     def windows(self, alias: str = "") -> str | None:
@@ -136,9 +145,10 @@ class MergeSql(WarehouseSql):
         request = self.request
         if request.source.rejected:
             return None
-        windows = [request.replace_where] if request.replace_where else []
-        if not windows and request.mark_gone:
-            windows = [*request.mark_gone.windows()]
+        windows = self._removable()
+        if windows and request.mark_gone and request.mark_gone.exists and self._missing is not None:
+            windows = [{**window, self.table.key[-1]: OneOf(sorted(self._missing))} for window in windows]
+            windows = windows if self._missing else []
         if not windows:
             return None
         condition = " OR ".join(f"({self.where(window, alias)})" for window in windows)
@@ -147,6 +157,11 @@ class MergeSql(WarehouseSql):
         if not request.replace_where:
             condition = f"{condition} AND {alias}{self.column(str(self.table.gone))} IS NULL"
         return condition
+
+    def _removable(self) -> list[Where]:
+        if self.request.replace_where:
+            return [self.request.replace_where]
+        return [*self.request.mark_gone.windows()] if self.request.mark_gone else []
 
     def last_observed(self, alias: str) -> str:
         """Return the time at which a row was last observed to be as it is, or to be gone.
@@ -207,10 +222,30 @@ class MergeSql(WarehouseSql):
         literals = zip(request.table.load_names, self._load_literals(request), strict=True)
         return "".join(f", {self.column(name)} = {literal}" for name, literal in literals)
 
-    def count_window(self) -> str | None:
-        """Count the rows of ``replace_where``."""
-        where = self.request.replace_where
-        return f"SELECT COUNT(*) FROM {self.target} WHERE {self.where(where)}" if where else None
+    def count_removable(self) -> str | None:
+        """Count the rows of ``replace_where``, or those of ``mark_gone`` that are not marked."""
+        windows = self._removable()
+        if not windows:
+            return None
+        condition = " OR ".join(f"({self.where(window)})" for window in windows)
+        if not self.request.replace_where:
+            condition = f"({condition}) AND {self.column(str(self.table.gone))} IS NULL"
+        return f"SELECT COUNT(*) FROM {self.target} WHERE {condition}"
+
+    def select_removed(self, selected: str) -> str | None:
+        """Select from the rows that the merge removes; ``None``: it removes none.
+
+        :param selected: what to select, of ``g``.
+        """
+        window = self.windows("r.")
+        return f"SELECT {selected} {self._removed(window)}" if window else None
+
+    def _removed(self, window: str) -> str:
+        inner = self._with_part(self.columns(self.table.names, "r."), self.target, "r.")
+        return (
+            f"FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
+            f"(SELECT 1 FROM {self.stage} AS k WHERE {self.same_key('k.', 'g.')})"
+        )
 
     def count_future(self, latest: datetime.datetime) -> str | None:
         """Count the rows with staged keys that were observed after a time.
@@ -277,7 +312,8 @@ class MergeSql(WarehouseSql):
 
     def _record(self, loads: str) -> list[str]:
         """Record the times of the parts, unless a later load has begun to merge them."""
-        if not (record := self.request.coverage_request()):
+        record = self.request.coverage_request()
+        if not record or not self.request.is_complete:
             return []
         rows = self._loads_rows()
         if loads != self.begun:
@@ -302,13 +338,8 @@ class MergeSql(WarehouseSql):
         inner = self._with_part(self.columns(names, "r."), self.stage, "r.")
         source = f"SELECT {native}, {_PUT} AS merge_action FROM {inner}) AS g WHERE {self._not_late('g.')}"
         matched = ""
-        if window := self.windows("r."):
-            inner = self._with_part(self.columns(names, "r."), self.target, "r.")
-            source += (
-                f" UNION ALL SELECT {self.columns(names, 'g.')}, {_REMOVE} AS merge_action "
-                f"FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
-                f"(SELECT 1 FROM {self.stage} AS k WHERE {self.same_key('k.', 'g.')})"
-            )
+        if removed := self.select_removed(f"{self.columns(names, 'g.')}, {_REMOVE} AS merge_action"):
+            source += f" UNION ALL {removed}"
             matched += f"WHEN MATCHED AND s.merge_action = {_REMOVE} THEN {self._removal()} "
         if self.table.updated:
             newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed('t.')}"

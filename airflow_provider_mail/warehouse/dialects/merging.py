@@ -7,7 +7,7 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,13 @@ class Merging(Dialect):
 
     def _sql(self, observed_at: datetime.datetime | None) -> MergeSql:
         kind = MERGING[database(self.hook)]
-        return kind(self.request, self._stage, observed_at=observed_at, has_json_text=self._has_json_text)
+        return kind(
+            self.request,
+            self._stage,
+            observed_at=observed_at,
+            has_json_text=self._has_json_text,
+            missing=self._missing_names if self.is_asked else None,
+        )
 
     def _qualified(self, name: TableName) -> str:
         return str(name)
@@ -70,10 +76,11 @@ class Merging(Dialect):
             self.prepare(cursor)
             spool.fill(self.request.source.encoded(encoder))
             try:
-                self._execute(cursor, *self.sql.create_stage())
                 count = self._fill(cursor, spool)
                 observed_at = self._observed_at(spool)
-                self._check_stage(cursor, count)
+                if not self.is_confirmed and self._find_removed(cursor, observed_at):
+                    self._confirm(lambda: spool.fill(self.request.source.encoded(encoder)))
+                    count = self._fill(cursor, spool)
                 return self.merge(cursor, count, observed_at)
             finally:
                 with suppress(Exception):
@@ -157,6 +164,7 @@ class Merging(Dialect):
             if staged or not self._is_merged(cursor, count, observed_at, account):
                 raise
             return LoadResult(count)
+        self._ask(lambda: self._find_removed(cursor, observed_at))
         result = self.merge(cursor, count, observed_at)
         self._execute(cursor, self.sql.drop_stage())
         return result
@@ -176,7 +184,7 @@ class Merging(Dialect):
         """
         sql = self._sql(observed_at)
         statements = sql.load_statements()
-        self._check_before(cursor, sql, count)
+        self._check_before(cursor, sql, observed_at)
         inserted_by: dict[Any, int] = {}
 
         def attempt() -> None:
@@ -206,15 +214,22 @@ class Merging(Dialect):
             return self._insert_result(inserted_by)
         return LoadResult(self.request.source.read or count)
 
-    def _check_before(self, cursor: Any, sql: MergeSql, count: int) -> None:
-        limit, window = self.request.fall_limit, sql.count_window()
-        if limit and window and not self.request.source.rejected:
-            limit.check(self._one(cursor, window), count, self.prefix)
-        if self.request.not_after is None:
+    def _check_before(self, cursor: Any, sql: MergeSql, observed_at: datetime.datetime | None) -> None:
+        rule, removable = self.request.removal, sql.count_removable()
+        if rule and removable and not self.request.source.rejected and (before := self._one(cursor, removable)):
+            cursor.execute(sql.count_new(self.table.key[0]))
+            new = sum(int(number) for _, number in cursor.fetchall())
+            rule.check(before, before - self._find_removed(cursor, observed_at) + new, self.prefix)
+        if self.request.clock is None:
             return
-        latest = self.request.not_after()
+        latest = self.request.clock.latest()
         if (future := sql.count_future(latest)) and (found := self._one(cursor, future)):
-            raise self._future_error(found, latest)
+            raise self._future_error(cursor, found, latest)
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        for loads in self.sql.tables_of_loads():
+            yield loads, f"UPDATE {loads} SET {LOADS.observed} = {to}", f"{LOADS.observed} > {latest}"
 
     def _check_stage(self, cursor: Any, count: int) -> None:
         cursor.execute(self.sql.count_stage())
@@ -225,13 +240,27 @@ class Merging(Dialect):
                 "into an empty table"
             )
 
+    def _find_removed(self, cursor: Any, observed_at: datetime.datetime | None) -> int:
+        """Count the rows that the merge would remove; remember their names if the service is asked for them."""
+        sql, mark_gone = self._sql(observed_at), self.request.mark_gone
+        if mark_gone and mark_gone.exists:
+            if statement := sql.select_removed(f"g.{sql.column(self.table.key[-1])}"):
+                cursor.execute(statement)
+                self._missing_names = {str(name) for (name,) in cursor.fetchall()}
+            return len(self._missing_names)
+        statement = sql.select_removed("COUNT(*)")
+        return self._one(cursor, statement) if statement else 0
+
     def _fill(self, cursor: Any, spool: RowSpool) -> int:
+        """Stage the rows of the spool alone; return their number."""
+        self._execute(cursor, *self.sql.create_stage())
         count = 0
         for batch in chunks(spool.rows(), _MAX_ROWS, _MAX_CHARACTERS):
             self._current_batch = batch
             cursor.execute(self.sql.insert_stage(batch))
             count += len(batch)
         self._current_batch = ()
+        self._check_stage(cursor, count)
         return count
 
     def _observed_at(self, spool: RowSpool) -> datetime.datetime | None:

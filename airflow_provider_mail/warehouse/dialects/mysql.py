@@ -9,22 +9,45 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import MYSQL_CONFLICTS, mysql_number
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
+from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
-_LOCK_WAIT_S = 3600
+_JSON_DEPTHS = (100, 31)
+_LOCK_TIMEOUT = 1205
+_ROW_LOCKS_OF_MARIADB = (
+    "SELECT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits AS w "
+    "JOIN information_schema.innodb_trx AS r ON r.trx_id = w.requesting_trx_id "
+    "JOIN information_schema.innodb_trx AS b ON b.trx_id = w.blocking_trx_id WHERE r.trx_mysql_thread_id = %s"
+)
+_ROW_LOCKS_OF_MYSQL = (
+    "SELECT b.processlist_id FROM performance_schema.data_lock_waits AS w "
+    "JOIN performance_schema.threads AS r ON r.thread_id = w.requesting_thread_id "
+    "JOIN performance_schema.threads AS b ON b.thread_id = w.blocking_thread_id WHERE r.processlist_id = %s"
+)
+_TABLE_LOCKS_OF_MYSQL = (
+    "SELECT t.processlist_id FROM performance_schema.metadata_locks AS m "
+    "JOIN performance_schema.threads AS t ON t.thread_id = m.owner_thread_id "
+    "WHERE m.lock_status = 'GRANTED' AND m.object_schema = %s AND m.object_name = %s"
+)
+_TABLE_LOCKS_OF_MARIADB = (
+    "SELECT thread_id FROM information_schema.metadata_lock_info WHERE table_schema = %s AND table_name = %s"
+)
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
+_PADDED = _COLLATIONS[-1]
+"""The one of them that takes texts for one that differ in spaces at their end."""
 
 
 def _timestamp(value: datetime.datetime) -> str:
@@ -94,6 +117,10 @@ class MySql(Staged):
         _with_utf8(connection)
         with closing(connection.cursor()) as cursor:
             cursor.execute("SET SESSION TRANSACTION READ ONLY")
+            if reading := current_reading():
+                # MySQL in milliseconds, MariaDB in seconds; each reads the other's part as a comment.
+                mysql, mariadb = f"max_execution_time = {int(1000 * reading.seconds)}", reading.seconds
+                cursor.execute(f"SET /*!50708 {mysql} */ /*M!100101 max_statement_time = {mariadb} */")
         if hasattr(connection, "cursorclass"):
             from MySQLdb.cursors import SSCursor
 
@@ -111,19 +138,88 @@ class MySql(Staged):
         cursor.close()
 
     def _conflicts(self, error: BaseException) -> bool:
-        return mysql_number(error) in MYSQL_CONFLICTS
+        number = mysql_number(error)
+        if number == _LOCK_TIMEOUT and time.monotonic() - self._main._began >= self.request.lock_timeout:
+            return False
+        return number in MYSQL_CONFLICTS
+
+    def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception without values of rows.
+
+        :param error: the driver's exception.
+        """
+        return self._lock_message() if mysql_number(error) == _LOCK_TIMEOUT else super().safe_message(error)
+
+    def _limit_waits(self, cursor: Any) -> int | None:
+        seconds = max(1, round(self.request.lock_timeout))
+        names = ("lock_wait_timeout", "innodb_lock_wait_timeout")  # of tables and of rows
+        cursor.execute("SET " + ", ".join(f"SESSION {name} = least(@@{name}, {seconds})" for name in names))
+        cursor.execute("SELECT connection_id()")
+        return int(cursor.fetchone()[0])
+
+    def _holder(self, cursor: Any, session: int) -> str | None:
+        cursor.execute("SELECT state FROM information_schema.processlist WHERE id = %s", [session])
+        state = _decoded((cursor.fetchone() or ("",))[0] or "")
+        holders, kind = self._holders(cursor, session), "held by"
+        if not holders:
+            if "lock" not in state.lower():
+                return None
+            # The server does not tell: one of those that use the database.
+            schema = self.request.resolved.parts[0].text if self.request.resolved else None
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE db = coalesce(%s, database()) "
+                "AND id NOT IN (%s, connection_id())",
+                [schema, session],
+            )
+            holders, kind = [holder for (holder,) in cursor.fetchall()], "perhaps held by"
+        marks = ", ".join(["%s"] * len(holders)) or "NULL"
+        cursor.execute(
+            f"SELECT id, user, command, time FROM information_schema.processlist WHERE id IN ({marks}) "
+            "ORDER BY time DESC LIMIT 3",
+            holders,
+        )
+        others = [f"connection {id} (user {user}, {what} for {time} s)" for id, user, what, time in cursor.fetchall()]
+        lock = state if "lock" in state.lower() else "a lock of rows"
+        return f"{lock}, {kind} {' or '.join(others) or 'a connection of another user'}"
+
+    def _holders(self, cursor: Any, session: int) -> list[int]:
+        """The connections that hold what a connection waits for, as far as the server tells."""
+        place = [part.text for part in self.request.resolved.parts] if self.request.resolved else ["", ""]
+        found: list[int] = []
+        for name in (self._lock_name, *(table._lock_name for table in self._beside if isinstance(table, MySql))):
+            cursor.execute("SELECT is_used_lock(%s)", [name])
+            found += [holder for (holder,) in cursor.fetchall() if holder]
+        # MariaDB, MySQL, and what either has if it is switched on; not every user may read them.
+        for statement, values in (
+            (_ROW_LOCKS_OF_MARIADB, [session]),
+            (_ROW_LOCKS_OF_MYSQL, [session]),
+            (_TABLE_LOCKS_OF_MYSQL, place[-2:]),
+            (_TABLE_LOCKS_OF_MARIADB, place[-2:]),
+        ):
+            with suppress(Exception):
+                cursor.execute(statement, values)
+                found += [holder for (holder,) in cursor.fetchall()]
+        return [holder for holder in dict.fromkeys(found) if holder and holder != session]
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
         _plain_cursors(connection)
         _with_utf8(connection)
 
+    def _resolved_name(self, cursor: Any) -> TableName:
+        cursor.execute("SELECT database(), @@lower_case_table_names")
+        schema, folds = cursor.fetchone()
+        parts = [part.text for part in self.request.name.parts]
+        names = [schema, *parts] if len(parts) == 1 else parts
+        # On some systems, and where the server is configured so, Stats and stats are one table.
+        return TableName.exact(*(name.lower() if folds and name else name for name in names))
+
     def _columns(self, cursor: Any) -> dict[str, str]:
         # With the collation of text, which decides which names are equal.
-        *schema, name = (part.text for part in self.request.name.parts)
+        *schema, name = (part.text for part in self._resolved_name(cursor).parts)
         cursor.execute(
             "SELECT lower(column_name), column_type, collation_name FROM information_schema.columns "
-            "WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
+            "WHERE table_schema = %s AND BINARY table_name = %s",
             [schema[-1] if schema else None, name],
         )
         return {
@@ -136,8 +232,7 @@ class MySql(Staged):
         if column.type.name == "text":
             bounded = _BOUNDED_TEXT.fullmatch(kind)
             wide = kind == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
-            exact = collation.endswith("_bin") if column.name in self.table.key else True
-            return bool(wide) and exact and collation.startswith("utf8mb4_")
+            return bool(wide) and collation.startswith("utf8mb4_")
         return super()._holds(column, kind.split("(")[0]) or super()._holds(column, kind)
 
     def _check(self, cursor: Any) -> None:
@@ -150,6 +245,15 @@ class MySql(Staged):
         known = {name for (name,) in cursor.fetchall()}
         self._collation = next(name for name in _COLLATIONS if name in known)
         super()._check(cursor)
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        existing = self._columns(cursor)
+        collations = ((name, existing.get(name, "").partition(" COLLATE ")[2]) for name in self.table.key)
+        return [(name, collation) for name, collation in collations if collation and not collation.endswith("_bin")]
+
+    def _exact(self, column: str) -> str:
+        definition = f"{self._column(column)} {self._column_type(self.table[column])} NOT NULL"
+        return f"ALTER TABLE {self.target} MODIFY {definition}"
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         cursor.execute(f"SHOW INDEX FROM {self.target} WHERE Non_unique = 0")
@@ -169,31 +273,54 @@ class MySql(Staged):
                     "an ordinary index"
                 )
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
         existing = self._columns(cursor)
-        columns = ", ".join(
-            f"{self._column(column.name)} {self._staged_type(column, existing)}" for column in self.table.columns
-        )
+        types = {column.name: self._staged_type(column, existing) for column in self.table.columns}
+        columns = ", ".join(f"{self._column(name)} {kind}" for name, kind in types.items())
+        padded = (name for name in self.table.key if types[name].endswith(f"COLLATE {_PADDED}"))
+        self._padded = dict.fromkeys(padded, _PADDED)
         key = self._columns_list(self.table.key)  # keeps one row of each
         cursor.execute(f"CREATE TEMPORARY TABLE {self.stage_name} ({columns}, PRIMARY KEY ({key}))")
+
+    def _stage(self, cursor: Any) -> None:
         insert = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
             one = self._column(self.table.key[0])
             insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
-        rows = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
+        encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded, json_depth=self._json_depth(cursor))
+        rows = self.request.source.encoded(encoder)
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             cursor.executemany(insert, chunk)  # one statement with both drivers
         cursor.execute("COMMIT")
 
+    def _json_depth(self, cursor: Any) -> int:
+        """How deep the server lets JSON be nested: MySQL 100, MariaDB 31."""
+        for depth in _JSON_DEPTHS:
+            with suppress(Exception):  # MySQL's function fails where it is too deep
+                cursor.execute("SELECT json_valid(concat(repeat('[', %s), repeat(']', %s)))", [depth, depth])
+                if cursor.fetchone()[0]:
+                    return depth
+        return _JSON_DEPTHS[-1]
+
     def _open_merge(self, cursor: Any) -> None:
         """Do nothing: a transaction begins implicitly with the first statement after `prepare`."""
 
+    def _undo_merge(self, connection: Any, cursor: Any) -> None:
+        super()._undo_merge(connection, cursor)
+        for table in (self, *self._beside):  # their locks end with the connection, not with a transaction
+            assert isinstance(table, MySql)
+            cursor.execute("DO release_lock(%s)", [table._lock_name])
+
     def _lock(self, cursor: Any) -> None:
         # By name, since the table may not exist yet. The lock ends with the connection, not with a transaction.
-        digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
-        cursor.execute("SELECT get_lock(%s, %s)", [f"airflow_provider_mail.{digest[:32]}", _LOCK_WAIT_S])
+        cursor.execute("SELECT get_lock(%s, %s)", [self._lock_name, max(1, round(self.request.lock_timeout))])
         if cursor.fetchone()[0] != 1:
-            raise self.error(f"another load did not finish within {_LOCK_WAIT_S} s")
+            raise self.error(self._lock_message())
+
+    @property
+    def _lock_name(self) -> str:
+        digest = hashlib.sha256(self.request.name.parts[-1].text.lower().encode()).hexdigest()
+        return f"airflow_provider_mail.{digest[:32]}"
 
     def _prepare(self, cursor: Any) -> None:
         super()._prepare(cursor)
@@ -228,6 +355,10 @@ class MySql(Staged):
             f"{self._load_assignments('t.')} "
             f"WHERE s.{self._column(self.table.key[0])} IS NULL AND {condition}"
         )
+
+    def _select_stale_sql(self, selected: str, condition: str) -> str:
+        staged = f"s.{self._column(self.table.key[0])}"
+        return f"SELECT {selected} FROM {self._beside_stage()} WHERE {staged} IS NULL AND {condition}"
 
     def _beside_stage(self) -> str:
         return f"{self.target} AS t LEFT JOIN {self.stage_name} AS s ON {self._same_key()}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from airflow_provider_mail.warehouse.errors import (
     redacted_message,
     sqlstate,
 )
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, batched, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName
 
@@ -103,19 +103,30 @@ class Portable(Dialect):
             for table, spool in zip(tables, spools, strict=True):
                 spool.fill(table.request.source.encoded(Encoder(table.table, each(_CONVERTERS))))
 
-            def attempt() -> LoadResult:
-                for table in tables:
+            def attempt() -> LoadResult | None:
+                complete = tables if self.request.is_complete else tables[:1]
+                for table in complete:
                     table.loaded_at = datetime.datetime.now(datetime.UTC)
-                result, *_ = [table._replace(cursor, spool) for table, spool in zip(tables, spools, strict=True)]
+                if not self.is_confirmed and self._count_removable(cursor):
+                    self._replace(cursor, spools[0])  # for the names that would be marked as gone
+                    return None
+                result, *_ = [table._replace(cursor, spool) for table, spool in zip(complete, spools, strict=False)]
                 connection.commit()
                 return result
 
-            return self._retry_conflicts(attempt, connection.rollback)
+            result = self._retry_conflicts(attempt, connection.rollback)
+            if result is None:
+                connection.rollback()
+                encoder = Encoder(self.table, each(_CONVERTERS))
+                self._confirm(lambda: spools[0].fill(self.request.source.encoded(encoder)))
+                result = self._retry_conflicts(attempt, connection.rollback)
+            assert result
+            return result
 
     def _replace(self, cursor: Any, spool: RowSpool) -> LoadResult:
         """Write the rows, except those of which the table has a newer one, or any if rows are never updated."""
         self._delete_expired(cursor)
-        before = self._window_rows(cursor)
+        before = self._count_removable(cursor)
         if self.request.replace_where and not self.request.source.rejected:
             self._delete_stale(cursor, self._observed_at(spool))
         insert, written = self._insert_statement(), self._load_values()
@@ -133,7 +144,7 @@ class Portable(Dialect):
                 inserted_by.update(row[by] if by is not None else None for row in given)
         if self.request.mark_gone and not self.request.source.rejected:
             self._mark_gone(cursor, self.request.mark_gone)
-        self._check_fall(cursor, before)
+        self._check_removal(cursor, before)
         if self.table.insert_only:
             return self._insert_result(inserted_by)
         return LoadResult(self.request.source.read, outdated=outdated)
@@ -160,6 +171,11 @@ class Portable(Dialect):
             values.append(observed_at)
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        if self._coverage:
+            yield from self._coverage._corrections(to, latest)
+
     def _mark_gone(self, cursor: Any, mark_gone: MarkGone) -> None:
         gone, mark = str(self.table.gone), self.hook.placeholder
         at = self._parameter(self.table[gone], mark_gone.observed_at)
@@ -167,11 +183,18 @@ class Portable(Dialect):
             condition, values = self._condition("mark_gone", window)
             self._reject_future(cursor, self.target, (condition, values), self._last_observed())
             # All given rows have been written with the time of this load.
-            cursor.execute(
-                f"UPDATE {self.target} SET {gone} = {mark}{self._load_assignments()} "
-                f"WHERE {condition} AND {gone} IS NULL AND {self.table.observed} < {mark}",
-                [at, *self._load_values(), *values, at],
-            )
+            older = f"{gone} IS NULL AND {self.table.observed} < {mark}"
+            windows: Iterable[Where] = [window]
+            if mark_gone.exists:
+                name = self.table.key[-1]
+                cursor.execute(f"SELECT {name} FROM {self.target} WHERE {condition} AND {older}", [*values, at])
+                windows = self._narrowed(window, cursor.fetchall())
+            for part in windows:
+                condition, values = self._condition("mark_gone", part)
+                cursor.execute(
+                    f"UPDATE {self.target} SET {gone} = {mark}{self._load_assignments()} WHERE {condition} AND {older}",
+                    [at, *self._load_values(), *values, at],
+                )
 
     def _observed_at(self, spool: RowSpool) -> Any:
         """The time of observation of this load, as the driver takes it; ``None`` without rows."""
@@ -217,16 +240,21 @@ class Portable(Dialect):
     def _probe(self, connection: Any, cursor: Any) -> None:
         """Insert a test row twice and roll back: the second insert must fail, and no row may remain.
 
+        Between them, rows are inserted whose keys differ in nothing but case or a space at the end.
+
         :raises WarehouseError: when concurrent loads would duplicate rows, or a failed load would leave some.
         """
         row = [None if column.nullable else self._probe_value(column) for column in self.table.stored_columns]
         key = [row[index] for index in self._key_indexes]
-        failure, is_enforced = "", False
+        others = list(self._similar(row))
+        failure, is_enforced, inexact = "", False, ""
         try:
             cursor.execute(self._insert_statement(), row)
         except Exception as error:
             failure = self.safe_message(error)
         if not failure:
+            inexact = self._inexact(cursor, others)
+        if not failure and not inexact:
             try:
                 cursor.execute(self._insert_statement(), row)
             except Exception:
@@ -236,18 +264,41 @@ class Portable(Dialect):
             raise self.error(f"a test row was rejected: {failure}")
         cursor.execute(f"SELECT COUNT(*) FROM {self.target} WHERE {self._same_key()}", key)
         if int(cursor.fetchone()[0]):
-            cursor.execute(f"DELETE FROM {self.target} WHERE {self._same_key()}", key)
+            for left in (row, *(other for _, other in others)):
+                key = [left[index] for index in self._key_indexes]
+                cursor.execute(f"DELETE FROM {self.target} WHERE {self._same_key()}", key)
             connection.commit()
             raise self.error(
                 "rows stay although they were rolled back: the database, or this connection, has no transactions, so a "
                 "failed load would leave a part of its rows"
             )
         self._roll_back(connection)
+        if inexact:
+            raise self.error(
+                f"give column {inexact} a collation that compares every character, as key columns must: it takes "
+                "texts for one that differ only in case or in a space at the end, so rows would be lost"
+            )
         if not is_enforced:
             raise self.error(
                 f"it accepts two rows with one key ({', '.join(self.table.key)}), so concurrent loads would duplicate "
                 "rows: it needs a primary key, and a database that enforces it"
             )
+
+    def _similar(self, row: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Rows whose keys differ from that of a row only in case or in a space at the end, with the column."""
+        for index in self._key_indexes:
+            column, value = self.table.stored_columns[index], row[index]
+            for other in (value.upper(), f"{value[:-1]} ", value[:-1]) if column.type.name == "text" else ():
+                yield column.name, [*row[:index], other, *row[index + 1 :]]
+
+    def _inexact(self, cursor: Any, rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
+        """Insert such rows; return the column of the first one that the table does not accept, or else nothing."""
+        for column, row in rows:
+            try:
+                cursor.execute(self._insert_statement(), row)
+            except Exception:
+                return column
+        return ""
 
     def _probe_value(self, column: Column) -> Any:
         if column.type.name == "text":

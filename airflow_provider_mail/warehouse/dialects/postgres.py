@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from itertools import count, islice
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,10 +17,11 @@ import msgspec
 
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
-from airflow_provider_mail.warehouse.errors import sqlstate
+from airflow_provider_mail.warehouse.errors import is_client_side, sqlstate
 from airflow_provider_mail.warehouse.request import LoadResult
-from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
+from airflow_provider_mail.warehouse.rows import Convert, Encoder, UnreadableValue, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -103,10 +105,13 @@ class Postgres(Staged):
         """
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
         rows_as_tuples(connection)
+        _read_all_times(connection)
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
             # All rows will be read: plan for the last row, not for the first one.
             cursor.execute("SET LOCAL cursor_tuple_fraction = 1")
+            if reading := current_reading():
+                cursor.execute(f"SET LOCAL statement_timeout = {int(1000 * reading.seconds)}")
             cursor.execute("SELECT current_setting('statement_timeout')")
             # A stream is one statement as long as its reader takes, a fetch from a server-side cursor is short.
             is_limited = cursor.fetchone() != ("0",)
@@ -114,12 +119,25 @@ class Postgres(Staged):
             connection.cursor(name=_READER) if is_limited or not _can_stream(connection) else StreamCursor(connection)
         )
 
+    def _time_literal(self, value: datetime.datetime) -> str:
+        return f"{super()._time_literal(value)[:-1]}+00'"  # whatever the zone of the session
+
     def _qualified(self, name: TableName) -> str:
         return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
         rows_as_tuples(connection)
+
+    def _resolved_name(self, cursor: Any) -> TableName:
+        cursor.execute(
+            "SELECT relnamespace::regnamespace::name, relname FROM pg_class WHERE oid = to_regclass(%s)", [self.target]
+        )
+        if found := cursor.fetchone():
+            return TableName.exact(*found)
+        *schema, name = (part.text if part.quoted else part.text.lower() for part in self.request.name.parts)
+        cursor.execute("SELECT coalesce(%s, current_schema())", [schema[-1] if schema else None])
+        return TableName.exact(*cursor.fetchone(), name)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
         cursor.execute(
@@ -129,10 +147,61 @@ class Postgres(Staged):
         )
         return dict(cursor.fetchall())
 
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        # Also of its indexes, which may have another collation than the column.
+        cursor.execute(
+            "SELECT a.attname, coalesce(c.collname, 'citext') FROM pg_attribute AS a "
+            "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisunique AND a.attnum = ANY (i.indkey) "
+            "LEFT JOIN pg_collation AS c ON NOT c.collisdeterministic "
+            "AND (c.oid = a.attcollation OR c.oid = ANY (i.indcollation)) "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s) "
+            "AND (c.oid IS NOT NULL OR a.atttypid::regtype::text ~ '(^|[.])citext$')",
+            [self.target, list(self.table.key)],
+        )
+        return list(cursor.fetchall())
+
+    def _exact(self, column: str) -> str:
+        return f'ALTER TABLE {self.target} ALTER COLUMN {column} TYPE text COLLATE "C"'
+
     def _holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
         return super()._holds(column, actual)
+
+    def _limit_waits(self, cursor: Any) -> int | None:
+        # For this transaction; a shorter limit of the server or the role stays.
+        cursor.execute(
+            "SELECT pg_backend_pid(), set_config('lock_timeout', least(nullif(setting::bigint, 0), %s)::text, true) "
+            "FROM pg_settings WHERE name = 'lock_timeout'",
+            [max(1, round(self.request.lock_timeout * 1000))],
+        )
+        return int(cursor.fetchone()[0])
+
+    def _holder(self, cursor: Any, session: int) -> str | None:
+        cursor.execute(
+            "SELECT DISTINCT w.wait_event, b.pid, a.usename, a.application_name, a.state, "
+            "extract(epoch FROM clock_timestamp() - a.xact_start)::bigint FROM pg_stat_activity AS w "
+            "CROSS JOIN unnest(pg_blocking_pids(w.pid)) AS b (pid) LEFT JOIN pg_stat_activity AS a ON a.pid = b.pid "
+            "WHERE w.pid = %s ORDER BY b.pid LIMIT 3",
+            [session],
+        )
+        holders = cursor.fetchall()
+        if not holders:
+            return None
+        others = []
+        for _, pid, role, application, state, seconds in holders:
+            transaction = f"its transaction began {seconds} s ago" if seconds is not None else ""
+            known = filter(None, (role and f"role {role}", application, state, transaction))
+            others.append(f"process {pid} ({', '.join(known)})")
+        kind = "of another load" if holders[0][0] == "advisory" else f"of type {holders[0][0]}"
+        return f"a lock {kind}, held by {' and '.join(others)}"
+
+    def safe_message(self, error: BaseException) -> str:
+        """Describe a driver's exception without values of rows.
+
+        :param error: the driver's exception.
+        """
+        return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
     def _open_staging(self, cursor: Any) -> None:
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
@@ -146,12 +215,17 @@ class Postgres(Staged):
         # Another program may have inserted a row after it was looked for.
         return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == "23505")
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
+        definition = self._staged_columns()
         if self.table.insert_only:
-            return self._stage_keys(cursor)
-        definition = f"stage_row bigint, {self._staged_columns()}"
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) ON COMMIT DROP")
-        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
+            # Stage only what decides whether a row is new; the rows wait in a file, to be copied into the table itself.
+            definition = ", ".join(f"{column.name} {self._column_type(column)}" for column in self._deciding)
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {definition}) ON COMMIT DROP")
+        self._stage_numbers = count(1)
+
+    def _stage(self, cursor: Any) -> None:
+        blocks = self._key_blocks() if self.table.insert_only else self._blocks()
+        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", blocks)
 
     def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
@@ -201,12 +275,6 @@ class Postgres(Staged):
         # Comparing bytes is many times faster than comparing by the rules of a language.
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
-
-    def _stage_keys(self, cursor: Any) -> None:
-        """Stage only what decides whether a row is new; the rows wait in a file, to be copied into the table itself."""
-        columns = ", ".join(f"{column.name} {self._column_type(column)}" for column in self._deciding)
-        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
-        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", self._key_blocks())
 
     def _insert_new(self, cursor: Any) -> dict[Any, int]:
         # Without statistics on the temporary table, Postgres might read the whole table instead of its index.
@@ -259,13 +327,13 @@ class Postgres(Staged):
 
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
-        number = count(1)
+        number = self._stage_numbers
         for columns in self.request.source.columns(self._encoder):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
     def _key_blocks(self) -> Iterator[str]:
-        """What `_stage_keys` stages of the rows, which are written to their file."""
-        number = count(1)
+        """What is staged of the rows, which are written to their file."""
+        number = self._stage_numbers
         indexes = [self.table.columns.index(column) for column in self._deciding]
         for columns in self.request.source.columns(self._encoder):
             self._rows.write("".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode())
@@ -304,11 +372,7 @@ class StreamCursor:
         """
         if self._rows is None:
             self._rows = self._cursor.stream(*self._statement, size=size)
-        try:
-            rows = list(islice(self._rows, size))
-        except Exception:
-            self.description = self.description or self._cursor.description
-            raise
+        rows = list(islice(self._rows, size))
         if self.description is None:
             self.description = self._cursor.description if rows else self._description_without_rows()
         return rows
@@ -346,6 +410,60 @@ def rows_as_tuples(connection: Any) -> None:
         connection.row_factory = tuple_row
     else:
         connection.cursor_factory = None
+
+
+_TIMES = {1082: 1182, 1083: 1183, 1114: 1115, 1184: 1185, 1186: 1187, 1266: 1270}
+"""The types that have values which Python has not, such as ``infinity``, years BC and 24:00, with their array types."""
+
+_DAY_TIMES = (1083, 1266)
+
+
+def _read_all_times(connection: Any) -> None:
+    """Let the driver return :class:`UnreadableValue` for a time that Python cannot represent, instead of failing.
+
+    :param connection: an open connection of either driver.
+    """
+    if not hasattr(connection, "row_factory"):
+        from psycopg2 import extensions  # type: ignore[import-untyped]
+
+        def convert(oid: int, read: Callable[[Any, Any], Any], text: Any, cursor: Any) -> Any:
+            return None if text is None else _or_unreadable(oid, text, partial(read, text, cursor))
+
+        for oid, array in _TIMES.items():
+            read = connection.string_types.get(oid) or extensions.string_types[oid]
+            converter = extensions.new_type((oid,), f"TIME{oid}", partial(convert, oid, read))
+            for kind in (converter, extensions.new_array_type((array,), f"TIMES{array}", converter)):
+                extensions.register_type(kind, connection)
+        return
+    from psycopg.pq import Format
+
+    def tolerant(oid: int, loader: Any) -> Any:
+        class Tolerant:
+            format = Format.TEXT
+
+            def __init__(self, _oid: int, context: Any = None) -> None:
+                self._load = loader(oid, context).load
+
+            def load(self, data: Any) -> Any:
+                return _or_unreadable(oid, bytes(data).decode(), partial(self._load, data))
+
+        return Tolerant
+
+    for oid in _TIMES:
+        loader = connection.adapters.get_loader(oid, Format.TEXT)
+        connection.adapters.register_loader(oid, tolerant(oid, loader))
+
+
+def _or_unreadable(oid: int, text: str, read: Callable[[], Any]) -> Any:
+    # The drivers would make the year 9999, nothing and 00:00 of these.
+    if text.endswith("infinity") or (oid in _DAY_TIMES and text.startswith("24:")):
+        return UnreadableValue()
+    try:
+        return read()
+    except Exception as error:
+        if not is_client_side(error):
+            raise
+        return UnreadableValue()
 
 
 class _Reader:

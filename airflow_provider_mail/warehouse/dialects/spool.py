@@ -29,7 +29,7 @@ class RowSpool:
         self._file.execute(f"CREATE TABLE spool ({key}, line BLOB, PRIMARY KEY ({key})) WITHOUT ROWID")
 
     def fill(self, rows: Iterable[Row]) -> None:
-        """Read and store all rows.
+        """Read and store all rows, beside those of an earlier call.
 
         :param rows: the rows, as the driver takes them.
         """
@@ -37,6 +37,7 @@ class RowSpool:
         lines = ((*self.key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL)) for row in rows)
         self._file.execute("BEGIN")
         self._file.executemany(f"{self._insert} VALUES ({marks})", lines)
+        self._file.execute("COMMIT")
 
     def rows(self) -> Iterator[Row]:
         """Iterate over the rows; can be called repeatedly."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
-from airflow_provider_mail.warehouse.table import Column
+from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -80,19 +81,40 @@ class Sqlite(Staged):
         # With the default of 2 MB, rows that are staged in no order would be written to disk again and again.
         connection.execute(f"PRAGMA temp.cache_size = -{_STAGE_CACHE_KIB}")
 
+    def _resolved_name(self, cursor: Any) -> TableName:
+        *schema, name = (part.text for part in self.request.name.parts)
+        cursor.execute("SELECT name FROM pragma_database_list ORDER BY name <> 'temp', seq")  # as SQLite searches
+        for database in (given for (given,) in cursor.fetchall()):
+            if not schema or schema[-1].lower() == database.lower():
+                master = f"{quoted(database)}.{'sqlite_temp_master' if database == 'temp' else 'sqlite_master'}"
+                cursor.execute(f"SELECT name FROM {master} WHERE lower(name) = lower(?) AND type <> 'index'", [name])
+                if found := cursor.fetchone():
+                    return TableName.exact(database, *found)
+        return TableName.exact(*(schema or ["main"]), name)
+
     def _columns(self, cursor: Any) -> dict[str, str]:
-        arguments = [part.text for part in reversed(self.request.name.parts)]
-        marks = ", ".join("?" for _ in arguments)
-        cursor.execute(f"SELECT lower(name), type FROM pragma_table_info({marks})", arguments)
+        arguments = [part.text for part in reversed(self._resolved_name(cursor).parts)]
+        cursor.execute("SELECT lower(name), type FROM pragma_table_info(?, ?)", arguments)
         return dict(cursor.fetchall())
+
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        schema, name = (part.text for part in self._resolved_name(cursor).parts)
+        cursor.execute(
+            "SELECT lower(x.name), x.coll FROM pragma_index_list(?, ?) AS i JOIN pragma_index_xinfo(i.name, ?) AS x "
+            """WHERE i."unique" AND x."key" AND x.coll <> 'BINARY'""",
+            [name, schema, schema],
+        )
+        return [(column, collation) for column, collation in cursor.fetchall() if column in self.table.key]
 
     def _holds(self, column: Column, actual: str) -> bool:
         return super()._holds(column, _affinity(actual))
 
-    def _stage(self, cursor: Any) -> None:
+    def _create_stage(self, cursor: Any) -> None:
         # The key keeps one row of each, and sorts them.
         definition = f"{self._staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) WITHOUT ROWID")
+
+    def _stage(self, cursor: Any) -> None:
         cursor.execute("BEGIN")
         other = "IGNORE" if self.table.insert_only else "REPLACE"
         cursor.executemany(
@@ -102,4 +124,6 @@ class Sqlite(Staged):
         cursor.execute("COMMIT")
 
     def _open_merge(self, cursor: Any) -> None:
-        cursor.execute("BEGIN IMMEDIATE")
+        # SQLite does not tell who holds it.
+        with LockWatch(self.prefix, lambda: "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
+            cursor.execute("BEGIN IMMEDIATE")

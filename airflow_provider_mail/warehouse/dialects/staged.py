@@ -8,17 +8,24 @@ a transaction may still fail because of theirs; then the staged rows are merged 
 
 from __future__ import annotations
 
+import datetime
 import re
+import time
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
-from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.lock_watch import LockWatch
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import Column, Table, TableName, literal
+from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -36,51 +43,132 @@ class Staged(StagedSql):
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
-        coverage = request.coverage_request()
-        self.coverage = type(self)(hook, coverage, _COVERAGE_STAGE) if coverage else None
-        self._beside = [self.coverage] if self.coverage else []
+        self.coverage: Staged | None = None
         self.history: HistoryMerge | None = None
-        if history := request.history:
-            intervals = self._other(history.intervals, history.name)
-            readings = self._other(history.readings, history.readings_name)
+        self._beside: list[Staged] = []
+        self._main: Staged = self
+        self._watch: LockWatch | None = None
+        self._began = 0.0
+
+    def _resolve(self, cursor: Any) -> None:
+        """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
+        name = self._resolved_name(cursor)
+        self.request = replace(self.request, resolved=name)
+        self.target = self._qualified(name)
+        if coverage := self.request.coverage_request():
+            self.coverage = self._other(cursor, coverage, _COVERAGE_STAGE)
+            self._beside.append(self.coverage)
+        if history := self.request.history:
+            tables = ((history.intervals, history.name), (history.readings, history.readings_name))
+            intervals, readings = (
+                self._other(
+                    cursor,
+                    LoadRequest(
+                        table,
+                        name.beside(other),
+                        Source(()),
+                        lock_timeout=self.request.lock_timeout,
+                        clock=self.request.clock,
+                        task_run=self.request.task_run,
+                    ),
+                )
+                for table, other in tables
+            )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]
 
-    def _other(self, table: Table, name: TableName) -> Staged:
+    def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
-        return type(self)(self.hook, LoadRequest(table, name, Source(()), task_run=self.request.task_run))
+        other = type(self)(self.hook, request, stage)
+        other._main = self
+        other._resolve(cursor)
+        return other
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them in one transaction.
 
         :param connection: an open connection of the driver.
         """
-        staged = [self, self.coverage] if self.coverage else [self]
         self._begin(connection)
         with self._cursor(connection) as cursor:
-            for table in (self, *self._beside):
-                table._check(cursor)
+            with self._watched(cursor):
+                self._resolve(cursor)
+                staged = [self, self.coverage] if self.coverage else [self]
+                for table in (self, *self._beside):
+                    table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
             self._open_staging(cursor)
             for table in staged:
+                table._create_stage(cursor)
                 table._stage(cursor)
 
             def attempt() -> LoadResult:
+                self._began = self._began or time.monotonic()
                 self._open_merge(cursor)
-                for table in (self, *self._beside):
-                    table._lock(cursor)
-                self._prepare(cursor)
-                for table in self._beside:
-                    table._prepare_beside(cursor)
-                # By the clock that all loads of the table share, and behind the lock: in the order of their commits.
-                self.loaded_at = self.read_clock(cursor)
-                for table in self._beside:
-                    table.loaded_at = self.loaded_at
-                result = self.merge(cursor)
-                connection.commit()
+                with self._watched(cursor):
+                    for table in (self, *self._beside):
+                        table._lock(cursor)
+                    self._prepare(cursor)
+                    for table in self._beside:
+                        table._prepare_beside(cursor)
+                    # By the clock that all loads of the table share, behind the lock: in the order of their commits.
+                    self.loaded_at = self.read_clock(cursor)
+                    for table in self._beside:
+                        table.loaded_at = self.loaded_at
+                    result = self.merge(cursor)
+                    if self.is_confirmed or not result.removed:
+                        connection.commit()
                 return result
 
-            return self._retry_conflicts(attempt, lambda: self._undo_merge(connection, cursor))
+            def undo() -> None:
+                self._undo_merge(connection, cursor)
+
+            result = self._retry_conflicts(attempt, undo)
+            if not self.is_confirmed and result.removed:
+                undo()
+                self._confirm(lambda: self._stage(cursor))
+                self._began = 0.0
+                result = self._retry_conflicts(attempt, undo)
+            return result
+
+    # Waiting for locks
+
+    @contextmanager
+    def _watched(self, cursor: Any) -> Iterator[None]:
+        """Bound each wait for a lock, and log what holds it."""
+        if (session := self._limit_waits(cursor)) is None:
+            yield
+            return
+
+        def look() -> str | None:
+            with connected(self.hook) as connection:
+                self._begin(connection)
+                with self._cursor(connection) as other:
+                    return self._holder(other, session)
+
+        with LockWatch(self.prefix, look, self.request.lock_timeout) as self._watch:
+            yield
+
+    def _limit_waits(self, cursor: Any) -> int | None:
+        """Let statements wait no longer than ``lock_timeout``; return what others call this session, if anything."""
+        return None
+
+    def _holder(self, cursor: Any, session: int) -> str | None:
+        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none.
+
+        :param cursor: a cursor of another connection.
+        :param session: the session.
+        """
+        return None
+
+    def _lock_message(self) -> str:
+        """The message of the error about a lock that was not granted."""
+        watch = self._main._watch
+        holder = f"; {watch.holder}" if watch and watch.holder else ""
+        return (
+            f"end what holds the lock, or raise `lock_timeout`: the load has waited for "
+            f"{self.request.lock_timeout:g} s{holder}"
+        )
 
     # What a dialect implements
 
@@ -93,6 +181,10 @@ class Staged(StagedSql):
             return self._columns(cursor)
 
     @abstractmethod
+    def _resolved_name(self, cursor: Any) -> TableName:
+        """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
+
+    @abstractmethod
     def _columns(self, cursor: Any) -> dict[str, str]:
         """The types of the columns of the user's table, by name; empty when it does not exist."""
 
@@ -100,8 +192,12 @@ class Staged(StagedSql):
         """Called before the first temporary table is created."""
 
     @abstractmethod
+    def _create_stage(self, cursor: Any) -> None:
+        """Create the temporary table."""
+
+    @abstractmethod
     def _stage(self, cursor: Any) -> None:
-        """Put all rows into the temporary table."""
+        """Put all rows of the source into the temporary table, beside those of an earlier reading."""
 
     @abstractmethod
     def _open_merge(self, cursor: Any) -> None:
@@ -128,10 +224,29 @@ class Staged(StagedSql):
     def _check(self, cursor: Any) -> None:
         """Check an existing table before the first row is read."""
         existing = self._columns(cursor)
+        self._check_types(existing)
+        self._check_collations(cursor)
         if not existing:
             return
-        self._check_types(existing)
         self._check_key(cursor, complete=not self._missing(existing))
+
+    def _check_collations(self, cursor: Any) -> None:
+        """Check that different keys are different to the database: it would keep one of their rows, and say nothing."""
+        for column, collation in self._inexact(cursor):
+            raise self.error(
+                f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
+                "so rows would be lost: key columns must compare every character"
+            )
+
+    @abstractmethod
+    def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
+        """The columns of the key that take different texts for one, with what does it."""
+
+    def _exact(self, column: str) -> str:
+        """What to do about such a column."""
+        return (
+            f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
+        )
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         """Check that the key of the table is the declared one.
@@ -177,7 +292,7 @@ class Staged(StagedSql):
         except Exception as error:
             if self._conflicts(error):
                 raise
-            message = safe_message(error)
+            message = self.safe_message(error)
         raise self.error(message)
 
     def _check_types(self, existing: dict[str, str]) -> None:
@@ -199,7 +314,7 @@ class Staged(StagedSql):
             return self._insert_result(self._insert_new(cursor))
         self._delete_expired(cursor)
         recorded = self._record_history(cursor)
-        before = self._window_rows(cursor)
+        before = self._count_removable(cursor)
         late_parts = self._late_parts(cursor)
         if late_parts and self.coverage:
             self.coverage._reject_future_rows(cursor)
@@ -207,10 +322,10 @@ class Staged(StagedSql):
         deleted = self._delete_stale(cursor, late_parts)
         gone = self._mark_gone(cursor, late_parts)
         counts = self._write(cursor)
-        self._check_fall(cursor, before)
+        self._check_removal(cursor, before)
         if counts.outdated:
             self._reject_future_rows(cursor)
-        if self.coverage:
+        if self.coverage and self.request.is_complete:
             self.coverage._write(cursor)
         return LoadResult(
             rows=self.request.source.read,
@@ -258,6 +373,18 @@ class Staged(StagedSql):
         """Fail when staged rows are outdated because those of the table lie in the future."""
         self._reject_future(cursor, self._joined(), ("true", []), self._last_observed("t."))
 
+    def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
+        if self._main is not self:
+            return self._main._future_error(cursor, count, latest)
+        return super()._future_error(cursor, count, latest)
+
+    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        yield from super()._corrections(to, latest)
+        if self.coverage:
+            yield from self.coverage._corrections(to, latest)
+        if self.history:
+            yield from self.history.corrections(to, latest)
+
     def _late_parts(self, cursor: Any) -> list[str]:
         """The parts of ``covers`` that another load has read later than this one."""
         if not self.coverage:
@@ -290,11 +417,23 @@ class Staged(StagedSql):
         count = 0
         for window in () if self.request.source.rejected else mark_gone.windows():
             self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
-            condition, values = self._stale(self._condition("mark_gone", window, "t."), late_parts, at)
-            marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
-            cursor.execute(marking, [at, *self._load_values(), *values])
-            count += self._affected(cursor)
+            for part in self._windows_to_mark(cursor, mark_gone, window, late_parts):
+                condition, values = self._stale(self._condition("mark_gone", part, "t."), late_parts, at)
+                marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
+                cursor.execute(marking, [at, *self._load_values(), *values])
+                count += self._affected(cursor)
         return count
+
+    def _windows_to_mark(
+        self, cursor: Any, mark_gone: MarkGone, window: Where, late_parts: Sequence[str]
+    ) -> Iterable[Where]:
+        if not mark_gone.exists:
+            return [window]
+        gone = str(self.table.gone)
+        at = self._parameter(self.table[gone], mark_gone.observed_at)
+        condition, values = self._stale(self._condition("mark_gone", {**window, gone: None}, "t."), late_parts, at)
+        cursor.execute(self._select_stale_sql(f"t.{self._column(self.table.key[-1])}", condition), values)
+        return self._narrowed(window, cursor.fetchall())
 
     def _reject_future_existing(self, cursor: Any, condition: tuple[str, list[Any]]) -> None:
         self._reject_future(cursor, f"{self.target} AS t", condition, self._last_observed("t."))

@@ -120,7 +120,7 @@ class StagedSql(Dialect):
         """Whether an unchanged row needs the time of this observation: unless ``mail_loads`` records it."""
         if not self.table.observed:
             return "false", []
-        if not self.request.covers:
+        if not self.request.covers or not self.request.is_complete:
             return "true", []
         condition, values = self._condition("covers", self.request.covers.whole, "s.")
         return f"NOT coalesce({condition}, false)", values
@@ -154,6 +154,10 @@ class StagedSql(Dialect):
         """Mark such rows as gone; the time is the first parameter, before the values of ``load_columns``."""
         gone = f"{self._column(str(self.table.gone))} = {self.hook.placeholder}{self._load_assignments()}"
         return f"UPDATE {self.target} AS t SET {gone} WHERE {condition} AND NOT {self._is_staged()}"
+
+    def _select_stale_sql(self, selected: str, condition: str) -> str:
+        """Select from rows of the table that fulfil the condition and were not staged."""
+        return f"SELECT {selected} FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
 
     def _stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.

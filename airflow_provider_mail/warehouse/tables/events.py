@@ -48,4 +48,5 @@ DEAD_LETTERS = Table(
         Column("push_index", INTEGER, "Position in the push, from 0; null for a whole push", nullable=True),
     ),
     insert_only=True,
+    counted_by="reason",
 )

@@ -25,15 +25,16 @@ select
     click_count - coalesce(lag(click_count) over campaign_days, 0) as new_clicks,
     hard_bounce + soft_bounce - coalesce(lag(hard_bounce + soft_bounce) over campaign_days, 0) as new_bounces,
     unsubscribe_count - coalesce(lag(unsubscribe_count) over campaign_days, 0) as new_unsubscribes,
-    observed_at
+    observed_at,
+    loaded_at
 from snapshots
 {% if is_incremental() %}
 where exists (
     select 1
-    from snapshots as written
-    where written.mail_conn_id = snapshots.mail_conn_id
-        and written.mail_name = snapshots.mail_name
-        and {{ mail_is_new('written.observed_at', 'observed_at') }}
+    from snapshots as changed
+    where changed.mail_conn_id = snapshots.mail_conn_id
+        and changed.mail_name = snapshots.mail_name
+        and {{ mail_is_new('changed', ['mail_conn_id', 'mail_name', 'observed_day']) }}
 )
 {% endif %}
 window campaign_days as (partition by mail_conn_id, mail_name order by observed_day)

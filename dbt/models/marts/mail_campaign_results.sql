@@ -11,7 +11,7 @@ select
     mail_send_date,
     {{ mail_utc_date('mail_send_date') }} as send_day,
     sent_count,
-    sent_count - hard_bounce - soft_bounce as delivered_count,
+    greatest(sent_count - hard_bounce - soft_bounce, 0) as delivered_count,
     open_count,
     click_count,
     hard_bounce + soft_bounce as bounce_count,
@@ -23,8 +23,8 @@ select
     unsubscribe_rate,
     gone_at is not null as is_gone,
     observed_at,
-    coalesce(gone_at, observed_at) as last_changed_at
-from {{ ref('stg_mail_campaign_stats') }}
+    loaded_at
+from {{ ref('stg_mail_campaign_stats') }} as campaigns
 {% if is_incremental() %}
-where {{ mail_is_new('coalesce(gone_at, observed_at)', 'last_changed_at') }}
+where {{ mail_is_new('campaigns', ['mail_conn_id', 'mail_name']) }}
 {% endif %}

@@ -1,0 +1,84 @@
+"""Finds events that have the identity of a stored one, but other fields: the first one stays in the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_mail.warehouse.rows import json_text
+from airflow_provider_mail.warehouse.stored import StoredTable
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.webhook.inbox import StoredPush
+
+CONFLICT = "an event with the same identity and other fields was stored before"
+"""The reason of a dead letter that can be read, but not stored beside the other one."""
+
+_MAX_IDS = 1000
+"""Events of one query."""
+
+
+class Seen(NamedTuple):
+    """An event that was loaded: stored, or a duplicate of a stored one.
+
+    :param mail_conn_id: the account.
+    :param event_id: its identifier.
+    :param push_id: number of its push.
+    :param position: its position in the push.
+    """
+
+    mail_conn_id: str
+    event_id: str
+    push_id: int
+    position: int
+
+    @classmethod
+    def of(cls, row: Row) -> Seen:
+        """Return what is kept of a row of `EVENTS`.
+
+        :param row: the row.
+        """
+        return cls(row[0], row[1], row[-2], row[-1])
+
+
+def conflicts(stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[Seen]) -> Iterator[DeadLetter]:
+    """Yield a dead letter for each event that another one with other fields keeps out of the table.
+
+    :param stored: the table of events.
+    :param pushes: the pushes of a batch.
+    :param seen: their events, in the same order, after they were loaded.
+    """
+    bodies = {push.id: push for push in pushes}
+    for part in _chunks(list(_duplicates(stored, seen))):
+        first = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _rows(stored, part, "raw")}
+        wanted = {(each.push_id, each.position) for each in part}
+        for push_id in dict.fromkeys(each.push_id for each in part):
+            push = bodies[push_id]
+            origin = Origin(push.mail_conn_id, push.received_at, push.id)
+            for row in read_push(push.body, origin, lambda letter: None):
+                own, raw = Seen.of(row), row[-4]
+                if (push_id, own.position) in wanted and first.get(own[:2], raw) != raw:
+                    yield DeadLetter(origin, own.position, CONFLICT, json_text(raw))
+
+
+def _duplicates(stored: StoredTable, seen: Sequence[Seen]) -> Iterator[Seen]:
+    """Those of which another one is in the table."""
+    for part in _chunks(seen):
+        places = {row[:2]: row[2:] for row in _rows(stored, part, "push_id", "push_index")}
+        yield from (each for each in part if places.get(each[:2], each[2:]) != each[2:])
+
+
+def _rows(stored: StoredTable, part: Sequence[Seen], *columns: str) -> Iterator[tuple[Any, ...]]:
+    names = ", ".join(map(stored.column, ("mail_conn_id", "event_id", *columns)))
+    ids = ", ".join(f"'{event_id}'" for event_id in {each.event_id for each in part})  # digests, in hexadecimal digits
+    yield from map(tuple, stored.select(names, f"{stored.column('event_id')} IN ({ids})"))
+
+
+def _chunks(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:
+    yield from (seen[start : start + _MAX_IDS] for start in range(0, len(seen), _MAX_IDS))
+
+
+def _decoded(raw: Any) -> Any:
+    return json.loads(raw) if isinstance(raw, str | bytes) else raw

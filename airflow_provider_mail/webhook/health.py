@@ -1,0 +1,80 @@
+"""Whether the receiver can store pushes, and how full the inbox is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from airflow_provider_mail._metrics import INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, emit
+from airflow_provider_mail.webhook.cached import Cached
+from airflow_provider_mail.webhook.inbox import Inbox, InboxState
+
+HEALTH_SECONDS = 5.0
+"""How long a check counts: balancers of strangers may ask at any rate."""
+
+STATE_SECONDS = 10.0
+"""How often the state of the inbox is read while requests arrive."""
+
+
+class Health:
+    """Whether the receiver can store pushes.
+
+    :param inbox: the inbox.
+    :param tokens: the valid tokens.
+    :param failed_lately: returns whether the latest write failed, less than a minute ago.
+    :param max_bytes: bytes of pushes that may wait in the inbox.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        tokens: Cached[Mapping[str, str]],
+        failed_lately: Callable[[], bool],
+        *,
+        max_bytes: int,
+    ) -> None:
+        self._inbox = inbox
+        self._tokens = tokens
+        self._failed_lately = failed_lately
+        self._max_bytes = max_bytes
+        self._probe = Cached(inbox.probe, HEALTH_SECONDS, "The receiver cannot store pushes")
+        self._state = Cached(self._read_state, STATE_SECONDS, "The state of the inbox could not be read")
+        self._known: InboxState | None = None
+        self._stored_since = 0
+
+    async def can_store(self) -> bool:
+        """Return whether a push with a valid token would be stored."""
+        # A state that cannot be read refuses no push.
+        parts = (self._tokens.get(), self._probe.get(), self._state.get())
+        tokens, probe, _ = await asyncio.gather(*parts, return_exceptions=True)
+        if not tokens or isinstance(tokens, BaseException) or isinstance(probe, BaseException):
+            return False
+        return not self._failed_lately() and not self.is_full()
+
+    def is_full(self) -> bool:
+        """Return whether more waits in the inbox than may, as was known some seconds ago."""
+        self._state.start()
+        if self._state.last is not self._known:
+            self._known, self._stored_since = self._state.last, 0
+        return self._known is not None and self._known.waiting_bytes + self._stored_since >= self._max_bytes
+
+    def stored(self, size: int) -> None:
+        """Count a push that was stored since the state was read.
+
+        :param size: its bytes.
+        """
+        self._stored_since += size
+
+    def _read_state(self) -> InboxState:
+        state = self._inbox.state()
+        age = state.age(datetime.now(UTC))
+        emit(
+            {
+                INBOX_PUSHES: state.waiting_pushes,
+                INBOX_BYTES: state.waiting_bytes,
+                INBOX_OLDEST: int(age.total_seconds()) if age else 0,
+            },
+            {},
+        )
+        return state

@@ -1,0 +1,284 @@
+"""What dlt's state says has been read: per account and table, and only where the service has answered."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dlt.pipeline.exceptions import PipelineStepFailed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_mail._dlt_watermarks import DaysToRead, span
+from airflow_provider_mail.api import ClientConfig, DeleteContact, DeleteList, DeleteSender, DeleteTemplate, MailClient
+from airflow_provider_mail.dlt_source import mail_source
+from airflow_provider_mail.emulator import Emulator
+from tests.tasks.dlt_loads import START
+from tests.tasks.test_dlt_source import Duck
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+DAY = datetime.timedelta(days=1)
+STATS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
+CONTACTS, LISTS = "contacts/list/get", "lists/get"
+
+
+@pytest.fixture(autouse=True)
+def _settings(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither dlt's settings of this machine, nor what it reports home; and Airflow's database, in which it looks."""
+    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
+    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+
+
+@pytest.fixture
+def duck(tmp_path: Path) -> Duck:
+    return Duck(tmp_path)
+
+
+class Account:
+    """An account of the service, and the client that reads it."""
+
+    def __init__(self, name: str, stack: ExitStack) -> None:
+        self.name = name
+        self.service = stack.enter_context(Emulator())
+        config = ClientConfig(base_url=self.service.base_url, api_key=self.service.api_key)
+        self.client = stack.enter_context(MailClient(config))
+
+    def source(self, *resources: str, **options: Any) -> Any:
+        source = mail_source(self.client, **{"start_day": START, "mail_conn_id": self.name, **options})
+        return source.with_resources(*resources) if resources else source
+
+    def asked(self, operation: str = STATS) -> list[tuple[str, str]]:
+        """The windows that were requested since the last call."""
+        windows = [(e["body"]["startDate"], e["body"]["endDate"]) for e in self.service.journal.entries(operation)]
+        self.service.journal.clear()
+        return windows
+
+
+@pytest.fixture
+def accounts() -> Iterator[tuple[Account, Account]]:
+    with ExitStack() as stack:
+        yield Account("first", stack), Account("second", stack)
+
+
+def campaigns(duck: Duck, table: str = "mail_campaign_stats") -> dict[str, int]:
+    return dict(duck.query(f"SELECT mail_conn_id, count(DISTINCT mail_name) FROM {table} GROUP BY ALL"))
+
+
+def today() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+def test_each_account_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    first, second = accounts
+    first.service.add_campaigns(41, first_day=START)
+    second.service.add_campaigns(9, first_day=START)
+    duck.pipeline.run(first.source())
+
+    # It fails while the other one is loaded, and then has all of its days.
+    second.service.faults.add("code_before", STATS, count=None)
+    with pytest.raises(PipelineStepFailed):
+        duck.pipeline.run(second.source())
+    duck.pipeline.run(first.source())
+    second.service.faults.clear()
+    duck.pipeline.run([first.source(), second.source()])
+
+    assert campaigns(duck) == {"first": 41, "second": 9}
+    assert second.asked()[0][0] == f"{START}"
+    duck.pipeline.run([first.source(), second.source()])
+    assert {start for start, _ in first.asked()[-1:]} == {f"{today() - 7 * DAY}"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "fault", "params", "days"),
+    [
+        (STATS, "empty_page", {"keep": 0, "total": 0}, 31),
+        (TRANSACTIONAL, "short_stats", {"missing": 31}, 31),
+        (TRANSACTIONAL, "short_stats", {"missing": 10}, 10),
+    ],
+)
+def test_what_came_back_empty_is_read_again(
+    duck: Duck, accounts: tuple[Account, Account], operation: str, fault: str, params: dict[str, Any], days: int
+) -> None:
+    account, _ = accounts
+    account.service.add_campaigns(41, first_day=START)
+    # In the first window, however often it or its end is requested.
+    account.service.faults.add(fault, operation, count=None, where={"endDate": f"{START + 30 * DAY}"}, **params)
+    count = f"SELECT count(*) FROM mail_{'campaign' if operation == STATS else 'transactional'}_stats"
+    every = (today() - START).days + 1
+
+    duck.pipeline.run(account.source())
+    before = duck.query(count)
+    account.service.faults.clear()
+    duck.pipeline.run(account.source())
+
+    assert before == [(every - days,)]
+    assert duck.query(count) == [(every,)]
+    account.asked(operation)
+    duck.pipeline.run(account.source())
+    assert account.asked(operation) == [(f"{today() - 7 * DAY}", f"{today()}")]
+
+
+def test_a_table_that_was_not_loaded_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    account, _ = accounts
+    account.service.add_campaigns(41, first_day=START)
+
+    duck.pipeline.run(account.source("mail_campaign_stats_snapshots", snapshots=True))
+    duck.pipeline.run(account.source("mail_campaign_stats"))
+
+    assert campaigns(duck) == campaigns(duck, "mail_campaign_stats_snapshots") == {"first": 41}
+    account.asked()
+    duck.pipeline.run(account.source("mail_campaign_stats"), write_disposition="replace")
+    assert campaigns(duck) == {"first": 41}
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "params", "loaded"),
+    [
+        ("empty_page", {"keep": 0, "total": 0}, True),
+        ("empty_page", {"keep": 1, "total": 1}, True),
+        ("wrong_total", {"by": None}, False),
+    ],
+)
+def test_one_short_response_deletes_nothing(
+    duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], loaded: bool, arrow: bool
+) -> None:
+    account, _ = accounts
+    for each in accounts:
+        each.service.add_list("newsletter", count=12)
+        for number in range(11):
+            each.service.add_list(f"list {number}", count=1)
+            each.service.add_template(f"template {number}", subject="x", content="x")
+        each.service.add_template("welcome", subject="Hello", content="<p>Hello</p>")
+        duck.pipeline.run(each.source(contact_lists="all", arrow=arrow))
+    tables = {"mail_contacts": "list_name = 'newsletter'", "mail_lists": "true", "mail_templates": "true"}
+
+    def counts() -> list[int]:
+        return [
+            duck.query(f"SELECT count(*) FROM {name} WHERE mail_conn_id = 'first' AND {condition}")[0][0]
+            for name, condition in tables.items()
+        ]
+
+    assert counts() == [12, 12, 12]
+    operations = {CONTACTS: {"listName": "newsletter"}, LISTS: None, "campaign/mail/template/get": None}
+    for operation, where in operations.items():
+        account.service.faults.add(fault, operation, count=1 if loaded else None, where=where, **params)
+
+    if loaded:
+        duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
+    else:
+        with pytest.raises(PipelineStepFailed, match="totalRecords"):
+            duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
+
+    assert counts() == [12, 12, 12]
+    # What two readings say is believed, and concerns no other account.
+    account.service.faults.clear()
+    for contact in account.service.contacts("newsletter")[1:]:
+        account.client.send(DeleteContact(email=contact["email"]))
+    account.client.send(DeleteTemplate(template_name="welcome"))
+    duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
+    assert counts() == [1, 12, 11]
+    assert duck.query("SELECT count(*) FROM mail_contacts WHERE mail_conn_id = 'second'") == [(23,)]
+
+
+def test_fewer_senders_are_looked_at_twice(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    account, _ = accounts
+    for address in ("news@example.com", "shop@example.com"):
+        account.service.add_sender(address)
+    duck.pipeline.run(account.source("mail_senders"))
+    account.client.send(DeleteSender(sender_email="shop@example.com"))
+    account.service.journal.clear()
+
+    duck.pipeline.run(account.source("mail_senders"))
+
+    # The service reports no total of them.
+    assert len(account.service.journal.entries("verified_senders/get")) == 2
+    assert duck.query("SELECT DISTINCT from_domain FROM mail_senders") == [("news@example.com",)]
+
+
+@pytest.mark.parametrize("keep_gone", [False, True])
+def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Account, Account], keep_gone: bool) -> None:
+    for each in accounts:
+        for name in ("customers", "news 'n' more", "partners"):
+            each.service.add_list(name, count=3)
+    account, other = accounts
+    lists = (
+        "SELECT list_name, count(*) FROM (SELECT * FROM mail_contacts "
+        "QUALIFY observed_at = max(observed_at) OVER (PARTITION BY mail_conn_id, team, list_name)) "
+        "WHERE is_removed IS NULL AND mail_conn_id = '{}' GROUP BY ALL ORDER BY ALL"
+    )
+    whole = {"contact_lists": "all", "keep_gone": keep_gone}
+
+    def load(each: Account, **options: Any) -> dict[str, int]:
+        duck.pipeline.run(each.source("mail_contacts", **{**whole, **options}))
+        return dict(duck.query(lists.format(each.name).replace("FROM (", "FROM(")))
+
+    every = {"customers": 3, "news 'n' more": 3, "partners": 3}
+    assert load(account) == load(other) == every
+    # One list of lists without it does not delete it.
+    account.service.faults.add("empty_page", LISTS, keep=1, total=1)
+    assert load(account) == every
+    account.client.send(DeleteList(list_name="news 'n' more"))
+    assert load(account, contact_lists=["partners"]) == every
+    assert load(account) == {"customers": 3, "partners": 3}
+    for name in ("customers", "partners"):
+        account.client.send(DeleteList(list_name=name))
+    assert load(account) == {}
+    account.service.add_list("customers", count=1)
+    assert load(account) == {"customers": 1}
+    assert load(other) == every
+
+
+class Service:
+    """The days with campaigns of one account, and what a table has of them; a model of a run."""
+
+    def __init__(self, days: frozenset[int]) -> None:
+        self.days = days
+        self.loaded: set[int] = set()
+        self.state: dict[str, Any] = {}
+
+    def run(self, start: datetime.date, now: datetime.date, lookback: int, reply: Callable[[], str]) -> bool:
+        state = dict(self.state)
+        days = DaysToRead([state], start, now, lookback)
+        found: set[int] = set()
+        for first, last in days.windows():
+            assert first <= last <= now
+            assert (last - first).days < 31
+            answer = reply()
+            if answer == "fails":
+                return False
+            there = {day.toordinal() for day in span(first, last)} & self.days if answer == "full" else set()
+            found |= there
+            days.answered(span(first, last) if there else ())
+        days.save()
+        self.loaded |= found
+        self.state = state
+        return True
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_two_accounts_in_any_history(data: st.DataObject) -> None:
+    """Runs that fail, and windows that come back empty for less than the look-back, lose no day of either account."""
+    start = datetime.date(2024, 1, 1)
+    lookback = data.draw(st.integers(2, 9), "lookback")
+    first = start.toordinal()
+    days = st.frozensets(st.integers(first, first + 150), max_size=12)
+    services = [Service(data.draw(days)), Service(data.draw(days))]
+    now = start + data.draw(st.integers(0, 90)) * DAY
+    whole = [now, now]
+    for _ in range(data.draw(st.integers(1, 6), "runs")):
+        now += data.draw(st.integers(0, lookback), "days") * DAY
+        for at, service in enumerate(services):
+            replies = st.sampled_from(["full", "fails", "empty"][: 3 if now - whole[at] < lookback * DAY else 2])
+            service.run(start, now, lookback, lambda replies=replies: data.draw(replies))
+            if data.draw(st.booleans(), "whole run"):
+                # A clock that is ahead once moves nothing for good.
+                ahead = data.draw(st.sampled_from([0, 0, 20]))
+                assert service.run(start, now + ahead * DAY, lookback, lambda: "full")
+                assert service.loaded >= {day for day in service.days if day <= now.toordinal()}
+                whole[at] = now
