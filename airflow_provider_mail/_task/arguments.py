@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 from airflow.sdk import XComArg
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
-from airflow_provider_mail._task.seen_arguments import SEEN_ARGUMENTS
-
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -107,6 +105,8 @@ class MailTaskMixin:
         :param arguments: ``locals()`` of ``__init__``.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
+        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
+
         names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
         self.check_arguments({name: arguments[name] for name in names}, mapped=getattr(self, FROM_MAPPED, False))
         for name in names:
@@ -278,7 +278,7 @@ class MailTaskMixin:
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Check the value of a rendered argument as if the DAG file had given it."""
-        from airflow_provider_mail._task.literals import may_be_blank, read_rendered
+        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, may_be_blank, read_rendered
 
         rendered = getattr(self, name)
         given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))

@@ -17,8 +17,6 @@ from functools import cache
 from math import inf
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from airflow_provider_mail._task.seen_arguments import SEEN_ARGUMENTS
-
 PACKAGE = "airflow_provider_mail."
 
 LIMITS = {
@@ -80,6 +78,17 @@ BOUNDS = {
     "versions_per_request": Bounds(1, 100),
 }
 """Numbers and durations with other bounds than "at least 0"."""
+
+SEEN_ARGUMENTS = {
+    **dict.fromkeys(("content", "template_content"), "html"),
+    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
+    **dict.fromkeys(
+        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
+    ),
+    # Of a contact: tags show it.
+    "name": "other",
+}
+"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
 
 ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
 """Lists that may be given as text."""
@@ -153,6 +162,19 @@ def _shown(value: Any) -> str:
     """A value that cannot be a person's; else its type."""
     harmless = value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))
     return repr(value) if harmless else type(value).__name__
+
+
+def rows_problem(argument: str, value: object) -> str:
+    """Say how an argument that takes rows is written.
+
+    :param argument: its name.
+    :param value: what was given.
+    """
+    return (
+        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
+        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
+        "as text"
+    )
 
 
 def _text(name: str, value: Any) -> str | None:

@@ -12,8 +12,8 @@ from airflow.sdk import DAG, BaseOperator, task
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from airflow_provider_mail._task.arguments import SEEN_ARGUMENTS, unwrap
-from airflow_provider_mail._task.literals import _PLAIN, _validator, declared
+from airflow_provider_mail._task.arguments import unwrap
+from airflow_provider_mail._task.literals import _PLAIN, SEEN_ARGUMENTS, _validator, declared
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
