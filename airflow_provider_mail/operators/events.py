@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.transactional import TransactionalStats
     from airflow_provider_mail.warehouse.event_counts import CountedOn
-    from airflow_provider_mail.warehouse.tables.event_differences import Difference
+    from airflow_provider_mail.warehouse.tables.event_differences import Difference, EventCounts
 
 __all__ = ["MailEventsReconcileOperator"]
 
@@ -68,6 +68,8 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
     :param tolerance: the largest difference of one counter on one day that does not fail the task. Default: 0.
     :param tolerance_fraction: the largest ratio of the difference to the service's count that does not either, such as
         ``0.001``. Default: 0.
+    :param edge_hours: an event this many hours after midnight may belong to the day before, if no event tells when its
+        mail was sent, as for most bounces; so it counts to the day that agrees. At most 24. Default: 24.
     :param counted_on: the day to which the service counts opens, clicks and the like: that on which the mail was sent
         (``send``), or that of the ``event``; the specification does not show it. Default: ``send``. (templated)
     :param time_zone: the time zone in which the service's days begin, such as ``Asia/Tokyo``; the specification does
@@ -87,6 +89,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
     counters: Sequence[str] | None
     tolerance: int
     tolerance_fraction: float
+    edge_hours: float
     counted_on: CountedOn
     time_zone: str
     event_types: Sequence[str] | None
@@ -104,6 +107,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         counters: Templated[Sequence[Templated[str]]] | None = None,
         tolerance: int = 0,
         tolerance_fraction: float = 0.0,
+        edge_hours: float = 24.0,
         counted_on: Templated[CountedOn] = "send",
         time_zone: Templated[str] = "UTC",
         event_types: Templated[Sequence[Templated[str]]] | None = None,
@@ -117,6 +121,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         check_number("lookback_days", self.lookback_days, whole=True)
         check_number("tolerance", self.tolerance, whole=True)
         check_number("tolerance_fraction", self.tolerance_fraction, most=1)
+        check_number("edge_hours", self.edge_hours, most=24)
 
     @cached_property
     def sql_hook(self) -> DbApiHook:
@@ -216,25 +221,40 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
     def _differences(self, day: date, record: TransactionalStats | None, counted_on: CountedOn) -> list[Difference]:
         """Compare the counters of one day."""
         from airflow_provider_mail.warehouse.event_counts import event_counts
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES, Difference
+        from airflow_provider_mail.warehouse.tables.event_differences import RULES, DayCounts, Difference
 
         begin, end = (
             datetime.combine(date_, time.min, ZoneInfo(self.time_zone)).astimezone(UTC)
             for date_ in (day, day + timedelta(days=1))
         )
-        counts = event_counts(
-            self.sql_hook,
-            self.events_table,
-            mail_conn_id=self.mail_conn_id,
-            begin=begin,
-            end=end,
-            counted_on=counted_on,
-            event_types=self.event_types,
-        )
-        return [
-            Difference(day, counter, getattr(record, counter, None), *RULES[counter].span(counts[counter]))
-            for counter in self.counters or RULES
+
+        def counts(begin: datetime, end: datetime, counted_on: CountedOn, **only: bool) -> dict[str, EventCounts]:
+            return event_counts(
+                self.sql_hook,
+                self.events_table,
+                mail_conn_id=self.mail_conn_id,
+                begin=begin,
+                end=end,
+                counted_on=counted_on,
+                event_types=self.event_types,
+                **only,
+            )
+
+        edge = timedelta(hours=self.edge_hours)
+        by_send = [
+            counts(begin, end, "send"),
+            counts(begin, begin + edge, "send", undated=True),
+            counts(end, end + edge, "send", undated=True),
         ]
+        by_event = by_send if counted_on == "send" else [counts(begin, end, "event")]
+        differences = []
+        for counter in self.counters or RULES:
+            # Mails are sent on the day of their sending, wherever the rest counts.
+            found = DayCounts(*(each[counter] for each in (by_send if counter == "sent_count" else by_event)))
+            spans = RULES[counter].spans(found)
+            at_edges = found.maybe_earlier.mails + found.maybe_later.mails
+            differences.append(Difference(day, counter, getattr(record, counter, None), spans, at_edges))
+        return differences
 
     def _is_tolerated(self, difference: Difference) -> bool:
         return difference.is_tolerated(self.tolerance, self.tolerance_fraction)

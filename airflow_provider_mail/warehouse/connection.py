@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.connect_limits import limit_connecting
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.file_lock import one_process, pause
 from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading
@@ -116,9 +117,7 @@ def _open(hook: DbApiHook, start: float, longest: float) -> Any:
     """Connect; wait for a database file that another process uses (DuckDB), at most for so many seconds."""
     # A copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
     hook = copy(hook)
-    from airflow_provider_mail.warehouse.dialects import dialect_of  # which import this module
-
-    dialect_of(database(hook)).limit_connecting(hook, CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
+    limit_connecting(hook, database(hook), CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
     while True:
         try:
             return copy(hook).get_conn()

@@ -40,6 +40,7 @@ def event_counts(
     end: datetime.datetime,
     counted_on: CountedOn,
     event_types: Collection[str] | None = None,
+    undated: bool = False,
 ) -> dict[str, EventCounts]:
     """Count the events of transactional mail in a period, by the counter of the statistics that counts the same.
 
@@ -53,6 +54,7 @@ def event_counts(
     :param end: its end, not included.
     :param counted_on: the time that decides.
     :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
+    :param undated: count only events of mails whose time of sending no event tells.
     :raises WarehouseError: naming the table and the connection.
     """
     dialect = dialect_of(database(hook))(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
@@ -73,6 +75,7 @@ FROM (
         ON d.mail_conn_id = e.mail_conn_id AND d.unique_msg_id = e.unique_msg_id AND d.email = e.email
         AND d.event_code = 'Delivered' AND e.submit_time IS NULL
     WHERE e.mail_conn_id = {mark} AND e.event_code IN ({_listed(codes)}) AND {kind}
+        {"AND e.submit_time IS NULL AND d.submit_time IS NULL" if undated else ""}
         AND e.received_at >= {mark} AND {when} >= {mark} AND {when} < {mark}
     GROUP BY e.unique_msg_id, e.email, CASE WHEN e.unique_msg_id IS NULL THEN e.event_id END
 ) AS mails"""

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -60,10 +61,14 @@ class Visitor:
         self.client = client
         self.cookies: Mapping[str, str] = {} if role == "" else {"_token": token(role)}
 
+    def response(self, path: str, **query: str) -> Any:
+        """The response of a page below the page's own path."""
+        headers = {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        return self.client.get(f"{BASE_PATH}{PAGE_PREFIX}/{path}", params=query or None, headers=headers)
+
     def get(self, path: str, status: int = 200, **query: str) -> str:
         """The text of a page below the page's own path."""
-        headers = {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
-        response = self.client.get(f"{BASE_PATH}{PAGE_PREFIX}/{path}", params=query or None, headers=headers)
+        response = self.response(path, **query)
         assert response.status_code == status, response.text
         assert "default-src 'none'" in response.headers["content-security-policy"]
         return response.text
@@ -77,6 +82,17 @@ def token(role: str | None) -> str:
     user = SimpleAuthManagerUser(username="tester", role=role)
     made: str = get_auth_manager().generate_jwt(user=user)
     return made
+
+
+def may_read_only(monkeypatch: pytest.MonkeyPatch, dag_id: str) -> None:
+    """Let Airflow say that a user may read one DAG."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def is_authorized_dag(*, method: str, details: Any, user: Any, **_: Any) -> bool:
+        assert (method, user.username) == ("GET", "tester")
+        return bool(details.id == dag_id)
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", is_authorized_dag)
 
 
 def forget() -> None:

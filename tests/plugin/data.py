@@ -159,8 +159,8 @@ def fill_events(warehouse: Warehouse) -> None:
     letter = (ACCOUNT, "x" * 32, "no EventCode", "e@planted.example", now, 1, 0)
     warehouse.load(DEAD_LETTERS, [letter], "mail_dead_letters")
     differences = [
-        Difference(FIRST.date(), "sent_count", 105, 100, 100),
-        Difference(FIRST.date(), "open_count", 9, 8, 10),
+        Difference(FIRST.date(), "sent_count", 105, ((100, 100),)),
+        Difference(FIRST.date(), "open_count", 9, ((8, 10),)),
     ]
     compared = {"mail_conn_id": ACCOUNT, "counted_on": "send", "time_zone": "UTC", "observed_at": now}
     found = [difference_row(each, tolerated=each.is_tolerated(0, 0), **compared) for each in differences]

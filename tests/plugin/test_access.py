@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 
 import pytest
 from fastapi.routing import APIRoute
@@ -67,12 +69,52 @@ def test_what_is_wrong_with_the_database(visitor: Visitor, monkeypatch: pytest.M
     text = visitor.get("", status=503)
     assert "needs a database" in text
     assert "secret-key" not in text
-    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "postgres://user:secret-key@127.0.0.1:1/x")
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "postgres://planted-user:secret-key@127.0.0.1:1/x")
     text = visitor.get("", status=503)
     assert "cannot connect" in text
+    assert "(host 127.0.0.1, port 1)" in text
+    assert "Check that the database runs" in text
     assert "secret-key" not in text
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CAMPAIGN_STATS_TABLE", "a b")
     assert "a b" in visitor.get("", status=503)
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "mysql"])
+def test_errors_show_where_but_not_as_whom(
+    visitor: Visitor, make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The server itself names the user whom it rejects."""
+    warehouse = make_warehouse(kind)
+    stored = warehouse.hook.get_connection("warehouse")
+    wrong = {"conn_type": stored.conn_type, "host": stored.host, "port": stored.port, "schema": stored.schema}
+    wrong |= {"login": "planted-user", "password": "planted-key"}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(wrong))
+    text = visitor.get("", status=503)
+    assert f"host {stored.host}" in text
+    assert "***" in text
+    assert "planted" not in text
+
+
+def test_only_airflow_shows_it_in_a_frame(visitor: Visitor, server: TestClient, filled: Warehouse) -> None:
+    """Whatever the response is."""
+    cookie = {"cookie": f"_token={visitor.cookies['_token']}"}
+    for path, status in (("", 200), ("campaign?account=x&name=x", 404), ("?page=0", 400), ("static/page.css", 200)):
+        response = server.get(f"{BASE_PATH}/mail/{path}", headers=cookie)
+        assert response.status_code == status
+        policy = [each.strip() for each in response.headers["content-security-policy"].split(";")]
+        assert {"default-src 'none'", "script-src 'self'", "form-action 'self'", "base-uri 'none'"} <= set(policy)
+        assert [each for each in policy if each.startswith("frame-ancestors")] == ["frame-ancestors 'self'"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["q", "account", "sort"])
+def test_a_nul_is_no_text(visitor: Visitor, filled: Warehouse, name: str) -> None:
+    text = visitor.get("", status=400, **{name: "week\0"})
+    assert f"This value in the address is not possible: {name}." in text
+    visitor.get("campaign", status=400, account="\0", name="week-6")
+    visitor.get("campaign", status=400, account="mail_default", name="week-6\0")
+    visitor.get("transactional", status=400, account="\0")
+    visitor.get("static/page.css%00", status=404)
 
 
 def test_it_is_there_when_it_has_a_database(monkeypatch: pytest.MonkeyPatch) -> None:

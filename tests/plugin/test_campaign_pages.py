@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, quote, urljoin, urlsplit
@@ -10,7 +11,7 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
-from tests.plugin.conftest import Page, Visitor
+from tests.plugin.conftest import Page, Visitor, may_read_only
 from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.support.dags import RunResult
@@ -121,3 +122,52 @@ def test_a_link_to_the_task(visitor: Visitor, empty: Warehouse, run_dag: Callabl
         for name in names
     ]
     assert found == [[f"/team/airflow/dags/sends/runs/{quote(run.run_id, safe='')}/tasks/newsletter"], [], []]
+
+
+def test_links_to_tasks_of_dags_that_one_may_read(
+    visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    for dag_id in ("readable", "unreadable"):
+        with DAG(dag_id, schedule=None) as dag:
+            EmptyOperator(task_id="newsletter")
+        names.append(f"{dag_id}/newsletter/{run_dag(dag).run_id}")
+    load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in names], FIRST_SENDING, ACCOUNT)
+    may_read_only(monkeypatch, "readable")
+    found = [
+        [link for link in Page(visitor.get("campaign", account=ACCOUNT, name=name)).links() if "/dags/" in link]
+        for name in names
+    ]
+    assert [len(links) for links in found] == [1, 0]
+
+
+def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: Warehouse) -> None:
+    """They have the same names, were sent at the same times, and were opened by everybody."""
+    path = "campaign?account=mail_default&name=week-6"
+    pages = [visitor.get(path), visitor.get("", account=ACCOUNT)]
+    for number in range(7):
+        sent_at = FIRST_SENDING + datetime.timedelta(days=number)
+        for age in range(6):
+            record = stats(f"week-{number}", sent_at, 1000)
+            load_stats(filled, [record], FIRST_SENDING + datetime.timedelta(days=number + age, hours=7), "mail_other")
+    filled.execute("UPDATE mail_campaigns SET mail_conn_id = 'mail_other', subject = 'x' WHERE mail_name = 'broken'")
+    assert visitor.get(path) == pages[0]
+    assert names(visitor.get("", account=ACCOUNT)) == [each for each in names(pages[1]) if each != "broken"]
+    visitor.get("campaign", status=404, account=ACCOUNT, name="broken")
+    assert "1,000 100.0 %" in Page(visitor.get("campaign", account="mail_other", name="week-6")).text
+
+
+def test_deleted_campaigns_are_not_in_the_median(visitor: Visitor, filled: Warehouse) -> None:
+    path = "campaign?account=mail_default&name=week-6"
+    assert "Median of the 6 campaigns before it" in visitor.get(path)
+    filled.execute(
+        "UPDATE mail_campaign_stats SET gone_at = observed_at WHERE mail_name IN ('week-3', 'week-4', 'week-5')"
+    )
+    filled.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'planned'")
+    page = Page(visitor.get(path))
+    assert "Median of the 3 campaigns before it" in page.text
+    # By the sixth day: 30.0 %, 31.0 % and 32.0 %.
+    assert "5 36.0 % 31.0 %" in page.text
+    assert set(names(visitor.get(""))).isdisjoint({"week-3", "week-4", "week-5", "planned"})
+    visitor.get("campaign", status=404, account=ACCOUNT, name="week-3")
+    visitor.get("campaign", status=404, account=ACCOUNT, name="planned")

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 
+from airflow_provider_mail.plugin import events, lists
 from airflow_provider_mail.plugin.remember import KEEP_SECONDS, Remembered
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import Tokens
-from tests.plugin.conftest import Page, Visitor, forget
+from tests.plugin.conftest import Page, Visitor, forget, may_read_only
 from tests.plugin.data import fill
+from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.pushes import push, receive
 
@@ -200,6 +204,55 @@ def test_waits(visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPat
     assert "dag/task/manual__1/0 campaign is sent <b>spring</b>" in Page(text).text
     assert "2026-12-01 00:00" in text
     assert 'href="/team/airflow/dags/dag/runs/manual__1/tasks/task/mapped/1"' in text
+
+
+def test_waits_of_dags_that_one_may_read(
+    visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of two DAGs, one of which the user may not read, and a task that waits for something else."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import Trigger
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    ours = MailCampaignTrigger(mail_conn_id="mail_default", mail_name="planted-name")
+    with create_session() as session:
+        for dag_id, trigger in (("read", ours), ("unreadable", ours), ("read_else", None)):
+            with DAG(dag_id, schedule=None) as dag:
+                EmptyOperator(task_id="waits")
+            run = run_dag(dag)
+            row = Trigger.from_object(ours)
+            if trigger is None:
+                row.classpath = "airflow_provider.mail.MailCampaignTrigger"
+            session.add(row)
+            session.flush()
+            is_it = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == run.run_id)
+            session.execute(update(TaskInstance).where(is_it).values(trigger_id=row.id))
+    assert text_of(visitor, "waits").count("planted-name") == 2
+    may_read_only(monkeypatch, "read")
+    text = text_of(visitor, "waits")
+    assert text.count("planted-name") == 1
+    assert "read/waits/" in text
+    assert "unreadable" not in visitor.get("waits")
+
+
+def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehouse) -> None:
+    """Known from the page before: the first look at it is an error page, the next one says that there is no table."""
+    paths = (*PAGES, "campaign?account=mail_default&name=week-6")
+    for path in paths:
+        visitor.get(path)
+    for (table,) in filled.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'"):
+        filled.execute(f"DROP TABLE {table}")
+    for remembered in (events._remembered, lists._lists, lists._overlaps):
+        remembered.clear()
+    for path in paths:
+        response = visitor.response(path)
+        assert response.status_code in (200, 404, 503), path
+        if response.status_code == 503:
+            assert "no such table" in response.text
+            assert "warehouse.db" in response.text
+    for path in PAGES:
+        assert "There is no table" in visitor.get(path) or path == "waits"
 
 
 def test_a_result_is_computed_again_after_ten_minutes() -> None:

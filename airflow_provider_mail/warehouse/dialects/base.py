@@ -71,14 +71,6 @@ class Dialect(ABC):
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
-    @classmethod  # noqa: B027 - most drivers cannot
-    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
-        """Limit how long a hook connects, and waits for a server that is gone; nothing where its driver cannot.
-
-        :param hook: a hook that nobody else uses. What its connection sets itself stays.
-        :param seconds: the limit.
-        """
-
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor for one statement that reads. Where the database can, the statement cannot write.

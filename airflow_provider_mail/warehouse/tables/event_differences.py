@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from airflow_provider_mail.warehouse.table import BIGINT, BOOLEAN, DATE, TEXT, Column, Table, text
 from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
@@ -32,6 +32,12 @@ EVENT_DIFFERENCES = Table(
             "too many; null without service_count",
             True,
         ),
+        Column(
+            "at_edges",
+            BIGINT,
+            "Mails in this range that may belong to the day before or after: no event tells when they were sent",
+            True,
+        ),
         Column("tolerated", BOOLEAN, "Whether the difference is within the tolerance of the comparison"),
         Column("counted_on", TEXT, "Day to which events counted: that of the sending (send) or their own (event)"),
         Column("time_zone", TEXT, "Time zone in which the day begins"),
@@ -52,6 +58,32 @@ class EventCounts:
     events: int
 
 
+NOTHING = EventCounts(0, 0)
+
+
+Span: TypeAlias = tuple[int, int]
+"""The smallest and the largest count."""
+
+
+@dataclass(frozen=True)
+class DayCounts:
+    """The events of one day. The day of a mail is not known exactly when no event tells when it was sent.
+
+    :param of_day: all of the day.
+    :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
+    :param maybe_later: those of the day after it that may belong to this one.
+    """
+
+    of_day: EventCounts
+    maybe_earlier: EventCounts = NOTHING
+    maybe_later: EventCounts = NOTHING
+
+
+def _span(counts: DayCounts, what: Literal["mails", "events"]) -> Span:
+    of_day = getattr(counts.of_day, what)
+    return of_day - getattr(counts.maybe_earlier, what), of_day + getattr(counts.maybe_later, what)
+
+
 @dataclass(frozen=True)
 class Rule:
     """What events say about one counter.
@@ -65,13 +97,17 @@ class Rule:
     repeated: bool = False
     partly: bool = False
 
-    def span(self, counts: EventCounts) -> tuple[int, int]:
-        """Return the smallest and the largest count that agree with the events.
+    def spans(self, counts: DayCounts) -> tuple[Span, ...]:
+        """Return the smallest and the largest count that agree with the events, for each way to count.
+
+        A count between two ways agrees with neither: the service counts in one of them.
 
         :param counts: the received events of these codes.
         """
-        least = 0 if self.partly else counts.mails
-        return least, counts.events if self.repeated else counts.mails
+        of_mails = _span(counts, "mails")
+        if self.partly:
+            return ((0, of_mails[1]),)
+        return (of_mails, _span(counts, "events")) if self.repeated else (of_mails,)
 
 
 RULES: Mapping[str, Rule] = {
@@ -95,22 +131,34 @@ class Difference:
     :param stats_date: the day.
     :param counter: the counter.
     :param service_count: what the service counted; ``None`` if its response leaves out the day.
-    :param least: the smallest count that agrees with the events.
-    :param most: the largest count that agrees with the events.
+    :param spans: the smallest and the largest count that agree with the events, for each way to count.
+    :param at_edges: mails that count to either side of an edge of the day, since no event tells when they were sent.
     """
 
     stats_date: datetime.date
     counter: str
     service_count: int | None
-    least: int
-    most: int
+    spans: tuple[Span, ...]
+    at_edges: int = 0
+
+    @property
+    def least(self) -> int:
+        """The smallest count that agrees with the events."""
+        return self.spans[0][0]
+
+    @property
+    def most(self) -> int:
+        """The largest count that agrees with the events."""
+        return self.spans[-1][1]
 
     @property
     def difference(self) -> int | None:
-        """The distance of the service's count from what the events allow: more than 0 if events are missing."""
+        """The distance of the service's count from the nearest one that agrees: more than 0 if events are missing."""
         if self.service_count is None:
             return None
-        return self.service_count - min(max(self.service_count, self.least), self.most)
+        count = self.service_count
+        distances = (count - min(max(count, least), most) for least, most in self.spans)
+        return min(distances, key=abs)
 
     def is_tolerated(self, tolerance: int, tolerance_fraction: float) -> bool:
         """Return whether the difference is small enough.
@@ -124,7 +172,8 @@ class Difference:
         return distance <= max(tolerance, tolerance_fraction * (self.service_count or 0))
 
     def __str__(self) -> str:
-        events = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+        ways = [str(least) if least == most else f"{least} to {most}" for least, most in dict.fromkeys(self.spans)]
+        events = " or ".join(ways) + (f" ({self.at_edges} at the edges of the day)" if self.at_edges else "")
         service = "no record" if self.service_count is None else self.service_count
         difference = "" if self.difference is None else f" ({self.difference:+})"
         return f"{self.stats_date} {self.counter}: service {service}, events {events}{difference}"
@@ -156,6 +205,7 @@ def difference_row(
         difference.least,
         difference.most,
         difference.difference,
+        difference.at_edges,
         tolerated,
         counted_on,
         time_zone,
