@@ -57,6 +57,7 @@ def test_it_receives_below_the_base_path(server: ApiServer) -> None:
     assert server.post(body).status_code == 200
     assert server.bodies() == [body]
     assert server.post(b"{}").status_code == 400
+    assert [httpx.get(f"{server.url}/{path}", timeout=60).status_code for path in ("health", "alive")] == [200, 200]
     # A proxy may take the base path away.
     stripped = f"http://127.0.0.1:{server.port}/mail-events/{server.token}"
     assert httpx.post(stripped, content=body, headers=HEADERS, timeout=60).status_code == 200
