@@ -41,8 +41,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (those that could be read), ``stored`` (those that
     were new), ``by_code`` (the same by ``EventCode``; ``other`` for codes that the document does not have),
-    ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (new ones: duplicates with other fields, which are kept as
-    dead letters) and ``deleted_pushes``.
+    ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (duplicates with other fields, which are kept as dead
+    letters; new ones) and ``deleted_pushes``.
 
     .. seealso::
         For more information on how to use this operator, see the guide

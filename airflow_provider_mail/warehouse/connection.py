@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.warehouse.connect_limits import limit_connecting
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.file_lock import one_process, pause
 from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading
@@ -20,6 +21,8 @@ BUSY_FILE_WAITS_S = {
     _LOCKED: 60.0,
     # How a file looks to other processes while DuckDB creates it, and how a file of another kind looks for ever.
     "not a valid DuckDB database file": 5.0,
+    # Another thread of this process is just closing it.
+    "is already attached by database": 5.0,
 }
 """How long to wait for a database in a file, by the message of its driver."""
 
@@ -114,9 +117,7 @@ def _open(hook: DbApiHook, start: float, longest: float) -> Any:
     """Connect; wait for a database file that another process uses (DuckDB), at most for so many seconds."""
     # A copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
     hook = copy(hook)
-    from airflow_provider_mail.warehouse.dialects import dialect_of  # which import this module
-
-    dialect_of(database(hook)).limit_connecting(hook, CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
+    limit_connecting(hook, database(hook), CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
     while True:
         try:
             return copy(hook).get_conn()

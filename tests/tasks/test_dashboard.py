@@ -138,6 +138,13 @@ def test_queries(
         "Load: records {{task_id}}": {("load",): 2},
         "Load: records {{task_id}}: set aside": {},
         "Waits {{status}}": {("timeout",): 1},
+        # Nothing is received here.
+        "Receiver: pushes and events {{status}}": {},
+        "Receiver: pushes and events {{status}}: events": {},
+        "Dead letters {{reason}}": {},
+        "Inbox: oldest push oldest": {},
+        "Inbox: waiting pushes": {},
+        "Inbox: waiting bytes": {},
     }
     operations = {("v5.campaign.mail.get",), ("v5.contacts.imports",), ("v5.contacts.list.get",)}
     assert set(found["Requests per second {{operation}}"]) == operations

@@ -167,6 +167,16 @@ def test_a_file_that_another_process_is_making_is_waited_for(duck: Warehouse, mo
     assert file.read_bytes() == b"something else"
 
 
+def test_a_file_that_this_process_is_closing_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    duck.load(THINGS, [])
+    waits: list[object] = []
+    with duckdb.connect() as other:
+        other.execute(f"ATTACH '{duck.hook.get_connection('warehouse').host}' AS closing")
+        monkeypatch.setattr(connection, "pause", lambda: waits.append(other.execute("DETACH closing")))
+        assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
+    assert len(waits) == 1
+
+
 def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nowhere = json.dumps({"conn_type": "duckdb", "host": str(tmp_path / "nowhere" / "x.duckdb")})
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", nowhere)

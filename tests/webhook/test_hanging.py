@@ -94,7 +94,9 @@ def test_a_connection_that_went_silent_is_cut_and_replaced(inbox: Inbox, proxy: 
         with pytest.raises(NotStored):
             await silent
         await asyncio.wait_for(asyncio.wrap_future(reading.result), PATIENCE)  # its thread ends
+        assert group.failed_lately()
         await group.store(push(b"second"))
+        assert not group.failed_lately()
 
     group = GroupCommit(inbox, max_pending=100)
     asyncio.run(run())

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -71,14 +71,6 @@ class Dialect(ABC):
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
-    @classmethod  # noqa: B027 - most drivers cannot
-    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
-        """Limit how long a hook connects, and waits for a server that is gone; nothing where its driver cannot.
-
-        :param hook: a hook that nobody else uses. What its connection sets itself stays.
-        :param seconds: the limit.
-        """
-
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor for one statement that reads. Where the database can, the statement cannot write.
@@ -110,15 +102,34 @@ class Dialect(ABC):
         :param connection: an open connection of the driver.
         :param conditions: values by column.
         """
-        count = 0
-        self._begin(connection)
-        with self._cursor(connection) as cursor:
-            for where in conditions:
-                condition, values = self._condition("conditions", where)
-                cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
-                count += self._affected(cursor)
-            connection.commit()
-        return count
+        return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
+
+    def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
+        """Change the rows of the table that fulfil a condition, and commit; return their number.
+
+        :param connection: an open connection of the driver.
+        :param where: values by column.
+        :param values: the new values by column.
+        """
+        assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
+        parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
+        return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
+
+    def _change(self, connection: Any, statements: Sequence[tuple[str, list[Any], Where]]) -> int:
+        """Run statements with their conditions in one transaction; return how many rows they changed."""
+
+        def attempt() -> int:
+            count = 0
+            self._begin(connection)
+            with self._cursor(connection) as cursor:
+                for statement, parameters, where in statements:
+                    condition, values = self._condition("conditions", where)
+                    cursor.execute(f"{statement} WHERE {condition}", [*parameters, *values])
+                    count += self._affected(cursor)
+                connection.commit()
+            return count
+
+        return self._retry_conflicts(attempt, connection.rollback)
 
     @abstractmethod
     def existing_columns(self, connection: Any) -> Collection[str]:
@@ -144,14 +155,6 @@ class Dialect(ABC):
         order = self._column(by)
         names = self._columns_list(columns)
         return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
-
-    def select_spellings(self, column: str) -> str:
-        """Return the statement for the different texts that are equal to a lower-case text, its parameter.
-
-        :param column: name of the column.
-        """
-        name = self._column(column)
-        return f"SELECT DISTINCT {name} FROM {self.target} WHERE LOWER({name}) = {self.hook.placeholder}"
 
     def _begin(self, connection: Any) -> None:
         """Configure the connection."""

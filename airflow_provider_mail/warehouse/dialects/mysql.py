@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _LOCK_WAIT_S = 3600
-_CONNECT_LIMITS = {
-    "_get_conn_config_mysql_client": "connect_timeout",
-    "_get_conn_config_mysql_connector_python": "connection_timeout",
-}
-"""The options of both drivers, by the method of the hook that returns those of a connection."""
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
 
@@ -88,13 +83,6 @@ class MySql(Staged):
 
     def _addition(self, column: Column) -> str:
         return f"{super()._addition(column)} COMMENT {literal(column.comment)}"
-
-    @classmethod
-    def limit_connecting(cls, hook: DbApiHook, seconds: int) -> None:
-        # The hook hands neither driver the options that a connection has for this.
-        for method, option in _CONNECT_LIMITS.items():
-            if options := getattr(hook, method, None):
-                hook.__dict__[method] = lambda conn, options=options, option=option: {option: seconds, **options(conn)}
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:

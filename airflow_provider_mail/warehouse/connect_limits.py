@@ -1,0 +1,44 @@
+"""Limits how long the drivers connect, and how long they wait for a server that is gone."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+_MYSQL_OPTIONS = {
+    "_get_conn_config_mysql_client": "connect_timeout",
+    "_get_conn_config_mysql_connector_python": "connection_timeout",
+}
+"""The options of both drivers, by the method of the hook that returns those of a connection."""
+
+
+def limit_connecting(hook: DbApiHook, kind: str, seconds: int) -> None:
+    """Limit a hook; nothing where its driver cannot be limited. What its connection sets itself stays.
+
+    :param hook: a hook that nobody else uses.
+    :param kind: the kind of database, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
+    :param seconds: the limit.
+    """
+    if kind in ("postgresql", "postgres"):
+        _postgres(hook, seconds)
+    elif kind in ("mysql", "mariadb"):
+        _mysql(hook, seconds)
+
+
+def _postgres(hook: DbApiHook, seconds: int) -> None:
+    connection = deepcopy(hook.get_connection(hook.get_conn_id()))
+    limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds, "keepalives_idle": seconds}
+    connection.extra = json.dumps(limits | connection.extra_dejson)
+    # The hook reads either one, depending on its version.
+    hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+
+
+def _mysql(hook: DbApiHook, seconds: int) -> None:
+    # The hook hands neither driver the options that a connection has for this.
+    for method, option in _MYSQL_OPTIONS.items():
+        if options := getattr(hook, method, None):
+            hook.__dict__[method] = lambda conn, options=options, option=option: {option: seconds, **options(conn)}
