@@ -579,16 +579,3 @@ def _container(text: str) -> Any:
             continue
         return value if isinstance(value, Mapping | list | tuple) else None
     return None
-
-
-def rows_problem(argument: str, value: object) -> str:
-    """Say how an argument that takes rows is written.
-
-    :param argument: its name.
-    :param value: what was given.
-    """
-    return (
-        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
-        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
-        "as text"
-    )
