@@ -14,7 +14,8 @@ NAME_OPTIONS: dict[str, dict[str, Any]] = {
         "description": "What the default names of campaigns begin with, and what the default ids of transactional "
         "messages and notifications are made of, before dag id, task id and run id; the tokens of the receiver carry "
         "it, too. Set it where two Airflow deployments with the same dag ids use one account of the service, or two "
-        "deployments one inbox: each takes the other's campaigns and tokens for its own otherwise. A change concerns runs that are not finished: their cleared tasks do not find what they created.",
+        "deployments one inbox: each takes the other's campaigns and tokens for its own otherwise. A change concerns "
+        "runs that are not finished: their cleared tasks do not find what they created.",
         "type": "string",
         "default": "",
         "example": "production",
