@@ -123,7 +123,7 @@ LOCAL = {
 """They send nothing to the service."""
 # What is no value of the service or of a database: how a task works is not decided by a template.
 UNTEMPLATED = {
-    *("allow_blank", "on_unfilled_tag", "send_again"),
+    *("allow_blank", "edge_hours", "lock_timeout", "on_unfilled_tag", "send_again"),
     *("adopt_older", "age", "all_team", "allow_empty", "allow_past_send_date", "apart", "cancel_on_kill"),
     *("chunk_size", "count_first", "deferrable", "history", "max_removed_fraction", "poll_error_timeout"),
     *(
