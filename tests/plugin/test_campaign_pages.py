@@ -152,12 +152,13 @@ def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: W
             load_stats(filled, [record], FIRST_SENDING + datetime.timedelta(days=number + age, hours=7), "mail_other")
     # More than a median is of, and none of them counts into it.
     sent_at = FIRST_SENDING + datetime.timedelta(days=5, hours=23)
-    load_stats(filled, [stats(f"other {number}", sent_at, 1000) for number in range(20)], sent_at, "mail_other")
+    load_stats(filled, [stats(f"other {number}", sent_at, 1000) for number in range(20)], sent_at, "mail_third")
     filled.execute("UPDATE mail_campaigns SET mail_conn_id = 'mail_other', subject = 'x' WHERE mail_name = 'broken'")
     assert visitor.get(path) == pages[0]
     assert names(visitor.get("", account=ACCOUNT)) == [each for each in names(pages[1]) if each != "broken"]
     visitor.get("campaign", status=404, account=ACCOUNT, name="broken")
     visitor.get("campaign", status=404, account=ACCOUNT, name="other 0")
+    visitor.get("campaign", account="mail_third", name="other 0")
     assert "1,000 100.0 %" in Page(visitor.get("campaign", account="mail_other", name="week-6")).text
 
 
