@@ -29,6 +29,7 @@ from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.standins import SAMPLE, STANDINS, native
 from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, thing
+from tests.warehouse.test_confirmed import test_a_reading_that_may_not_be_whole_is_not_recorded  # noqa: F401
 from tests.warehouse.test_gone import (  # noqa: F401
     test_a_window_of_rows_without_a_value,
     test_absence_is_not_believed_of_what_was_seen_later,

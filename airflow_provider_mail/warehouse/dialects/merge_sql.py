@@ -310,10 +310,14 @@ class MergeSql(WarehouseSql):
             for table, conn_id, part, at in covers.rows(self.request.name)
         )
 
+    def _to_record(self) -> LoadRequest | None:
+        """The load of ``mail_loads``; ``None`` if the rows are not complete."""
+        return self.request.coverage_request() if self.request.is_complete else None
+
     def _record(self, loads: str) -> list[str]:
         """Record the times of the parts, unless a later load has begun to merge them."""
-        record = self.request.coverage_request()
-        if not record or not self.request.is_complete:
+        record = self._to_record()
+        if not record:
             return []
         rows = self._loads_rows()
         if loads != self.begun:

@@ -160,7 +160,7 @@ class Redshift(MergeSql):
         return [f"LOCK TABLE {name}" for name in (self.target, *([self.loads] if self.request.covers else ()))]
 
     def _record(self, loads: str) -> list[str]:
-        if not (record := self.request.coverage_request()):
+        if not (record := self._to_record()):
             return []
         rows = self._loads_rows()
         return [
