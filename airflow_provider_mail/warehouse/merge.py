@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,7 @@ from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
 from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, RemovalRule
+from airflow_provider_mail.warehouse.request import Clock, LoadRequest, LoadResult, RemovalRule
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import TableName
 from airflow_provider_mail.warehouse.task_run import TaskRun
@@ -55,9 +56,16 @@ def merge_stage(
         the service has.
     :param removal: which rows may be removed. Default: any that the load lacks.
     :raises UnconfirmedError: when too many would be removed.
-    :raises WarehouseError: naming table and connection; nothing was merged.
+    :raises WarehouseError: naming table and connection; nothing was merged. Also when the service was asked more than
+        five minutes after now, by the clock of this worker: the rows would hide newer ones.
     """
     dialect = _dialect(hook, manifest, name, removal, exists)
+    if manifest.observed_at > Clock(datetime.datetime.now(datetime.UTC)).latest():
+        raise dialect.error(
+            f"check the clocks of the service and of this worker, then write the files again: load {manifest.load_id} "
+            f"was read at {manifest.observed_at:%Y-%m-%d %H:%M:%S} (UTC), which lies in the future, so its rows would "
+            "hide newer ones"
+        )
 
     def work(cursor: Any) -> LoadResult:
         dialect.prepare(cursor)
@@ -91,6 +99,7 @@ def _dialect(
         manifest.coverage,
         MarkGone(manifest.observed_at, lambda: manifest.mark_gone, exists) if manifest.mark_gone else None,
         removal=removal,
+        clock=Clock(max(manifest.observed_at, datetime.datetime.now(datetime.UTC))),
         task_run=TaskRun.current(),
     )
     has_json_text = manifest.file_format == "parquet"

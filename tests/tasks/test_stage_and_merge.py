@@ -86,7 +86,8 @@ def lake(request: pytest.FixtureRequest, make_lake: Callable[[str], Lake]) -> La
 
 @pytest.fixture
 def people(emulator: Emulator) -> Emulator:
-    """A list of 95, and three campaigns."""
+    """A list of 95, and three campaigns. The clock can be moved on for a day before it is ahead of the worker's."""
+    emulator.clock.advance(days=-1)
     emulator.add_list("newsletter", count=95)
     emulator.add_campaigns(3, prefix="news-", first_day="2026-03-02", per_day=3)
     return emulator
@@ -143,6 +144,17 @@ def test_who_left_is_deleted_and_a_late_load_brings_back_nobody(lake: Lake, peop
     lake.load(first, "mail_contacts")
     assert ids(lake) == in_service(people)
     lake.load(second, "mail_contacts")
+    assert ids(lake) == in_service(people)
+
+
+def test_a_load_from_the_future_is_not_merged(lake: Lake, people: Emulator) -> None:
+    """Its rows would hide newer ones until then."""
+    people.clock.advance(days=2)
+    ahead = contacts(lake)
+    people.clock.advance(days=-1)
+    with pytest.raises(WarehouseError, match="check the clocks of the service and of this worker, then write the file"):
+        lake.load(ahead, "mail_contacts")
+    lake.load(contacts(lake), "mail_contacts")
     assert ids(lake) == in_service(people)
 
 
