@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.errors import UnstorableError
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.rows import OnUnstorable
-    from airflow_provider_mail.warehouse.table import Table
+    from airflow_provider_mail.warehouse.table import Table, TableName
 
 MAX_LOAD_ID = 250
 """Length in bytes of ``import_id`` in the table of rejected rows."""
@@ -44,11 +44,11 @@ class UnstorableRecords:
     consequence: str = ", so no row is deleted or marked as gone"
     _rejects: list[Reject] = field(default_factory=list)
 
-    def load(self, table: Table, name: str, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
+    def load(self, table: Table, name: str | TableName, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
         """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`.
 
         :param table: the declared table.
-        :param name: the name of the table in the database.
+        :param name: the name of the table in the database, as text or parsed.
         :param rows: in the order of the table's columns.
         :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
         """

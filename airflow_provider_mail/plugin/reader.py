@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.plugin.settings import PageSettings
 from airflow_provider_mail.warehouse.connection import address, database
-from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
+from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
@@ -49,7 +49,10 @@ TABLES: Mapping[str, Table] = {
 KNOWN_SECONDS = 60.0
 """For how long a table that was found counts as existing. A missing one is looked for each time."""
 
-_found: dict[tuple[str, str], float] = {}
+BESIDE = ("snapshots", "loads")
+"""Tables that are, without a schema of their own, in that of the statistics of campaigns."""
+
+_found: dict[tuple[str, str], tuple[float, TableName]] = {}
 
 
 class Reader:
@@ -74,7 +77,7 @@ class Reader:
         :raises WarehouseError: the name of a table is not valid.
         """
         names = {what: name for what, name in settings.tables.items() if what != "rejects"}
-        names["loads"] = str(loads_beside(TableName.parse(names["campaign_stats"])))
+        names["loads"] = LOADS_NAME
         return cls(_hook(settings.conn_id, "page_conn_id"), names)
 
     @classmethod
@@ -101,19 +104,20 @@ class Reader:
         :param what: what it holds.
         :raises WarehouseError: the database cannot be read.
         """
-        table = self._tables.get(what)
-        if table is None:
+        if what not in self._tables:
             return False
-        key = self.identity(what)
-        if time.monotonic() - _found.get(key, float("-inf")) < KNOWN_SECONDS:
-            return True
-        declared = TABLES[what]
-        with self._errors():
-            columns = table.existing_columns()
-        exists = columns >= {*declared.key, *filter(None, [declared.gone])}
-        if exists:
-            _found[key] = time.monotonic()
-        return exists
+        key, declared = self.identity(what), TABLES[what]
+        known = _found.get(key)
+        if known is None or time.monotonic() - known[0] >= KNOWN_SECONDS:
+            name = self._names[what]
+            with self._errors():
+                located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
+                columns = StoredTable(self._hook, declared, located).existing_columns()
+            if not columns >= {*declared.key, *filter(None, [declared.gone])}:
+                return False
+            known = _found[key] = time.monotonic(), located
+        self._tables[what] = StoredTable(self._hook, declared, known[1])
+        return True
 
     def identity(self, what: str) -> tuple[str, str]:
         """Return what tells a table from those of other databases.

@@ -76,8 +76,8 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         not applied below ten rows. Default: 0.5.
     :param snapshots: also store one row per campaign and day of observation in a second table: how the counts grew,
         which the service does not keep. It is loaded first, in its own transaction. Default: false.
-    :param snapshots_table: the name of that table; enables ``snapshots``. Default: the name of ``table`` with
-        ``_snapshots`` appended. (templated)
+    :param snapshots_table: the name of that table, in the schema of ``table`` unless it names another one; enables
+        ``snapshots``. Default: the name of ``table`` with ``_snapshots`` appended. (templated)
     :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
         character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
         column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
@@ -167,11 +167,13 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         return loaded, {}
 
     def _load_snapshots(self, found: Statistics, observation: Observation) -> LoadResult | None:
+        from airflow_provider_mail.warehouse.stored import StoredTable
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
         if (name := self.table_names().get("snapshots_table")) is None:
             return None
-        return self.unstorable.load(CAMPAIGN_SNAPSHOTS, name, snapshot_rows(found.rows()), now=observation.now())
+        beside = StoredTable(self.sql_hook, found.table, self.table).beside(name)
+        return self.unstorable.load(CAMPAIGN_SNAPSHOTS, beside, snapshot_rows(found.rows()), now=observation.now())
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 def load(
     hook: DbApiHook,
     table: Table,
-    name: str,
+    name: str | TableName,
     rows: Iterable[Sequence[Any]],
     *,
     replace_where: Mapping[str, Any] | None = None,
@@ -101,7 +101,7 @@ def load(
     """
     request = LoadRequest(
         table,
-        TableName.parse(name),
+        name if isinstance(name, TableName) else TableName.parse(name),
         Source(rows, on_unstorable),
         replace_where,
         covers if covers and covers.parts else None,

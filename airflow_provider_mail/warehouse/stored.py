@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.warehouse.connection import connected, database
 from airflow_provider_mail.warehouse.dialects import dialect_of
@@ -17,6 +17,8 @@ from airflow_provider_mail.warehouse.table import Column, Table, TableName
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+T = TypeVar("T")
+
 
 class StoredTable:
     """A declared table in a database.
@@ -27,10 +29,11 @@ class StoredTable:
     :raises WarehouseError: for an invalid name.
     """
 
-    def __init__(self, hook: DbApiHook, table: Table, name: str) -> None:
+    def __init__(self, hook: DbApiHook, table: Table, name: str | TableName) -> None:
         self._hook = hook
         self._table = table
-        self._dialect = dialect_of(database(hook))(hook, LoadRequest(table, TableName.parse(name), Source(())))
+        parsed = name if isinstance(name, TableName) else TableName.parse(name)
+        self._dialect = dialect_of(database(hook))(hook, LoadRequest(table, parsed, Source(())))
 
     @property
     def spelled(self) -> str:
@@ -58,14 +61,18 @@ class StoredTable:
 
         :raises WarehouseError: naming the connection, never values.
         """
-        try:
-            with connected(self._hook) as connection:
-                return frozenset(self._dialect.existing_columns(connection))
-        except WarehouseError:
-            raise
-        except Exception as error:
-            failure = self._dialect.error(self._dialect.safe_message(error))
-        raise failure
+        return self._connected(lambda connection: frozenset(self._dialect.existing_columns(connection)))
+
+    def beside(self, name: str) -> TableName:
+        """Return the name of another table: without a schema, that in the schema in which the database finds this one.
+
+        :param name: the name of the other table.
+        :raises WarehouseError: for an invalid name, or naming the connection, never values.
+        """
+        other = TableName.parse(name)
+        if len(other.parts) > 1:
+            return other
+        return self._connected(self._dialect.resolved_name).beside(other)
 
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
         """Return the first rows behind a value, in the order of a column.
@@ -96,7 +103,7 @@ class StoredTable:
         :param conditions: values by column.
         :raises WarehouseError: naming the table and the connection, never values.
         """
-        return self._change(lambda connection: self._dialect.delete(connection, conditions))
+        return self._connected(lambda connection: self._dialect.delete(connection, conditions))
 
     def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         """Change the rows that fulfil a condition; return their number.
@@ -105,12 +112,12 @@ class StoredTable:
         :param values: the new values by column.
         :raises WarehouseError: naming the table and the connection, never values.
         """
-        return self._change(lambda connection: self._dialect.update(connection, where, values))
+        return self._connected(lambda connection: self._dialect.update(connection, where, values))
 
-    def _change(self, change: Callable[[Any], int]) -> int:
+    def _connected(self, work: Callable[[Any], T]) -> T:
         try:
             with connected(self._hook) as connection:
-                return change(connection)
+                return work(connection)
         except WarehouseError:
             raise
         except Exception as error:

@@ -93,6 +93,21 @@ def test_loads(visitor: Visitor, filled: Warehouse) -> None:
     assert "Newsletter 2026-03-11 08:00" in text
 
 
+def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: Callable[..., Warehouse]) -> None:
+    """What belongs to the statistics of campaigns is in the schema in which the database finds these."""
+    warehouse = make_warehouse("psycopg3", options="-c search_path=other,public")
+    fill(warehouse)
+
+    def seen() -> tuple[str, str]:
+        forget()
+        return text_of(visitor, "loads"), visitor.get("campaign", account="mail_default", name="week-6")
+
+    before = seen()
+    copies = ("mail_loads", "mail_campaign_stats_snapshots")
+    warehouse.execute("CREATE SCHEMA other", *(f"CREATE TABLE other.{name} (LIKE public.{name})" for name in copies))
+    assert seen() == before
+
+
 def test_imports(visitor: Visitor, filled: Warehouse) -> None:
     text = text_of(visitor, "imports")
     only_rejected = "crm/contacts/manual__1 \N{EN DASH} \N{EN DASH} 2 2026-03-01 08:00"

@@ -277,6 +277,24 @@ def test_snapshots_live_in_the_schema_of_their_table(
     assert len(history(warehouse, '"Post"."All of it_snapshots"')) == 3
 
 
+@pytest.mark.not_unit
+@pytest.mark.parametrize("chosen", [None, "history"])
+def test_snapshots_live_in_the_schema_in_which_the_database_finds_their_table(
+    run: Run, march: Emulator, make_database: Callable[[str, str], SqlDatabase], chosen: str | None
+) -> None:
+    warehouse = make_database("postgres", "warehouse")
+    for schema in ("one", "two"):
+        warehouse.execute(f"CREATE SCHEMA {schema}")
+    run(campaigns(table="two.mail_campaign_stats"))
+    alter = "EXECUTE format('ALTER DATABASE %I SET search_path = one, two', current_database())"
+    warehouse.execute(f"DO $$ BEGIN {alter}; END $$")
+    name = chosen or "mail_campaign_stats_snapshots"
+    done = run(campaigns(snapshots=True, snapshots_table=chosen))
+    assert (done.returned["unchanged"], done.returned["snapshots_table"]) == (3, name)
+    assert warehouse.query("SELECT count(*) FROM pg_tables WHERE schemaname = 'one'") == [(0,)]
+    assert len(history(warehouse, f"two.{name}")) == 3
+
+
 def test_no_snapshots_unless_asked_for(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:
     assert "snapshots_table" not in run(campaigns()).returned
     assert warehouse.tables() == {"mail_campaign_stats"}  # nor notes of a single day, which may not be whole

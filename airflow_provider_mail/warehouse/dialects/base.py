@@ -142,6 +142,13 @@ class Dialect(ABC):
         :param connection: an open connection of the driver.
         """
 
+    def resolved_name(self, connection: Any) -> TableName:
+        """Return the name of the table, with its schema where the database says in which one it finds it.
+
+        :param connection: an open connection of the driver.
+        """
+        return self.request.name
+
     def column(self, name: str) -> str:
         """Spell a column in a statement.
 

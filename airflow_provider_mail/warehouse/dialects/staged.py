@@ -180,6 +180,14 @@ class Staged(StagedSql):
         with self._cursor(connection) as cursor:
             return self._columns(cursor)
 
+    def resolved_name(self, connection: Any) -> TableName:
+        """Return the name of the table, with the schema in which the database finds it.
+
+        :param connection: an open connection of the driver.
+        """
+        with self._cursor(connection) as cursor:
+            return self._resolved_name(cursor)
+
     @abstractmethod
     def _resolved_name(self, cursor: Any) -> TableName:
         """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
