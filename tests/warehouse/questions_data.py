@@ -169,8 +169,9 @@ def told() -> Told:
     final["mail_default"] += [
         _record("nobody", moment("2026-02-23T10:00:00"), 0, numbers),
         _record("without-a-time", None, 5000, numbers),
-        # Ten mails that everybody opened must not win anything.
-        {**_record("tiny", moment("2026-02-24T11:00:00"), 10, numbers), "openCount": 10, "clickCount": 10},
+        # Ten mails that everybody opened must not win anything, nor do more bounces than mails leave less than none.
+        _record("tiny", moment("2026-02-24T11:00:00"), 10, numbers)
+        | {"openCount": 10, "clickCount": 9, "hardBounce": 15},
         *(_record(name, moment(sent_at), numbers.randint(20_000, 30_000), numbers) for name, sent_at in LATE.items()),
         *(_record(name, moment("2026-03-11T12:00:00"), 1200, numbers) for name in ONLY),
     ]

@@ -90,7 +90,7 @@ def open_rate_by_week(said: Told) -> Answer:
             len(records),
             sent := total(records, "sentCount"),
             percent(opens := total(records, "openCount"), sent),
-            percent(opens, sent - total(records, "hardBounce", "softBounce")),
+            percent(opens, sum(max(r["sentCount"] - r["hardBounce"] - r["softBounce"], 0) for r in records)),
         )
         for week, records in sorted(weeks.items())
     ]
