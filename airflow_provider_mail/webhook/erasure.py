@@ -13,7 +13,7 @@ from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import WIRE_NAMES, DeadLetter, Origin
+from airflow_provider_mail.webhook.events import WIRE_NAMES, DeadLetter, Origin, split_array
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -27,8 +27,8 @@ _PAGE = 20
 """Pushes or dead letters in memory at once."""
 
 _ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
-_TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*+(?:"|\\?\Z)|[][{},]', re.DOTALL)
 _DOMAIN = r"[^\s!-,/:-@[-^`{-~]+"  # of punctuation, only what domains have
+_ONE = re.compile(rf"\s*[\w!#$%&'*+/=?^`.-]+@{_DOMAIN}\s*")
 _ARRAY = re.compile(rb'[^"{[@]*\[')
 
 
@@ -88,9 +88,13 @@ class Person:
 
         :param text: the text.
         """
+        text = _folded(text)
+        # An address alone is compared as a whole: that of O'Brien does not contain Brien's.
+        matches = [self._candidate.match(text.strip())] if _ONE.fullmatch(text) else self._candidate.finditer(text)
         return any(
-            address_key(re.sub(r"\W+\Z", "", match[0])) == self._key or address_key(match[0]) == self._key
-            for match in self._candidate.finditer(_folded(text))
+            self._key in (address_key(match[0]), address_key(re.sub(r"(?<=\w)\W+\Z", "", match[0])))
+            for match in matches
+            if match
         )
 
     def is_in(self, event: str) -> bool:
@@ -104,7 +108,7 @@ class Person:
         with suppress(ValueError, RecursionError):
             parsed = json.loads(event)
         recipient = parsed.get(WIRE_NAMES["email"]) if isinstance(parsed, dict) else None
-        text = json.dumps(recipient, ensure_ascii=False)
+        text = recipient if isinstance(recipient, str) else json.dumps(recipient, ensure_ascii=False)
         return self.is_named_in(text) if "@" in text else True
 
     def without(self, body: bytes) -> bytes | None:
@@ -116,11 +120,12 @@ class Person:
         """
         if not self.is_named_in(body.decode(errors="replace")):
             return None
-        before, events, after = _split(body)
+        opening = _ARRAY.match(body)
+        events, end, _ = split_array(body, opening.end()) if opening else ([body], len(body), False)
         kept = [event for event in events if not self.is_in(event.decode(errors="replace"))]
         if len(kept) == len(events):
             return None
-        return before + b",".join(kept) + after if kept else EMPTY
+        return body[: opening.end() if opening else 0] + b",".join(kept) + body[end:] if kept else EMPTY
 
 
 def _folded(text: str) -> str:
@@ -133,25 +138,6 @@ def _unescape(escape: re.Match[str]) -> str:
     if escape[1]:
         return bytes.fromhex(escape[1].replace("\\u", "")).decode("utf-16-be", "replace")
     return " " if escape[2] in "bfnrt" else escape[2]
-
-
-def _split(body: bytes) -> tuple[bytes, list[bytes], bytes]:
-    """Split an array into what precedes its elements, the elements, and what follows them. It need not be complete."""
-    if not (opening := _ARRAY.match(body)):
-        return b"", [body], b""
-    depth, start, end, elements = 1, opening.end(), len(body), []
-    for token in _TOKEN.finditer(body, start):
-        match token[0]:
-            case b"{" | b"[":
-                depth += 1
-            case b"}" | b"]" if depth > 1:
-                depth -= 1
-            case b"," if depth == 1:
-                elements.append(body[start : token.start()])
-                start = token.end()
-            case b"]" if not body[token.end() :].strip():
-                end = token.start()
-    return body[: opening.end()], [*elements, body[start:end]], body[end:]
 
 
 def _erase_from_inbox(inbox: Inbox, person: Person) -> int:

@@ -161,25 +161,36 @@ def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
     """
     if not begins_as_push(body):
         return None
-    start, depth = body.index(b"[") + 1, 0
+    parts, _, is_array = split_array(body, body.index(b"[") + 1, most)
+    texts = [part.strip(_SPACE) for part in parts]
+    return None if not is_array else [] if texts == [b""] else texts
+
+
+def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[bytes], int, bool]:
+    """Return the texts of the elements of an array, where they end, and whether the array is complete until there.
+
+    :param body: the text, which may be damaged.
+    :param start: where the first element begins.
+    :param most: stop after this number of elements. Default: all.
+    """
     parts: list[bytes] = []
+    depth, is_array, last = 0, True, len(body.rstrip(_SPACE)) - 1
     for token in _TOKEN.finditer(body, start):
-        char = token[0] if token.end() - token.start() == 1 else b""
+        at, char = token.start(), token[0] if token.end() - token.start() == 1 else b""
         if char == b'"':
-            return None
+            break
         if char in (b"[", b"{"):
             depth += 1
         elif char in (b"]", b"}"):
-            depth -= 1
-        if depth < 0 or (char == b"," and not depth):
-            parts.append(body[start : token.start()].strip(_SPACE))
+            if not depth and char == b"]" and at == last:
+                return [*parts, body[start:at]], at, is_array
+            is_array, depth = is_array and depth > 0, max(depth - 1, 0)
+        elif char == b"," and not depth:
+            parts.append(body[start:at])
             start = token.end()
-            if depth < 0:
-                ended = char == b"]" and not body[start:].strip(_SPACE)
-                return None if not ended else [] if parts == [b""] else parts
             if len(parts) == most:
-                return parts
-    return None
+                return parts, at, is_array
+    return [*parts, body[start:]], len(body), False
 
 
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:

@@ -326,11 +326,14 @@ ABOUT_ADA = (
     event(5, Email=None, Note="To:\nada@example.com."),
     event(6, Email="", Links=[{"mailto:ada@example.com": 1}]),
     event(7, Email={"name": "Ada"}, SenderEmail="ada@example.com"),
+    event(8, Email="'ada@example.com'"),
+    event(9, Email=None, Url="https://shop.example/?for=ada@example.com"),
 )
 NOT_ABOUT_ADA = (
     event(11, SenderEmail="ada@example.com"),
     event(12, Email=None, Note="bada@example.com, x-ada@example.com, ada@example.com.au, ada@example.co"),
     event(13, Email=["bob@example.com"], Note="ada@example.com"),
+    *(event(14, Email=f"{start}ada@example.com") for start in ("o'", "a/", "a=", " #")),
 )
 
 
