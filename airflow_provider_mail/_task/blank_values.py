@@ -12,22 +12,10 @@ if TYPE_CHECKING:
     import jinja2
 
 
-TEXT_FILTERS = {
-    *(
-        "capitalize",
-        "center",
-        "e",
-        "escape",
-        "forceescape",
-        "indent",
-        "lower",
-        "replace",
-        "safe",
-        "string",
-        "striptags",
-    ),
-    *("title", "trim", "truncate", "upper", "urlencode", "urlize", "wordwrap"),
-}
+TEXT_FILTERS = frozenset(
+    "capitalize center e escape forceescape indent lower replace safe string striptags title trim truncate upper "  # noqa: SIM905
+    "urlencode urlize wordwrap".split()
+)
 """Jinja's filters that make the text ``None`` of a missing value."""
 
 
@@ -91,28 +79,58 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
 
     # With the context, so that Jinja does not evaluate constants when it compiles a template.
     @jinja2.pass_context
-    def finalize(context: Any, value: Any) -> Any:
+    def finalize(context: Any, value: Any, has_default: bool = False) -> Any:
         # Not jinja2.DebugUndefined, which leaves tags to the service.
-        missing = value is None or (isinstance(value, jinja2.Undefined) and not str(value))
-        if missing or (not isinstance(value, str | Mapping | list | tuple | set) and str(value) in NOTHING):
+        undefined = isinstance(value, jinja2.Undefined) and not str(value) and not has_default
+        if (
+            value is None
+            or undefined
+            or (not isinstance(value, str | Mapping | list | tuple | set) and str(value) in NOTHING)
+        ):
             note()
         return value
 
-    def noted(expression: nodes.Expr) -> nodes.Expr:
-        return nodes.Call(nodes.EnvironmentAttribute("finalize"), [expression], [], None, None)
+    def note_inside(expression: nodes.Expr, *, has_default: bool = False) -> None:
+        """Note the missing values that an operator or a filter makes text of, where the text is shown.
+
+        A condition, a comparison and an argument are not shown.
+        """
+
+        def noted(part: nodes.Expr) -> nodes.Expr:
+            note_inside(part, has_default=has_default)
+            arguments = [part, nodes.Const(has_default)]
+            return nodes.Call(nodes.EnvironmentAttribute("finalize"), arguments, [], None, None)
+
+        match expression:
+            case nodes.Concat():
+                expression.nodes = [*map(noted, expression.nodes)]
+            case nodes.CondExpr(expr1=first, expr2=second):
+                note_inside(first, has_default=has_default)
+                if second is not None:
+                    note_inside(second, has_default=has_default)
+            case nodes.Or(left=first, right=second):
+                note_inside(first, has_default=True)
+                note_inside(second, has_default=has_default)
+            case nodes.Filter(name="replace", args=[nodes.Const(value=old), *_]) if old in NOTHING:
+                pass
+            case nodes.Filter(name=name, node=nodes.Expr() as first) if name in TEXT_FILTERS:
+                expression.node = noted(first)
+            case nodes.Filter(name="default" | "d", node=nodes.Expr() as first):
+                note_inside(first, has_default=True)
 
     class Generator(environment.code_generator_class):  # type: ignore[misc, name-defined]
-        """Treats what an operator or a filter makes text of like an expression."""
+        def visit_Output(self, node: nodes.Output, frame: Any) -> None:
+            for expression in node.nodes:
+                note_inside(expression)
+            super().visit_Output(node, frame)
 
-        def visit_Concat(self, node: nodes.Concat, frame: Any) -> None:
-            super().visit_Concat(nodes.Concat([*map(noted, node.nodes)]), frame)
+        def visit_Assign(self, node: nodes.Assign, frame: Any) -> None:
+            # What a filter makes may be meant for a comparison.
+            if isinstance(node.node, nodes.Concat):
+                note_inside(node.node)
+            super().visit_Assign(node, frame)
 
-        def visit_Filter(self, node: nodes.Filter, frame: Any) -> None:
-            if node.name in TEXT_FILTERS and node.node is not None:
-                rest = (node.args, node.kwargs, node.dyn_args, node.dyn_kwargs)
-                node = nodes.Filter(noted(node.node), node.name, *rest, lineno=node.lineno)
-            super().visit_Filter(node, frame)
-
-    noting = environment.overlay(finalize=finalize)
+    # Code that was compiled for one environment is none for the other.
+    noting = environment.overlay(finalize=finalize, bytecode_cache=None)
     noting.code_generator_class = Generator
     return noting

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_mail._task.creation_state import TASK_STATE_KEY as CAMPAIGN_KEY
 from airflow_provider_mail.api.campaigns import CreateCampaign as CreateRequest
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailIncompleteCampaignError, chain_of
@@ -31,30 +33,52 @@ class CreateCampaign(TaskWorkload):
     adopts = True
     remembers = True
 
-    def __init__(self, how: str, *, last_week: bool = False, renamed: bool = False, **arguments: Any) -> None:
+    def __init__(
+        self,
+        how: str,
+        *,
+        age: int = 0,
+        renamed: bool = False,
+        deleted: bool = False,
+        worker: float = 0,
+        scheduler: float = 0,
+        **arguments: Any,
+    ) -> None:
+        """
+        :param age: how many seconds ago another run created a campaign of that name.
+        :param deleted: whether people delete the campaign after each try.
+        :param worker: hours by which the worker's clock is ahead of the service's.
+        :param scheduler: likewise.
+        """
         super().__init__()
         self.name = f"task: create a campaign, {how}"  # type: ignore[misc]
-        self._last_week = last_week
+        self.clocks = timedelta(hours=worker), timedelta(hours=scheduler)
+        self._age = age
+        self._deleted = deleted
+        self._most: int | None = None
         # As with the present time in the name. Without a store nothing is known of the other name.
         self._renamed = renamed
-        self.remembers = not renamed  # type: ignore[misc]
+        self.remembers = not (renamed or deleted or scheduler)
         self.settings = {"sending_looks": 2}  # type: ignore[misc]
         self._arguments = arguments
 
     def arrange(self, service: Emulator) -> None:
+        self._service = service
+        self._most = None
+        service.clock.advance(-self.clocks[0].total_seconds())
         service.add_list("customers", CUSTOMERS)
         service.add_campaign(f"other {NAME}")
-        if self._last_week:
-            service.clock.advance(-WEEK)
+        if self._age:
+            service.clock.advance(-self._age)
             with MailClient(config_of(service)) as earlier:
                 earlier.send(
                     CreateRequest(mail_name=NAME, sender_mail=SENDER, subject="News", content="<p>News</p>",
                                   send_list_names=["customers"])
                 )  # fmt: skip
-            service.clock.advance(WEEK)
+            service.clock.advance(self._age)
 
     def must_end_well(self, case: Case) -> bool:
-        return not (self._last_week or self._renamed) and super().must_end_well(case)
+        return not (self._age or self._renamed or self._deleted) and super().must_end_well(case)
 
     def operator(self, **identity: Any) -> BaseOperator:
         name = f"{NAME} {next(NUMBERS)}" if self._renamed else NAME
@@ -67,14 +91,28 @@ class CreateCampaign(TaskWorkload):
             **given,
         )
 
+    def begin_try(self) -> BaseOperator:
+        """Delete the campaign before each further try; if it is recorded that it was created, for the last time."""
+        campaigns = self._service.campaigns(NAME)
+        if self._deleted and self.task.tries > 1 and campaigns and self._most is None:
+            self._service.set_campaign_state(NAME, "removed")
+            record = self.task.store.get(CAMPAIGN_KEY) if self.task.store else None
+            self._most = len(campaigns) if record and record["seen"] else None
+        return self.operator()
+
     def gives_up(self, service: Emulator, error: BaseException | None) -> bool:
         # What the service kept, or seems to have kept, a person must deal with.
         kept = any(each["keptBecause"] for each in service.campaigns(NAME))
-        if self._last_week or self._renamed or kept:
+        if self._age or self._renamed or self._deleted or kept:
             return True
         return error is not None and any(isinstance(each, MailIncompleteCampaignError) for each in chain_of(error))
 
     def held(self, service: Emulator, said: Said) -> Iterator[Finding]:
+        if self._deleted:
+            # Only what is known to have been created must not be created again.
+            if self._most is not None and len(service.campaigns(NAME)) > self._most:
+                yield Wrong.MAIL_TWICE, "what people deleted was created again"
+            return
         yield from campaigns_held(service)
         if self._renamed:
             created = [each["mailName"] for each in service.campaigns() if each["mailName"].startswith(f"{NAME} ")]
@@ -84,7 +122,7 @@ class CreateCampaign(TaskWorkload):
         there = service.campaigns(NAME)
         if not said.green:
             return
-        if self._last_week:
+        if self._age:
             yield Wrong.UNTRUE, "success, and nobody was mailed"
         if len(there) != 1 or there[0]["guid"] != said.result["guid"]:
             yield Wrong.UNTRUE, f"success, and the service holds {there}"
@@ -200,15 +238,27 @@ class SendRows(Send):
 
 IN_ONE = 2
 NUMBERS = count()
-WEEK = 7 * 86_400
-WAIT = {"wait_for_completion": True, "poke_interval": 1.0, "deferrable": False}
+HOUR = 3_600
+WEEK = 7 * 24 * HOUR
+WAIT: dict[str, Any] = {"wait_for_completion": True, "poke_interval": 1.0, "deferrable": False}
 CHOICES = ("fail", "skip", "resend")
+
+# Without a store it is not known which campaign is the task's own.
+REMEMBERED = (
+    CreateCampaign("the scheduler's clock ahead", scheduler=2),
+    CreateCampaign("with the name of an hour ago, the scheduler's clock behind", age=HOUR, scheduler=-2),
+    CreateCampaign("with another name in every try", renamed=True, **WAIT),
+    CreateCampaign("that people delete after each try", deleted=True, **WAIT),
+)
 
 SENDS = (
     CreateCampaign("and go on"),
     CreateCampaign("and wait", **WAIT),
-    CreateCampaign("with the name of last week's", last_week=True),
-    *([CreateCampaign("with another name in every try", renamed=True, **WAIT)] if HAS_STORE else []),
+    CreateCampaign("with the name of last week's", age=WEEK),
+    CreateCampaign("with the name of an hour ago, the worker's clock ahead", age=HOUR, worker=2),
+    CreateCampaign("the worker's clock ahead", worker=2),
+    CreateCampaign("the worker's clock behind", worker=-2),
+    *(REMEMBERED if HAS_STORE else ()),
     CreateCampaign("cancelling what is kept", on_incomplete="cancel"),
     CreateCampaign("keeping what is kept", on_incomplete="keep", **WAIT),
     *(Send(choice) for choice in CHOICES),

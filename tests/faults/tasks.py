@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.version_compat import AirflowException
 from tests.faults.cases import Case
-from tests.faults.tries import HAS_STORE, Killed, Task
+from tests.faults.tries import BEGAN, HAS_STORE, Killed, Task
 from tests.faults.variants import HASTY
 from tests.faults.workload import Finding, Said, Workload, Wrong
 
@@ -31,6 +32,8 @@ class TaskWorkload(Workload):
     recovers = True
     #: Whether the memory of Airflow 3.3 makes a difference.
     remembers = False
+    #: By how much the worker's and the scheduler's clocks are ahead of the service's.
+    clocks = (timedelta(0), timedelta(0))
 
     def __init__(self) -> None:
         self.task: Task
@@ -39,8 +42,10 @@ class TaskWorkload(Workload):
         """Nothing, unless a workload needs something."""
 
     def run(self, service: Emulator, case: Case, number: int) -> Said:
+        worker, scheduler = self.clocks
         # Without the memory every fourth time, as on older versions.
-        self.task = Task(self.operator, store=HAS_STORE and not (self.remembers and number % 4 == 0))
+        store = HAS_STORE and not (self.remembers and number % 4 == 0)
+        self.task = Task(self.begin_try, store=store, began=BEGAN + scheduler - worker)
         return self._run(service, case)
 
     def _run(self, service: Emulator, case: Case) -> Said:
@@ -63,6 +68,10 @@ class TaskWorkload(Workload):
     @abstractmethod
     def operator(self) -> BaseOperator:
         """The operator, as a DAG file makes it."""
+
+    def begin_try(self) -> BaseOperator:
+        """Make the operator of a try, after what people do before it."""
+        return self.operator()
 
     def judge(self, service: Emulator, said: Said, case: Case) -> Iterator[Finding]:
         yield from self._judge(service, said)

@@ -76,10 +76,14 @@ class Task:
 
     :param make: makes its operator, as the DAG file does in every process.
     :param store: whether Airflow has a task state store.
+    :param began: when the DAG run began, by the scheduler's clock.
     """
 
-    def __init__(self, make: Callable[[], BaseOperator], *, store: bool = HAS_STORE) -> None:
+    def __init__(
+        self, make: Callable[[], BaseOperator], *, store: bool = HAS_STORE, began: datetime | None = None
+    ) -> None:
         self._make = make
+        self._began = began or BEGAN
         self.store = StateStore() if store else None
         self._ti = TaskInstance("task")
         self.state = "none"
@@ -111,7 +115,7 @@ class Task:
             "run_id": self._ti.run_id,
             "dag_run": SimpleNamespace(
                 run_after=day,
-                start_date=BEGAN,
+                start_date=self._began,
                 clear_number=0,
                 run_type="manual",
                 run_id=self._ti.run_id,

@@ -13,10 +13,10 @@ from typing import Any
 
 import jinja2
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
-from jinja2 import DebugUndefined, Undefined
+from jinja2 import DebugUndefined, StrictUndefined, Undefined
 
 from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
@@ -413,6 +413,8 @@ NO_VALUE = "an expression of its template has no value"
         ({"subject": "Hello {{ ti.xcom_pull('nothing') }}!"}, f"subject: {NO_VALUE}"),
         ({"subject": "{{ 'Hello ' ~ ti.xcom_pull('nothing') ~ '!' }}"}, f"subject: {NO_VALUE}"),
         ({"subject": "Hello {{ ti.xcom_pull('nothing') | trim | title }}"}, f"subject: {NO_VALUE}"),
+        ({"subject": "Hello {{ ti.xcom_pull('nothing') | trim or 'friend' }}"}, f"subject: {NO_VALUE}"),
+        ({"subject": "{% set text = 'Hello ' ~ none %}{{ text }}"}, f"subject: {NO_VALUE}"),
         ({"content": "<p>{% for a in [1, none] %}{{ a }}{% endfor %}</p>"}, f"content: {NO_VALUE}"),
         ({"content": "<p>{% set x = 'nan' %}{{ x | float }}</p>"}, f"content: {NO_VALUE}"),
         ({"sender_name": "{{ ti.xcom_pull('shop') }} News"}, f"sender_name: {NO_VALUE}"),
@@ -449,6 +451,30 @@ def test_a_dag_whose_undefined_names_are_tags_of_the_service(
     assert run(dag).state == state
 
     assert emulator.journal.count("campaign/mail/sends") == (state == "success")
+
+
+@pytest.mark.usefixtures("_newsletter")
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("undefined", [StrictUndefined, Undefined])
+def test_what_is_compared_or_has_a_default_is_not_shown(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, undefined: Any, native: bool
+) -> None:
+    parts = [
+        "{% if params.vip | lower == 'true' %}VIP{% endif %}",
+        "{{ 'VIP' if params.vip | string | lower == 'true' else 'you' }}",
+        "{% set vip = params.vip | lower %}{{ 'VIP' if vip == 'true' else 'and' }}",
+        "{{ params.vip | trim | replace('None', 'all') }}",
+        "{{ params.vip | string | length }}",
+        *(["{{ (unknown | title) or 'x' }}", "{{ unknown | trim | d('y', true) }}"] if undefined is Undefined else []),
+    ]
+    with new_dag(
+        template_undefined=undefined, params={"vip": Param(None)}, render_template_as_native_obj=native
+    ) as dag:
+        create(subject=" ".join(["Hello", *parts]))
+
+    assert run(dag).state == "success"
+
+    assert sent(emulator)["subject"].split()[:5] == ["Hello", "you", "and", "all", "4"]
 
 
 @pytest.mark.parametrize("name", ["subject", "content", "sender_name"])
