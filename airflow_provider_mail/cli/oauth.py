@@ -254,7 +254,8 @@ class _Handler(BaseHTTPRequestHandler):
         ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
         accepted = ours and self.server.is_redirect(query)
         title = "The login was received" if query.get("code") else "Access was not granted"
-        page = PAGE.format(title=title).encode() if accepted else b""
+        title = title if accepted else "The login is not this one"
+        page = PAGE.format(title=title).encode() if ours else b""
         self.send_response(200 if accepted else 400 if ours else 404)
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Type", "text/html; charset=utf-8")
