@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail._task.observation import Observation
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -211,6 +212,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return folder / f"{partition}={day}" / f"{quote(self.mail_conn_id, safe='')}.{self.file_format}"
 
     def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
+        from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.flows.statistics import campaign_stats
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
@@ -219,25 +221,28 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
             # Day by day, so that a partition is the service's response for that day: the specification does not show in
             # which time zone its days begin, and sorting by send time could split them.
             for day in _calendar(start_day, end_day):
-                where_from = self._where_from()
+                observation = Observation(self.hook.get_conn())
                 request, records = GetCampaignStats(start_date=day, end_date=day), dict[str, Any]()
                 for _ in range(2):  # the file is replaced: a campaign is left out if two responses lack it
                     found = self.hook.run(campaign_stats(request))
                     records = {record.mail_name: record for record in found} | records
+                where_from = self._where_from(observation)
                 yield day, [campaign_stats_row(record, **where_from) for record in records.values()]
 
         return CAMPAIGN_STATS, days()
 
     def _transactional(self, start_day: date, end_day: date) -> tuple[Table, Days]:
         from airflow_provider_mail._task.date_window import today
+        from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
 
         def days() -> Days:
             request = GetTransactionalStats(start_date=start_day, end_date=end_day)
-            where_from = self._where_from()
+            observation = Observation(self.hook.get_conn())
             records = self.hook.run(transactional_stats(request))
+            where_from = self._where_from(observation)
             for record in records:
                 yield record.stats_date, [transactional_stats_row(record, **where_from)]
             for day in missing_days(request, records, today()):
@@ -246,8 +251,8 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
 
         return TRANSACTIONAL_STATS, days()
 
-    def _where_from(self) -> dict[str, Any]:
-        return {"mail_conn_id": self.mail_conn_id, "team": self.hook.team_name, "observed_at": datetime.now(UTC)}
+    def _where_from(self, observation: Observation) -> dict[str, Any]:
+        return {"mail_conn_id": self.mail_conn_id, "team": self.hook.team_name, "observed_at": observation.at}
 
 
 def _calendar(start_day: date, end_day: date) -> Iterator[date]:

@@ -261,6 +261,17 @@ def test_the_same_window_twice_changes_nothing_but_when_it_was_observed(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("kind", ["campaigns", "transactional"])
+def test_it_was_observed_by_the_clock_of_the_service(run: Run, emulator: Emulator, tmp_path: Path, kind: str) -> None:
+    emulator.clock.set(RUN_DAY)
+    emulator.clock.freeze()
+    sent_on(emulator, "2026-03-02")
+    run(lambda: export(tmp_path, kind=kind, **WEEK), logical_date=RUN_DAY)
+    observed = [datetime.fromisoformat(row["observed_at"]) for row in lines(tmp_path)]
+    assert observed
+    assert all(abs(at - RUN_DAY) < timedelta(minutes=5) for at in observed)
+
+
 def test_the_file_of_a_day_without_campaigns_goes_away(run: Run, emulator: Emulator, tmp_path: Path) -> None:
     sent_on(emulator, "2026-03-02", "2026-03-04", per_day=1)
     run(lambda: export(tmp_path, **WEEK), logical_date=RUN_DAY)
