@@ -163,18 +163,27 @@ class MailTaskMixin:
         return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
-        """The arguments that a request has fields for, by name. A flag that is off is left out of the request.
+        """The arguments that a request has fields for, by name.
+
+        A flag that is off is left out of the request, and so is empty text for what is optional; but not a text that
+        people see, which ``allow_blank`` may make empty.
 
         :param model: the request's class.
         :param context: of the task.
         """
+        from airflow_provider_mail._task.literals import is_empty_option
+
         names = [name for name in self._arguments if name in model.model_fields]
         values = {name: unwrap(self, getattr(self, name), context) for name in names}
         if "attachment" in values:
             from airflow_provider_mail._task.attachments import attachment
 
             values["attachment"] = attachment(values["attachment"])
-        return {name: None if value is False else value for name, value in values.items()}
+        owner = type(self)
+        return {
+            name: None if value is False or is_empty_option(owner, name, value) else value
+            for name, value in values.items()
+        }
 
     def build_request(self, model: type[P], context: Context, **given: Any) -> P:
         """The request that the arguments make.

@@ -27,6 +27,8 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
+            if key == "name" and item == "" and "email" in value:
+                continue  # Without a name, people see the address.
             yield from blank_values(f"{argument}.{key}", item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):

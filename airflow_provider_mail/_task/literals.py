@@ -126,6 +126,20 @@ def may_be_blank(owner: type, name: str) -> bool:
     return "allow_blank" in declared(owner) and name in SEEN_ARGUMENTS
 
 
+def is_empty_option(owner: type, name: str, value: Any) -> bool:
+    """Whether a value is empty text for an optional argument: the request is to be built without it.
+
+    Not for texts that people see: what is empty there is meant, as with ``allow_blank``.
+
+    :param owner: the class.
+    :param name: of the argument.
+    :param value: that is known: without templates.
+    """
+    argument = declared(owner).get(name)
+    is_text = SEEN_ARGUMENTS.get(name) in ("html", "text")
+    return argument is not None and not is_text and argument.is_left_out(value)
+
+
 _WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
 _PLAIN = {
     **dict.fromkeys(("Line", "MailName", "TemplateName"), re.compile(r"[A-Za-z0-9][A-Za-z0-9 .:-]{0,48}")),
@@ -372,17 +386,22 @@ class Argument(NamedTuple):
     def is_rows(self) -> bool:
         return self.kind.check is _rows
 
+    def is_left_out(self, value: Any) -> bool:
+        """Return whether a value means that the argument is not given.
+
+        :param value: that is known: without templates.
+        """
+        return self.optional and (value is None or (value == "" and self.name not in NEVER_LEFT_OUT))
+
     def problem(self, value: Any) -> str | None:
         """Return what is wrong with a value.
 
         :param value: that is known: without templates.
         """
-        if value is None and self.optional:
+        if self.is_left_out(value):
             return None
         if value is None and self.kind.text and not self.choices:
             return "is missing: None was given"
-        if value == "" and self.optional and self.name not in NEVER_LEFT_OUT:
-            return None
         if self.choices:
             return None if value in self.choices else f"{_shown(value)} is none of {', '.join(map(str, self.choices))}"
         if problem := self.kind.check(self.name, value):

@@ -240,3 +240,13 @@ def test_no_value_of_a_person_is_shown(any_number_of_dags: NewDag) -> None:
         with pytest.raises(AirflowFailException) as raised:
             rendered(any_number_of_dags, MailSendOperator, name, "{{ value }}", "Ada Lovelace, ada", native=False)
         assert "Ada" not in str(raised.value)
+
+
+@pytest.mark.parametrize("to", [{"email": "ada@example.com", "name": "{{ '' }}"}, "ada@example.com"])
+def test_the_name_of_a_recipient_and_an_address_for_replies_may_be_empty(run: Run, emulator: Emulator, to: Any) -> None:
+    given = {"sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>", "reply_to": "", "category": ""}
+    assert run(lambda: MailSendOperator(task_id=TASK, to=to, **given)).state == "success"
+
+    (message,) = emulator.journal.entries("transactional/mail/sends_customised")
+    assert message["body"]["to"] == {"email": "ada@example.com"}
+    assert not {"replyTo", "category"} & message["body"].keys()

@@ -477,6 +477,21 @@ def test_what_is_compared_or_has_a_default_is_not_shown(
     assert sent(emulator)["subject"].split()[:5] == ["Hello", "you", "and", "all", "4"]
 
 
+@pytest.mark.usefixtures("_newsletter")
+@pytest.mark.parametrize("empty", ["", "{{ params.none or '' }}"])
+def test_empty_text_leaves_out_what_is_optional(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator, empty: str
+) -> None:
+    names = ("language_code", "editor_type", "market_name", "subscript_name", "project_code")
+    with new_dag(params={"none": Param(None)}) as dag:
+        create(**dict.fromkeys(names, empty))
+
+    done = run(dag)
+
+    assert done.state == "success", done.log
+    assert sent(emulator).keys() == {"mailName", "senderMail", "subject", "content", "sendListNames"}
+
+
 @pytest.mark.parametrize("name", ["subject", "content", "sender_name"])
 @pytest.mark.parametrize("native", [False, True])
 def test_none_of_another_task_is_not_mailed(
