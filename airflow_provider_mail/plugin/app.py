@@ -20,7 +20,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin import campaigns, events, imports, links, lists, loads, render, transactional, waits
 from airflow_provider_mail.plugin.access import permitted_user
 from airflow_provider_mail.plugin.places import NoAnswer, places
-from airflow_provider_mail.plugin.reader import Reader
+from airflow_provider_mail.plugin.reader import Reader, StaleTablesError
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
@@ -101,9 +101,15 @@ def route(path: str) -> Callable[[Show], Show]:
     """
 
     def register(show: Show) -> Show:
+        def read(**arguments: Any) -> Response:
+            try:
+                return show(**arguments)
+            except StaleTablesError:  # a table may have been dropped
+                return show(**arguments)
+
         @wraps(show)
         async def endpoint(**arguments: Any) -> Response:
-            return await places.read(partial(show, **arguments))
+            return await places.read(partial(read, **arguments))
 
         app.get(path)(endpoint)
         return show

@@ -55,6 +55,10 @@ BESIDE = ("snapshots", "loads")
 _found: dict[tuple[str, str], tuple[float, TableName]] = {}
 
 
+class StaleTablesError(WarehouseError):
+    """A statement failed that expected tables which were found before; they are looked for again."""
+
+
 class Reader:
     """The tables of one database.
 
@@ -149,9 +153,9 @@ class Reader:
             return
         except WarehouseError as error:
             message = str(error)
-        for what in self._tables:
-            _found.pop(self.identity(what), None)
-        raise WarehouseError(public_message(message, self._hook))
+        expected = [_found.pop(self.identity(what), None) for what in self._tables]
+        kind = StaleTablesError if any(expected) else WarehouseError
+        raise kind(public_message(message, self._hook))
 
     def limited(self, sql: str, count: int, offset: int = 0) -> str:
         """Return a statement with a limit to its rows.

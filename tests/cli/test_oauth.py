@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +23,7 @@ from airflow_provider_mail.hooks.mail import MailHook
 from tests.cli import application
 from tests.cli.application import CONN, extra
 from tests.cli.conftest import Command, Said
+from tests.support.processes import wait_until
 
 TOKEN = "auth/oauth/token"
 
@@ -48,6 +50,17 @@ def deciding(url: str, decision: str) -> str:
     form = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text)) | {"decision": decision}
     answer = httpx.post(str(httpx.URL(url).join("/v5/auth/oauth/authorize")), data=form, timeout=60)
     return answer.headers["location"]
+
+
+def request(address: str, **headers: str) -> httpx.Response:
+    """Visit an address as soon as somebody listens there."""
+
+    def response() -> httpx.Response | None:
+        with suppress(httpx.ConnectError):
+            return httpx.get(address, headers=headers, trust_env=False, timeout=60)
+        return None
+
+    return wait_until(response, what="the command listens", interval=0.02)
 
 
 @pytest.fixture
@@ -218,15 +231,9 @@ def test_other_requests_do_not_end_the_login(
     def after_others(url: str) -> None:
         address = approving(url)
         callback = address.partition("?")[0]
-        end = time.monotonic() + 60
-        others = ["", "?", "?x=1", "?code=", "?code=forged&state=x", "?error=forged&state=x", "?state=x"]
-        while others and time.monotonic() < end:
-            try:
-                statuses.append(httpx.get(callback + others[0], trust_env=False, timeout=60).status_code)
-                others.pop(0)
-            except httpx.ConnectError:
-                time.sleep(0.02)  # it listens in a moment
-        httpx.get(address, trust_env=False, timeout=60)
+        queries = ("", "?", "?x=1", "?code=", "?code=forged&state=x", "?error=forged&state=x", "?state=x")
+        statuses.extend(request(callback + query).status_code for query in queries)
+        request(address)
 
     said = login(after_others, *arguments)
     assert said.status == 0, said.err
@@ -251,14 +258,8 @@ def test_a_name_that_leads_here_is_not_answered(
     def rebound(url: str) -> None:
         address = approving(url)
         target = httpx.URL(address)
-        end = time.monotonic() + 60
-        while not answers and time.monotonic() < end:
-            try:
-                headers = {"Host": f"evil.example.com:{target.port}"}
-                answers.append(httpx.get(f"{address}x", headers=headers, trust_env=False, timeout=60))
-            except httpx.ConnectError:
-                time.sleep(0.02)  # it listens in a moment
-        answers.append(httpx.get(address, trust_env=False, timeout=60))
+        answers.append(request(f"{address}x", Host=f"evil.example.com:{target.port}"))
+        answers.append(request(address))
 
     said = login(rebound)
     assert said.status == 0, said.err

@@ -20,11 +20,15 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
 from airflow_provider_mail.plugin import app as page_app
-from airflow_provider_mail.plugin.places import MAX_THREADS, PLACES, SECONDS, Places
+from airflow_provider_mail.plugin import places
+from airflow_provider_mail.plugin.places import MAX_THREADS, PLACES, Places
 from airflow_provider_mail.warehouse import connection
 from tests.plugin.conftest import forget, token
 
 pytestmark = pytest.mark.not_unit
+
+SECONDS = 30_000.0
+"""The time limit of the page here, which only the clock of the test reaches."""
 
 PERSONS = 60
 """More than Airflow's API server has threads for all of its routes."""
@@ -90,6 +94,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> Iterator[H
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(warehouse))
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 30_000)
+    monkeypatch.setattr(places, "SECONDS", SECONDS)
     monkeypatch.setattr(page_app, "places", Places())
     forget()
     yield server
@@ -190,7 +195,7 @@ def test_every_route_of_the_api_server_answers_meanwhile(hanging: HangingServer,
             for sent in await asyncio.gather(*persons):
                 assert sent[0]["status"] == 503
                 text = text_of(sent)
-                assert f"did not answer within 20 seconds (host 127.0.0.1, port {hanging.port})" in text
+                assert f"did not answer within 30000 seconds (host 127.0.0.1, port {hanging.port})" in text
                 assert "Check that the database runs" in text
                 assert "planted" not in text
 

@@ -62,6 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for module in (commits, cached):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(commits, "_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(cached, "READ_SECONDS", PATIENCE)
     return clock
 
 

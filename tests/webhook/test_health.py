@@ -19,6 +19,7 @@ from airflow_provider_mail.webhook.health import Health
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.receiver import Receiver
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
+from tests.support.processes import PATIENCE
 from tests.support.statsd import StatsdServer
 from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
 from tests.webhook.running import HEADERS
@@ -33,6 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=1000.0)
     for module in (commits, cached):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(cached, "READ_SECONDS", PATIENCE)
     return clock
 
 
