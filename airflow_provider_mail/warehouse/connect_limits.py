@@ -16,17 +16,18 @@ _MYSQL_OPTIONS = {
 """The options of both drivers, by the method of the hook that returns those of a connection."""
 
 
-def limit_connecting(hook: DbApiHook, kind: str, seconds: int) -> None:
+def limit_connecting(hook: DbApiHook, kind: str, seconds: int, response_seconds: float | None = None) -> None:
     """Limit a hook; nothing where its driver cannot be limited. What its connection sets itself stays.
 
     :param hook: a hook that nobody else uses.
     :param kind: the kind of database, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
     :param seconds: the limit.
+    :param response_seconds: how long to wait for the response to a statement, where others cannot end that wait.
     """
     if kind in ("postgresql", "postgres"):
         _postgres(hook, seconds)
     elif kind in ("mysql", "mariadb"):
-        _mysql(hook, seconds)
+        _mysql(hook, seconds, response_seconds)
 
 
 def _postgres(hook: DbApiHook, seconds: int) -> None:
@@ -37,8 +38,21 @@ def _postgres(hook: DbApiHook, seconds: int) -> None:
     hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
 
 
-def _mysql(hook: DbApiHook, seconds: int) -> None:
+def _mysql(hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
     # The hook hands neither driver the options that a connection has for this.
     for method, option in _MYSQL_OPTIONS.items():
+        limits = {option: seconds}
+        # mysql-connector-python, which shows nobody its socket.
+        if option == "connection_timeout" and response_seconds is not None and _has_read_timeout():
+            limits["read_timeout"] = max(1, int(response_seconds))
         if options := getattr(hook, method, None):
-            hook.__dict__[method] = lambda conn, options=options, option=option: {option: seconds, **options(conn)}
+            hook.__dict__[method] = lambda conn, options=options, limits=limits: {**limits, **options(conn)}
+
+
+def _has_read_timeout() -> bool:
+    """Whether mysql-connector-python is installed, in 9.2 or a later version."""
+    try:
+        from mysql.connector.constants import DEFAULT_CONFIGURATION
+    except ImportError:
+        return False
+    return "read_timeout" in DEFAULT_CONFIGURATION

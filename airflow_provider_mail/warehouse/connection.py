@@ -122,7 +122,9 @@ def _open(hook: DbApiHook, start: float, longest: float) -> Any:
     """Connect; wait for a database file that another process uses (DuckDB), at most for so many seconds."""
     # A copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
     hook = copy(hook)
-    limit_connecting(hook, database(hook), CONNECT_SECONDS if current_reading() else PATIENT_SECONDS)
+    reading = current_reading()
+    connect_seconds = CONNECT_SECONDS if reading else PATIENT_SECONDS
+    limit_connecting(hook, database(hook), connect_seconds, reading.seconds if reading else None)
     while True:
         try:
             return copy(hook).get_conn()

@@ -207,7 +207,7 @@ def _resume(ti: TaskInstance, what: Any) -> None:
     """Run the trigger of a deferred task, and let the task go on with its event."""
     from airflow.sdk.definitions.dag import _run_inline_trigger
 
-    serialize, deserialize = _serialization()
+    _, deserialize = _serialization()
     module, _, name = ti.end["classpath"].rpartition(".")
     method, kwargs = ti.end["next_method"], deserialize(ti.end["next_kwargs"] or {})
     try:
@@ -219,7 +219,13 @@ def _resume(ti: TaskInstance, what: Any) -> None:
         kwargs = {"error": "Trigger failure", "traceback": traceback.format_exception(error)}
     else:
         kwargs["event"] = event.payload
-    ti.next_method, ti.next_kwargs = method, json.loads(json.dumps(serialize(kwargs)))
+    ti.next_method, ti.next_kwargs = method, stored(kwargs)
+
+
+def stored(kwargs: dict[str, Any]) -> Any:
+    """Return the keyword arguments of a deferred task's method as this version of Airflow stores them."""
+    serialize, _ = _serialization()
+    return json.loads(json.dumps(serialize(kwargs)))
 
 
 def _serialization() -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.support.processes import wait_until
+from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.waiting import answered, as_soon_as
 
@@ -179,7 +180,8 @@ def test_the_deadline_of_a_deferral_is_the_service_s(
     def no_triggerer(ti: Any, what: Any) -> None:
         kwargs = ti.end["trigger_kwargs"]
         ends.append(kwargs.get("__var", kwargs)["end_time"])
-        ti.next_method, ti.next_kwargs = "execute_complete", {"event": {"status": "error", "message": "", "result": {}}}
+        event = {"status": "error", "message": "", "result": {}}
+        ti.next_method, ti.next_kwargs = "execute_complete", stored({"event": event})
 
     monkeypatch.setattr("tests.support.task_runner._resume", no_triggerer)
     run(lambda: create(deferrable=True, timeout=600))
@@ -199,7 +201,7 @@ def test_a_last_look_at_airflows_own_deadline(
     def no_triggerer(ti: Any, what: Any) -> None:
         if ended:
             emulator.set_campaign_state("spring", "done")
-        ti.next_method, ti.next_kwargs = "__fail__", {"error": "Trigger timeout"}
+        ti.next_method, ti.next_kwargs = "__fail__", stored({"error": "Trigger timeout"})
 
     emulator.settings.sending_seconds = 10_000
     if make == "sensor":

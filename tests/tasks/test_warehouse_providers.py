@@ -99,6 +99,7 @@ def ended(done: Done) -> dict[str, str]:
 
 def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emulator) -> None:
     """From the service into the table, through the operator of Airflow's provider that loads files."""
+    emulator.clock.advance(days=-1)  # so that it can be moved on and is not ahead of the worker's
     emulator.add_list("newsletter", count=50)
     odd = "Å \\ ' \" \n {} %s $1 ;"
     emulator.add_contact("odd@example.com", lists=["newsletter"], name=odd, properties={"city": odd})

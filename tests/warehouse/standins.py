@@ -218,7 +218,7 @@ WAYS = (*STANDINS, *(f"{kind} files" for kind in STANDINS if kind != "trino"))
 SAMPLE = WAYS if EVERYTHING else ("databricks", "redshift files")
 """One with MERGE and one without."""
 
-NO_TIME = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+NO_TIME = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
 def prepare(hook: DbApiHook) -> None:

@@ -61,6 +61,7 @@ def test_tables_of_one_name_in_two_schemas(
     assert len(warehouse.rows(LOADS, "one.mail_loads")) == len(warehouse.rows(LOADS, "two.mail_loads")) == 1
 
 
+@pytest.mark.not_unit
 def test_spellings_of_two_tables(make_warehouse: Callable[..., Warehouse]) -> None:
     maria = make_warehouse("mysql")
     assert [load(maria, hour, name).inserted for hour, name in ((2, "Contacts"), (1, "contacts"))] == [2, 2]
@@ -123,6 +124,7 @@ def test_a_default_collation_of_duckdb(
         warehouse.load(PLAIN, [thing(PLAIN, 1, account=account) for account in ("a", "A")])
 
 
+@pytest.mark.not_unit
 def test_spaces_that_a_collation_ignores(make_warehouse: Callable[..., Warehouse]) -> None:
     maria = make_warehouse("mysql")
     maria.execute(f"CREATE TABLE things (account {maria.varchar(50)}, number BIGINT, PRIMARY KEY (account, number))")

@@ -19,6 +19,7 @@ from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.time_limit import Reading, read_within
+from tests.support import mariadb
 from tests.warehouse.conftest import HOOKS, Warehouse
 
 AN_HOUR = 3600
@@ -63,6 +64,8 @@ def test_connecting_ends(monkeypatch: pytest.MonkeyPatch, kind: str, extra: dict
 def test_a_statement_that_nobody_waits_for_is_cut(
     make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    if kind == "mysql" and mariadb.CLIENT == "mysql-connector-python":
+        pytest.skip("this driver shows nobody its socket; it ends the wait itself")
     warehouse, opened = make_warehouse(kind), threading.Event()
     uses = Reading.uses
 
@@ -79,6 +82,18 @@ def test_a_statement_that_nobody_waits_for_is_cut(
     while not wait([reading.result], 0.05).done:
         reading.end()
     assert isinstance(reading.result.exception(), WarehouseError | TimeoutError)
+
+
+@pytest.mark.not_unit
+@pytest.mark.skipif("mysql-connector-python" not in mariadb.CLIENTS, reason="needs this driver")
+def test_a_driver_that_cannot_be_cut_ends_the_wait_itself(
+    make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the server has no limit."""
+    monkeypatch.setattr("airflow_provider_mail.warehouse.dialects.mysql.current_reading", lambda: None)
+    warehouse = make_warehouse("mysql", client="mysql-connector-python")
+    reading = Reading(lambda: read(warehouse, SLOW["mysql"]), 1)
+    assert isinstance(reading.result.exception(), WarehouseError)
 
 
 @pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "mysql"])
