@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from airflow.sdk import Connection
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
@@ -20,6 +22,23 @@ T = TypeVar("T")
 
 QUERY_SECONDS = 30.0
 """How long a query may take; shorter than the time for the last look of a wait."""
+
+
+class _ReadConnection(Connection):
+    """A connection that masks nothing when its extra is read.
+
+    Airflow masked it when it was read. Masking it again takes the channel that the thread of a query must not use: on
+    Airflow 3.0 and 3.1 it ends the triggerer.
+    """
+
+    __slots__ = ()
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]:
+        return json.loads(self.extra) if self.extra else {}
+
+
+_CONNECTION_FIELDS = ("conn_id", "conn_type", "host", "schema", "login", "password", "port", "extra")
 
 
 class InboxReader:
@@ -77,6 +96,7 @@ class InboxReader:
         except WarehouseError as error:
             raise MailConfigError(str(error)) from None
         # The hook of SQLite would read the connection again for each query.
-        connection = inbox.hook.connection
-        inbox.hook.__dict__["get_connection"] = lambda conn_id: connection
+        read = inbox.hook.connection
+        connection = _ReadConnection(**{field: getattr(read, field) for field in _CONNECTION_FIELDS})
+        inbox.hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
         return inbox

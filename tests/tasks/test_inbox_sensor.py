@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail import version_compat
 from airflow_provider_mail._polling import inbox_reader, shared_poller
 from airflow_provider_mail.api.flows import polling
 from airflow_provider_mail.emulator import Emulator
@@ -210,6 +214,22 @@ def test_a_database_that_does_not_answer_blocks_nothing(
 
     run_trigger(hung())
     answers.set()
+
+
+def test_the_thread_of_a_query_calls_nothing_of_airflow(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch, make_database: Callable[[str, str], SqlDatabase]
+) -> None:
+    """Airflow masks what it reads of a connection; from such a thread this ends the triggerer of Airflow 3.0."""
+    postgres = make_database("postgres", "crm")
+    push(new_inbox(postgres), OPENED)
+    connection = json.loads(os.environ["AIRFLOW_CONN_CRM"])
+    connection["extra"] = {"application_name": "planted"}
+    monkeypatch.setenv("AIRFLOW_CONN_CRM", json.dumps(connection))
+    masked: list[str] = []
+    masker = sys.modules[version_compat.mask_secret.__module__]
+    monkeypatch.setattr(masker, "mask_secret", lambda *_, **__: masked.append(threading.current_thread().name))
+    assert run_trigger(event(trigger(inbox_conn_id="crm")))["status"] == "complete"
+    assert "mail-database" not in masked
 
 
 @retrying
