@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import dags, mariadb, sampling  # its profile, before the tests, which take it over
+from tests.support.clock import Clock
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 
@@ -66,6 +67,14 @@ def _no_unit(config: pytest.Config) -> None:
     """Fail the test that got into `make test-unit` and asks for a server while it runs."""
     if config.getoption("markexpr") == "unit":
         pytest.fail("a test that starts a server without naming its fixture has to be marked `not_unit`")
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """Time passes at once: see `tests.support.clock`."""
+    clock = Clock()
+    with clock.installed():
+        yield clock
 
 
 @pytest.fixture(scope="session")

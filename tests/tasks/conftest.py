@@ -26,6 +26,7 @@ from airflow_provider_mail.api.flows import create_campaign, create_once, pollin
 from airflow_provider_mail.api.flows.create_once import pauses
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
+from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.support.defaults import set_default
 from tests.support.postgres import PostgresServer
@@ -49,6 +50,11 @@ def connect(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Connect:
 @pytest.fixture(autouse=True)
 def _mail_default(connect: Connect) -> None:
     connect()
+
+
+@pytest.fixture(autouse=True)
+def _passing(clock: Clock) -> None:
+    """Time passes at once."""
 
 
 @pytest.fixture(autouse=True)

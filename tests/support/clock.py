@@ -1,0 +1,126 @@
+"""Time that passes at once: whoever sleeps makes the clock jump, so that days of waiting fit into a second.
+
+All that runs in this process lives in this time: the package, Airflow, event loops, the emulator. Only requests, and
+the time-outs of locks and threads, take real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import selectors
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import time_machine
+
+from airflow_provider_mail.api._core.exchange import Exchange
+from tests.support.defaults import set_default
+
+STUCK_SECONDS = 30
+"""How long an event loop waits for a response before time passes in spite of it."""
+
+_sleep, _monotonic = time.sleep, time.monotonic
+
+
+class Clock:
+    """Real time, plus all that was slept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._skipped = 0.0
+        self._changes: list[tuple[float, Callable[[], object]]] = []
+
+    def monotonic(self) -> float:
+        return _monotonic() + self._skipped
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass. Whoever sleeps beside others wakes at the moment that was meant: pauses do not add up."""
+        self.pass_until(self.monotonic() + seconds)
+        _sleep(0)
+
+    def after(self, seconds: float, change: Callable[[], object]) -> None:
+        """Do something so many seconds from now: at the first sleep until then or later, before the sleeper wakes."""
+        self._changes.append((self.monotonic() + seconds, change))
+
+    def pass_until(self, moment: float) -> None:
+        """Jump to a moment of `monotonic`, unless it is over, and do what is due until then."""
+        with self._lock:
+            left = moment - self.monotonic()
+            if left > 0:
+                self._skipped += left
+                self._traveller.shift(left)
+            due = [change for at, change in self._changes if at <= self.monotonic()]
+            self._changes = [one for one in self._changes if one[1] not in due]
+        for change in due:
+            change()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let everything live in this time."""
+        policy = asyncio.get_event_loop_policy()
+        now = datetime.datetime.now(datetime.UTC)
+        with pytest.MonkeyPatch.context() as patch, time_machine.travel(now) as self._traveller:
+            patch.setattr(time, "sleep", self.sleep)
+            patch.setattr(time, "monotonic", self.monotonic)
+            set_default(patch, Exchange.__init__, "clock", self.monotonic)
+            asyncio.set_event_loop_policy(_Policy(self))
+            try:
+                yield
+            finally:
+                asyncio.set_event_loop_policy(policy)
+
+
+class _Policy(asyncio.DefaultEventLoopPolicy):
+    """Makes event loops in which time passes at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _Loop(self._clock)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """While it has nothing to do and waits for no response and no thread, it jumps to its next timer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.threads = 0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        return self.clock.monotonic()
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        future = super().run_in_executor(executor, func, *args)
+        self.threads += 1
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, _: Any) -> None:
+        self.threads -= 1
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
+    """Waits for responses in real time, and for timers not at all."""
+
+    def __init__(self, loop: _Loop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if ready or timeout is None or timeout <= 0:
+            return ready or super().select(timeout)
+        its_own = 1  # the pipe by which threads wake it
+        if self._loop.threads or len(self.get_map()) > its_own:
+            ready = super().select(min(timeout, STUCK_SECONDS))
+        if not ready:
+            self._loop.clock.pass_until(self._loop.time() + timeout)
+        return ready
