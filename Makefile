@@ -3,9 +3,10 @@
 #   make demo                  the main job in a real Airflow, with a summary
 #   make demo-ui               the same, leaving Airflow running, and opening it, its page of mail and the emulator's inbox
 #   make test-unit             the tests that need neither a server nor Airflow's database, in seconds
-#   make test                  every test, on the newest Airflow
+#   make test                  all tests that do not depend on how fast the machine is, on the newest Airflow
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
 #   make test ARGS='-k lists'  some of them
+#   make test-real             what runs in processes of its own: a running Airflow, a browser, kills, load
 #   make test-all              every test on every supported Airflow
 #   make test-pythons          every test on Python 3.12 and 3.13, in an Ubuntu and a Debian that have them; needs what
 #                              .ci/bare-machine says
@@ -62,7 +63,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help demo demo-ui test-unit test test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-real test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -82,8 +83,11 @@ test-unit: $(INSTALLED)
 test: $(INSTALLED)
 	$(PYTEST) $(ARGS)
 
+test-real: $(INSTALLED)
+	$(PYTEST) tests/real $(ARGS)
+
 test-all:
-	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 MAIL_TEST_TYPES=1 MAIL_TEST_QUICKSTART=1 $(MAKE) test AIRFLOW=$$airflow; done
+	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test test-real test-types test-quickstart AIRFLOW=$$airflow; done
 
 test-pythons:
 	BARE_MIRROR="deb http://archive.ubuntu.com/ubuntu noble main universe" .ci/bare-machine make test
@@ -91,31 +95,31 @@ test-pythons:
 
 soak: $(INSTALLED)
 	MAIL_SOAK_SECONDS=$${MAIL_SOAK_SECONDS:-600} MAIL_SOAK_SEED=$${MAIL_SOAK_SEED:-$$(date +%s)} \
-	  $(RUN) -m pytest tests/faults/test_soak.py $(ARGS)
+	  $(RUN) -m pytest tests/real/faults/test_soak.py $(ARGS)
 
 soak-process: $(INSTALLED)
 	MAIL_SOAK_PROCESS_SECONDS=$${MAIL_SOAK_PROCESS_SECONDS:-900} \
-	  $(RUN) -m pytest -s tests/faults/test_soak_process.py $(ARGS)
+	  $(RUN) -m pytest -s tests/real/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
-	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/webhook tests/e2e/test_crashes.py $(ARGS)
+	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/real/faults tests/real/webhook tests/real/airflow/test_crashes.py $(ARGS)
 
 test-demo-ui: $(INSTALLED)
-	MAIL_DEMO_UI=1 $(RUN) -m pytest tests/e2e/test_demo.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_demo.py $(ARGS)
 
 test-backfill: $(INSTALLED)
-	MAIL_BACKFILL_DAYS=$${MAIL_BACKFILL_DAYS:-90} $(RUN) -m pytest tests/e2e/test_statistics_runs.py -k backfill $(ARGS)
+	MAIL_BACKFILL_DAYS=$${MAIL_BACKFILL_DAYS:-90} $(RUN) -m pytest tests/real/airflow/test_statistics_runs.py -k backfill $(ARGS)
 
 test-celery: $(INSTALLED)
 	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
 	$(INSTALL) --group celery
-	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
+	MAIL_CELERY=1 $(RUN) -m pytest tests/real/airflow/test_mapped_import.py $(ARGS)
 
 test-types: $(INSTALLED)
-	MAIL_TEST_TYPES=1 $(RUN) -m pytest tests/test_signatures_typed.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_signatures_typed.py $(ARGS)
 
 test-quickstart: $(INSTALLED)
-	MAIL_TEST_QUICKSTART=1 $(RUN) -m pytest tests/test_quickstart.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_quickstart.py $(ARGS)
 
 test-dbt: $(INSTALLED) $(DBT_INSTALLED)
 	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)
@@ -148,7 +152,7 @@ site: $(SITE_INSTALLED)
 	.venv-docs/bin/python docs/site/build.py $(SITE)
 
 test-site: $(INSTALLED) $(SITE_INSTALLED)
-	MAIL_TEST_SITE=1 $(RUN) -m pytest tests/test_site.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_site.py $(ARGS)
 
 site-serve: site
 	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000

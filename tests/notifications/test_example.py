@@ -13,7 +13,7 @@ def test_the_notifications(run: Run, emulator: Emulator) -> None:
     dag = example("mail_notifications")
     if AIRFLOW_VERSION >= (3, 2):
         assert dag.deadline
-        # `dag.test()` cannot run a DAG with a deadline; that one is missed in tests/e2e/test_notifications.py.
+        # `dag.test()` cannot run a DAG with a deadline; that one is missed in tests/real/airflow/test_notifications.py.
         dag.deadline = None
 
     assert run(dag).result.state == "success"

@@ -7,7 +7,7 @@ import datetime
 from airflow.sdk import DAG
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from tests.e2e.crashing import Mortal
+from tests.real.airflow.crashing import Mortal
 
 CAMPAIGN = {
     "sender_mail": "news@example.com",

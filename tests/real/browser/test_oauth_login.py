@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
-from tests.browser.conftest import TIMEOUT_MS
+from tests.real.browser.conftest import TIMEOUT_MS
 from tests.cli import application
 from tests.cli.application import CONN
 from tests.support.dags import AIRFLOW_VERSION

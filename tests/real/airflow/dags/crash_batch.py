@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
-from tests.e2e.crashing import Mortal
+from tests.real.airflow.crashing import Mortal
 
 
 class MortalBatch(Mortal, MailSendBatchOperator):

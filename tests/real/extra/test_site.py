@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.timeout(600),  # the first test builds the site, and may install what that needs
-    pytest.mark.skipif("MAIL_TEST_SITE" not in os.environ, reason="make test-site runs it"),
 ]
 
 OLD = "0.0"

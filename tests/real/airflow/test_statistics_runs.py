@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.warehouse.table import LOAD_COLUMNS
-from tests.e2e.statistics import COUNTS, Row, stored
+from tests.real.airflow.statistics import COUNTS, Row, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.one_airflow import PARALLELISM
 from tests.support.postgres import Database

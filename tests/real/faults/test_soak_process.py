@@ -42,7 +42,7 @@ def test_a_process_that_works_for_long(tmp_path: Path) -> None:
         emulator.add_sender("news@example.com")
         emulator.add_list("everybody", count=2000)
         log, found = tmp_path / "log", tmp_path / "found.json"
-        command = [sys.executable, "-m", "tests.faults.soak_process"]
+        command = [sys.executable, "-m", "tests.real.faults.soak_process"]
         command += [emulator.base_url, str(tmp_path), str(SECONDS), str(found)]
         with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as soak:
             try:

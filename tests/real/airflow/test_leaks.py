@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from tests.e2e.leak_cases import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
+from tests.real.airflow.leak_cases import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
 from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database, PostgresServer

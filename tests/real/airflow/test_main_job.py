@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from tests.e2e.statistics import COUNTS, stored
+from tests.real.airflow.statistics import COUNTS, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator
 
 from airflow_provider_mail.notifications.mail import MailNotifier
-from tests.e2e.failing_trigger import FailingTrigger
+from tests.real.airflow.failing_trigger import FailingTrigger
 
 
 class Defer(BaseOperator):

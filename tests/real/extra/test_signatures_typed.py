@@ -39,10 +39,6 @@ CLASSES: dict[type[Any], dict[str, Any]] = {
 # Airflow hands on what these are given, on some versions to nobody.
 ANY_NAME: set[type[Any]] = {MailHook, MailNotifier}
 
-by_type_checkers = pytest.mark.skipif(
-    "MAIL_TEST_TYPES" not in os.environ, reason="takes a minute the first time: make test-types runs it"
-)
-
 CALLS = tuple(f"{kind.__name__}(" for kind in CLASSES)
 
 PREAMBLE = """
@@ -231,7 +227,6 @@ def compare(folder: Path, errors: dict[tuple[str, int], str]) -> None:
     assert missed == []
 
 
-@by_type_checkers
 @pytest.mark.slow
 def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
@@ -244,7 +239,6 @@ def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     compare(files, {(name, int(line)): message for name, line, message in found})
 
 
-@by_type_checkers
 @pytest.mark.slow
 def test_pyright(files: Path) -> None:
     pytest.importorskip("basedpyright", reason="basedpyright is not installed")

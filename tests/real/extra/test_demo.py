@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("MAIL_DEMO_UI"), reason="takes five minutes alone: make test-demo-ui"),
 ]
 
 CONTACTS = 5_000

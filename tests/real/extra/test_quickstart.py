@@ -37,8 +37,6 @@ class Typed:
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
     """All blocks but the installation, in one shell, with what is installed here; the port alone is another one."""
-    if "MAIL_TEST_QUICKSTART" not in os.environ:
-        pytest.skip("make test-quickstart runs it")
     folder = tmp_path_factory.mktemp("quickstart")
     script = "\n".join(TYPED).replace("8025", str(free_port()))
     environment = clean_environment()

@@ -55,7 +55,7 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from airflow_provider_mail.utils.emailer import send_email
-from tests.e2e.leak_cases import ELSEWHERE, PLANTED, SHAPES
+from tests.real.airflow.leak_cases import ELSEWHERE, PLANTED, SHAPES
 
 # As somebody does who looks for an error; Airflow 3.0 keeps these two quiet whatever its own level.
 for name in ("httpx", "httpcore"):

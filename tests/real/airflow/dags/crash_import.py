@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail._task import import_checkpoint
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
-from tests.e2e.crashing import Mortal
+from tests.real.airflow.crashing import Mortal
 
 # However busy the machine is, an import that is killed shall have written down how far it was two seconds before.
 import_checkpoint.SHARE = 0

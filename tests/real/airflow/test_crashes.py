@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.crash_runs import (
+from tests.real.airflow.crash_runs import (
     RETRIES_KILLED_TASKS,
     TASK,
     Crash,
