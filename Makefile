@@ -23,7 +23,7 @@
 #   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an
 #                              account, and dlt with Delta and Iceberg tables
 #   make mutants               small changes to the core, and which of them no test notices
-#   make lint                  ruff and mypy
+#   make lint                  ruff, mypy, and which modules may import which
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
 #   make site                  the documentation site, in build/site, strictly: no warning, no dead link
 #   make test-site             the same in a browser: on a phone, searched, without a request to anywhere else
@@ -135,6 +135,7 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 docs: $(INSTALLED)
 	$(RUN) docs/exports.py

@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
-from tests.real.browser.conftest import TIMEOUT_MS
 from tests.cli import application
 from tests.cli.application import CONN
+from tests.real.browser.conftest import TIMEOUT_MS
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 

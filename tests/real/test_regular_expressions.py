@@ -1,4 +1,4 @@
-"""No regular expression of the package takes longer than in proportion to what it is given.
+"""No regular expression of the package takes quadratically longer: each ends before the time-out.
 
 What they read is written by others: error messages, the service's answers, templates. A pattern that is quadratic holds
 an event loop up for half a minute with one word of a hundred kilobytes.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
@@ -25,9 +23,8 @@ from tests.support.env import ROOT
 
 PACKAGE = ROOT / "airflow_provider_mail"
 METHODS = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer")
-FIRST, MOST, GROWTH = 250, 16_000, 4
-UNNOTICED, TOO_LONG = 0.02, 3.0
-"""Seconds of CPU: below, nothing can be told; above, no need to go on."""
+SIZE = 200_000
+"""So many pieces take a linear pattern milliseconds, and a quadratic one longer than a test may take."""
 
 
 @dataclass(frozen=True)
@@ -103,36 +100,13 @@ def hostile(pattern: str) -> list[str]:
     return [*texts, *literals[:8], *(f"{literal} " for literal in literals[:4])]
 
 
-def cpu_seconds(work: Any) -> float:
-    """Of the quickest of some tries."""
-    least = float("inf")
-    for _ in range(3):
-        started = time.thread_time()
-        work()
-        least = min(least, time.thread_time() - started)
-        if not UNNOTICED <= least <= UNNOTICED * 5:
-            break
-    return least
-
-
-def assert_linear(work: Any, what: str) -> None:
-    """Four times as long a text takes four times as long; sixteen times would be quadratic."""
-    size, before = FIRST, 0.0
-    while size <= MOST:
-        seconds = cpu_seconds(partial(work, size))
-        assert seconds < TOO_LONG, f"{what}: {seconds:.1f} s for {size}"
-        if before > UNNOTICED:
-            assert seconds < before * GROWTH * 2.5, f"{what}: {before:.3f} s, {seconds:.3f} s for {size}"
-        size, before = size * GROWTH, seconds
-
-
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.where)
 def test_every_pattern_is_linear(use: Use) -> None:
     compiled = re.compile(use.pattern, use.flags)
     text = use.pattern if isinstance(use.pattern, str) else use.pattern.decode("latin-1")
 
-    def work(piece: str, method: str, size: int) -> None:
-        for whole in (piece * size, f"{{{{<a {piece * size}", f"{piece * size}\x01"):
+    def work(piece: str, method: str) -> None:
+        for whole in (piece * SIZE, f"{{{{<a {piece * SIZE}", f"{piece * SIZE}\x01"):
             given: Any = whole if isinstance(use.pattern, str) else whole.encode("latin-1", "replace")
             found = (
                 compiled.sub("" if isinstance(given, str) else b"", given)
@@ -145,7 +119,7 @@ def test_every_pattern_is_linear(use: Use) -> None:
 
     for piece in hostile(text):
         for method in use.methods:
-            assert_linear(partial(work, piece, method), f"{use.where} {method} {piece!r}")
+            work(piece, method)
 
 
 def test_all_patterns_were_found() -> None:
@@ -165,14 +139,12 @@ def test_all_patterns_were_found() -> None:
 )
 @pytest.mark.parametrize("piece", ["a", " ", ",", '"', "<", "a@", '",', " <"])
 def test_what_the_notifier_reads_is_read_once(work: Any, piece: str) -> None:
-    assert_linear(lambda size: work(piece * size * 8), repr(piece))
+    work(piece * SIZE)
 
 
 def test_an_error_of_one_word_makes_a_notification() -> None:
-    started = time.thread_time()
     occasion = NotificationContext.from_context(
-        {"exception": ValueError("w" * 100_000), "dag_run": {"dag_id": "d", "run_id": "r"}}
+        {"exception": ValueError("w" * SIZE), "dag_run": {"dag_id": "d", "run_id": "r"}}
     )
     assert occasion.error.startswith("ValueError: ww")
     assert len(occasion.error) < 1000
-    assert time.thread_time() - started < 10, "it took twenty-five"
