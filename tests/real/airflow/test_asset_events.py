@@ -12,8 +12,6 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 DAG = "mail_on_campaign_sent"
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
 

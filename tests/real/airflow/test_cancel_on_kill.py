@@ -12,8 +12,6 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 CREATES, CANCELS, LOOKS = "campaign/mail/sends", "campaign/mail/cancel", "campaign/mail/get"
 DEFERRED, RUNNING, TASK = "killed_deferred", "killed_running", "task"
 HOUR = 3600.0

@@ -29,7 +29,7 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800 + 30 * more_points())]
+pytestmark = pytest.mark.timeout(1800 + 30 * more_points())
 
 CREATES, LOOKS = "campaign/mail/sends", "campaign/mail/get"
 SENDS = "transactional/mail/sends_customised"

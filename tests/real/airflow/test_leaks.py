@@ -26,8 +26,6 @@ from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
 from tests.tasks.test_operators import offered
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
 
 CAMPAIGN = {"mailStatus": 1, "rcptEmails": [PLANTED["address"]], "mailContent": PLANTED["name"]}

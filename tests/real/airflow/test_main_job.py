@@ -15,8 +15,6 @@ from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
 from tests.support.statsd import StatsdServer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 CUSTOMERS, UNSENDABLE = 20_000, 40
 HOUR = 3600
 RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")

@@ -19,7 +19,6 @@ from tests.support.processes import free_port, wait_until
 
 __all__ = ["browser", "chromium"]
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 DAGS = ["callback", "backend", "broken", "triggerer"]
 DAGS += ["decision"] if AIRFLOW_VERSION >= (3, 1) else []

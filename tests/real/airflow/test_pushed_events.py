@@ -23,8 +23,6 @@ from tests.support.postgres import Database
 from tests.support.processes import wait_until
 from tests.webhook.running import RunningReceiver
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 GETS = "campaign/mail/get"
 
 

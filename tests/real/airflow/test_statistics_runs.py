@@ -20,9 +20,6 @@ from tests.support.one_airflow import PARALLELISM
 from tests.support.postgres import Database
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
 DAY, SECOND = datetime.timedelta(days=1), datetime.timedelta(seconds=1)
 BACKFILL_DAYS = int(os.environ.get("MAIL_BACKFILL_DAYS", "6"))

@@ -18,8 +18,6 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
     pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the form of 3.0 has our fields only with the FAB provider"),
 ]
 

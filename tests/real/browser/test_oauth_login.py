@@ -22,8 +22,6 @@ from tests.real.browser.conftest import TIMEOUT_MS
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
 # Airflow has no commands of providers before 3.2.
 AIRFLOW = [str(Path(sys.executable).with_name("airflow")), "mail"]
 COMMAND = AIRFLOW if AIRFLOW_VERSION >= (3, 2) else [sys.executable, "-m", "airflow_provider_mail"]

@@ -29,7 +29,6 @@ from tests.webhook.pushes import push, receive
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 
 PAGES = (
     "",
