@@ -23,6 +23,8 @@ from tests.support.env import ROOT
 
 GUIDE = r"airflow_provider_mail/docs/[\w-]+\.md"
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

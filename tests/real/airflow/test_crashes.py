@@ -147,6 +147,7 @@ def batch_crashes() -> Iterator[Crash]:
         )
 
 
+@pytest.mark.ci
 def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Service) -> None:
     crashes = run_all(airflow, service, batch_crashes(), timeout=PATIENCE)
     service.settle()

@@ -226,6 +226,7 @@ def found(text: str) -> set[str]:
     return {word for word in WORDS if word in text or word.encode().hex() in text}
 
 
+@pytest.mark.ci
 def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emulator, crm: Database) -> None:
     run_id = airflow.start_run("leaks")
     airflow.unpause("heard", watches_assets=True)

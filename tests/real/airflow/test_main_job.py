@@ -66,6 +66,7 @@ def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
         assert "planted" not in json.dumps([xcoms, rendered, logs])
 
 
+@pytest.mark.ci
 def test_the_main_job(
     airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database, statsd: StatsdServer
 ) -> None:

@@ -71,6 +71,7 @@ def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
     return message
 
 
+@pytest.mark.ci
 def test_a_task_and_its_run_fail(
     airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator, browser: Browser
 ) -> None:

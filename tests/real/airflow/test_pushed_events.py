@@ -78,6 +78,7 @@ def test_a_wait_ends_when_the_campaign_does(airflow: RunningAirflow, emulator: E
     assert emulator.journal.count(GETS) < 10
 
 
+@pytest.mark.ci
 def test_events_start_a_dag_and_agree_with_the_statistics(
     airflow: RunningAirflow, emulator: Emulator, client: MailClient, warehouse: Database
 ) -> None:

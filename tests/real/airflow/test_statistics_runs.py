@@ -250,6 +250,7 @@ def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
     assert only(DAY_COUNTS, days) == only(DAY_COUNTS, again[1]) | {yesterday: late}
 
 
+@pytest.mark.ci
 def test_a_short_answer_is_a_failed_task_and_the_old_rows(
     airflow: RunningAirflow, emulator: Emulator, warehouse: Database
 ) -> None:

@@ -94,6 +94,7 @@ def picture(dialog: Locator, name: str) -> None:
         dialog.screenshot(path=env.ROOT / "docs" / "images" / f"{name}.png", animations="disabled", caret="hide")
 
 
+@pytest.mark.ci
 def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emulator: Emulator) -> None:
     dialog = add_connection(page, "mail_default")
     expect(dialog.get_by_text("Base URL")).to_be_visible()

@@ -77,6 +77,7 @@ def running(*arguments: str) -> Iterator[Terminal]:
             process.kill()
 
 
+@pytest.mark.ci
 def test_approved(page: Page, emulator: Emulator, stored: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     emulator.settings.oauth_token_seconds = 3 * 3600
     with running("oauth", "login", "--conn-id", CONN) as terminal:
