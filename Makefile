@@ -199,7 +199,7 @@ $(LOWEST_INSTALLED): pyproject.toml constraints/lowest constraints/airflow-3.0.t
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@$(PYTHON) constraints/lowest > $(@D)/constraints.txt
 	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints $(@D)/constraints.txt \
-	  --override constraints/overrides.txt --editable . --group test
+	  --override constraints/overrides.txt --editable . --group dev
 	@touch $@
 
 # Of its own, since fakesnow needs another sqlglot.
