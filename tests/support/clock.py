@@ -32,11 +32,12 @@ class Clock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._skipped = 0.0
+        self.skipped = 0.0
+        """Seconds that were slept."""
         self._changes: list[tuple[float, Callable[[], object]]] = []
 
     def monotonic(self) -> float:
-        return _monotonic() + self._skipped
+        return _monotonic() + self.skipped
 
     def sleep(self, seconds: float) -> None:
         """Let time pass. Whoever sleeps beside others wakes at the moment that was meant: pauses do not add up."""
@@ -52,7 +53,7 @@ class Clock:
         with self._lock:
             left = moment - self.monotonic()
             if left > 0:
-                self._skipped += left
+                self.skipped += left
                 self._traveller.shift(left)
             due = [change for at, change in self._changes if at <= self.monotonic()]
             self._changes = [one for one in self._changes if one[1] not in due]
