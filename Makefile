@@ -8,6 +8,7 @@
 #   make test ARGS='-k lists'  some of them
 #   make test-real             what runs in processes of its own: a running Airflow, a browser, kills, load
 #   make test-all              every test on every supported Airflow
+#   make test-lowest           the fast tests on the oldest Airflow, with the lowest versions that pyproject.toml allows
 #   make test-pythons          every test on Python 3.12 and 3.13, in an Ubuntu and a Debian that have them; needs what
 #                              .ci/bare-machine says
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
@@ -54,6 +55,7 @@ INSTALLED := $(VENV)/.installed-$(PYTHON_MINOR)
 SITE_INSTALLED := .venv-docs/.installed-$(PYTHON_MINOR)
 BUILD_INSTALLED := .venv-build/.installed-$(PYTHON_MINOR)
 DBT_INSTALLED := .venv-dbt/.installed-$(PYTHON_MINOR)
+LOWEST_INSTALLED := .venv-lowest/.installed-$(PYTHON_MINOR)
 WAREHOUSES_INSTALLED := .venv-warehouses/.installed-$(PYTHON_MINOR)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
@@ -63,7 +65,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help demo demo-ui test-unit test test-real test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -88,6 +90,9 @@ test-real: $(INSTALLED)
 
 test-all:
 	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test test-real test-types test-quickstart AIRFLOW=$$airflow; done
+
+test-lowest: $(LOWEST_INSTALLED)
+	.venv-lowest/bin/python -m pytest --numprocesses $(WORKERS) -m unit $(ARGS)
 
 test-pythons:
 	BARE_MIRROR="deb http://archive.ubuntu.com/ubuntu noble main universe" .ci/bare-machine make test
@@ -187,6 +192,14 @@ $(SITE_INSTALLED) $(BUILD_INSTALLED) $(DBT_INSTALLED): pyproject.toml constraint
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@group=$(patsubst .venv-%,%,$(@D)); \
 	  $(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/$$group.txt --group $$group
+	@touch $@
+
+$(LOWEST_INSTALLED): pyproject.toml constraints/lowest constraints/airflow-3.0.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PYTHON) constraints/lowest > $(@D)/constraints.txt
+	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints $(@D)/constraints.txt \
+	  --override constraints/overrides.txt --editable . --group dev
 	@touch $@
 
 # Of its own, since fakesnow needs another sqlglot.

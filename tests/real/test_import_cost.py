@@ -20,6 +20,8 @@ MAX_OF_OTHERS = 9 if AIRFLOW_VERSION == (3, 1) else 7
 # Each of these costs more than all of ours together, or is for another place than a DAG file.
 HEAVY = ("aiohttp", "airflow.providers.common.sql", "fastapi", "msgspec", "pandas", "requests", "sqlalchemy", "uvicorn")
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def parsed() -> Import:

@@ -22,7 +22,8 @@ from airflow_provider_mail.get_provider_info import get_provider_info
 from tests.support.env import ROOT
 
 GUIDE = r"airflow_provider_mail/docs/[\w-]+\.md"
-pytestmark = pytest.mark.slow
+
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture(scope="module")

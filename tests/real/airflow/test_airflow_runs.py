@@ -10,8 +10,6 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 
 def test_the_work_of_a_lost_machine_goes_on(airflow: RunningAirflow, tmp_path: Path) -> None:
     """A deferred task outlives scheduler and triggerer; a running one is lost with its scheduler, and tried again."""

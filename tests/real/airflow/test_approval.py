@@ -14,8 +14,6 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
 
 pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
     pytest.mark.skipif(
         AIRFLOW_VERSION not in ((3, 1), (3, 2)), reason="3.0 asks nobody; on 3.3 tests/tasks/test_approval_example.py"
     ),

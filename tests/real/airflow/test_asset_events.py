@@ -12,8 +12,6 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 DAG = "mail_on_campaign_sent"
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
 
@@ -39,6 +37,7 @@ def remembered(airflow: RunningAirflow) -> int:
         return int(count)
 
 
+@pytest.mark.ci
 def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
     def told(count: int) -> list[str]:
         """Of which campaigns the runs were told, in the end of so many; all runs end well."""

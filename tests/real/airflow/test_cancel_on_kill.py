@@ -12,8 +12,6 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 CREATES, CANCELS, LOOKS = "campaign/mail/sends", "campaign/mail/cancel", "campaign/mail/get"
 DEFERRED, RUNNING, TASK = "killed_deferred", "killed_running", "task"
 HOUR = 3600.0
@@ -104,6 +102,7 @@ def _the_next_try_is_ended(airflow: RunningAirflow, service: Emulator, run_id: s
     assert airflow.task(RUNNING, run_id, TASK)["state"] == "success"
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="earlier triggers are not told")
 def test_a_deferred_task(airflow: RunningAirflow, service: Emulator) -> None:
     # The first is sent while the test still runs: it needs a recipient then. Its trigger sleeps until that time.

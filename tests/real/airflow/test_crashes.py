@@ -29,7 +29,7 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800 + 30 * more_points())]
+pytestmark = pytest.mark.timeout(1800 + 30 * more_points())
 
 CREATES, LOOKS = "campaign/mail/sends", "campaign/mail/get"
 SENDS = "transactional/mail/sends_customised"
@@ -147,6 +147,7 @@ def batch_crashes() -> Iterator[Crash]:
         )
 
 
+@pytest.mark.ci
 def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Service) -> None:
     crashes = run_all(airflow, service, batch_crashes(), timeout=PATIENCE)
     service.settle()

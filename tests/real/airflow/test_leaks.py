@@ -26,8 +26,6 @@ from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
 from tests.tasks.test_operators import offered
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
 
 CAMPAIGN = {"mailStatus": 1, "rcptEmails": [PLANTED["address"]], "mailContent": PLANTED["name"]}
@@ -228,6 +226,7 @@ def found(text: str) -> set[str]:
     return {word for word in WORDS if word in text or word.encode().hex() in text}
 
 
+@pytest.mark.ci
 def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emulator, crm: Database) -> None:
     run_id = airflow.start_run("leaks")
     airflow.unpause("heard", watches_assets=True)

@@ -15,8 +15,6 @@ from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
 from tests.support.statsd import StatsdServer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 CUSTOMERS, UNSENDABLE = 20_000, 40
 HOUR = 3600
 RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
@@ -68,6 +66,7 @@ def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
         assert "planted" not in json.dumps([xcoms, rendered, logs])
 
 
+@pytest.mark.ci
 def test_the_main_job(
     airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database, statsd: StatsdServer
 ) -> None:

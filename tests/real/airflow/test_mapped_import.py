@@ -27,8 +27,6 @@ from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import Component, free_port, wait_until
 
 pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(os.environ.get("MAIL_CELERY") != "1", reason="make test-celery runs it"),
 ]

@@ -19,7 +19,6 @@ from tests.support.processes import free_port, wait_until
 
 __all__ = ["browser", "chromium"]
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 DAGS = ["callback", "backend", "broken", "triggerer"]
 DAGS += ["decision"] if AIRFLOW_VERSION >= (3, 1) else []
@@ -72,6 +71,7 @@ def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
     return message
 
 
+@pytest.mark.ci
 def test_a_task_and_its_run_fail(
     airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator, browser: Browser
 ) -> None:

@@ -20,9 +20,6 @@ from tests.support.one_airflow import PARALLELISM
 from tests.support.postgres import Database
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-
 CAMPAIGNS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
 DAY, SECOND = datetime.timedelta(days=1), datetime.timedelta(seconds=1)
 BACKFILL_DAYS = int(os.environ.get("MAIL_BACKFILL_DAYS", "6"))
@@ -253,6 +250,7 @@ def test_a_day_again_changes_nothing_but_when_the_service_was_asked(
     assert only(DAY_COUNTS, days) == only(DAY_COUNTS, again[1]) | {yesterday: late}
 
 
+@pytest.mark.ci
 def test_a_short_answer_is_a_failed_task_and_the_old_rows(
     airflow: RunningAirflow, emulator: Emulator, warehouse: Database
 ) -> None:

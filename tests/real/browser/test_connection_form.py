@@ -18,8 +18,6 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
     pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the form of 3.0 has our fields only with the FAB provider"),
 ]
 
@@ -96,6 +94,7 @@ def picture(dialog: Locator, name: str) -> None:
         dialog.screenshot(path=env.ROOT / "docs" / "images" / f"{name}.png", animations="disabled", caret="hide")
 
 
+@pytest.mark.ci
 def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emulator: Emulator) -> None:
     dialog = add_connection(page, "mail_default")
     expect(dialog.get_by_text("Base URL")).to_be_visible()

@@ -22,8 +22,6 @@ from tests.real.browser.conftest import TIMEOUT_MS
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
 # Airflow has no commands of providers before 3.2.
 AIRFLOW = [str(Path(sys.executable).with_name("airflow")), "mail"]
 COMMAND = AIRFLOW if AIRFLOW_VERSION >= (3, 2) else [sys.executable, "-m", "airflow_provider_mail"]
@@ -79,6 +77,7 @@ def running(*arguments: str) -> Iterator[Terminal]:
             process.kill()
 
 
+@pytest.mark.ci
 def test_approved(page: Page, emulator: Emulator, stored: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     emulator.settings.oauth_token_seconds = 3 * 3600
     with running("oauth", "login", "--conn-id", CONN) as terminal:

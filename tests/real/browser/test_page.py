@@ -29,7 +29,6 @@ from tests.webhook.pushes import push, receive
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 
 PAGES = (
     "",
@@ -74,6 +73,7 @@ def visit(browser: Browser, airflow: RunningAirflow, warehouse: Warehouse) -> It
         yield visit
 
 
+@pytest.mark.ci
 def test_a_campaign_is_found(visit: Open) -> None:
     page = visit()
     page.get_by_label("Part of the name").fill("week")

@@ -31,10 +31,6 @@ from tests.support.rest import AirflowApi, Json
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.slow,
-]
 
 CONTACTS = 5_000
 CONNECTIONS = ("crm", "mail_default", "shop", "warehouse")
@@ -249,7 +245,6 @@ def page(browser: Browser, api: AirflowApi) -> Iterator[Page]:
     context.close()
 
 
-@pytest.mark.browser
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the list of connections of 3.0 has no test button")
 def test_what_a_person_sees(page: Page, api: AirflowApi) -> None:
     for name in CONNECTIONS:

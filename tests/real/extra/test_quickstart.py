@@ -17,8 +17,6 @@ import pytest
 from tests.support.env import ROOT, clean_environment
 from tests.support.processes import free_port
 
-pytestmark = pytest.mark.slow
-
 PAGE = (ROOT / "docs" / "quickstart.md").read_text()
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"(<!-- not run[^\n]*-->\n)?```console\n(.*?)```", PAGE, re.DOTALL)

@@ -227,7 +227,6 @@ def compare(folder: Path, errors: dict[tuple[str, int], str]) -> None:
     assert missed == []
 
 
-@pytest.mark.slow
 def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     pytest.importorskip("mypy", reason="mypy is not installed")
     # A DAG's author has neither our settings nor our plugins.
@@ -239,7 +238,6 @@ def test_mypy(files: Path, pytestconfig: pytest.Config) -> None:
     compare(files, {(name, int(line)): message for name, line, message in found})
 
 
-@pytest.mark.slow
 def test_pyright(files: Path) -> None:
     pytest.importorskip("basedpyright", reason="basedpyright is not installed")
     (files / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')

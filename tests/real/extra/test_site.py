@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["browser", "chromium"]
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
     pytest.mark.timeout(600),  # the first test builds the site, and may install what that needs
 ]
 

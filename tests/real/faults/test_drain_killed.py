@@ -64,7 +64,6 @@ class Killed:
         return time.monotonic() - start
 
 
-@pytest.mark.not_unit
 @pytest.mark.parametrize("kind", ["sqlite", "psycopg3", "mysql"])
 def test_each_acknowledged_event_is_stored_once(
     kind: str,

@@ -220,7 +220,6 @@ def spread(points: int, dice: random.Random) -> Iterator[int | None]:
         yield None
 
 
-@pytest.mark.not_unit
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_is_the_service_s_again(

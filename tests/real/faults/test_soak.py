@@ -79,7 +79,6 @@ def try_one(trial: Trial, workload: Workload, dice: random.Random, number: int) 
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_soak(soak_trial: Trial) -> None:
     end = time.monotonic() + SECONDS

@@ -35,7 +35,6 @@ FAULTS = (
 SHARE = 0.1
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
 def test_a_process_that_works_for_long(tmp_path: Path) -> None:
     with EmulatorProcess() as emulator:

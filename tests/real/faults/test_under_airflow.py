@@ -98,7 +98,6 @@ def fresh(service: Emulator, letters: list[Letter]) -> None:
         letter.add_faults(service)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_airflow_does_what_the_matrix_takes_it_to_do(
     letters: list[Letter],
