@@ -215,6 +215,16 @@ def test_rows_rejected_before_the_account_was_full_count(job: Import, emulator: 
     assert emulator.contact_count() == job.progress.accepted == 150
 
 
+def test_a_limit_that_is_reached_during_bisection_rejects_no_row(job: Import, emulator: Emulator) -> None:
+    """Once the valid row was rejected, too: only the code of the last row was compared."""
+    emulator.change_settings(refused_addresses=(address(2),))
+    emulator.faults.add("code_before", IMPORTS, skip=2, count=None, code=403, message="contact quota exceeded")
+    with pytest.raises(MailRejectedError, match="the rows are not the cause"):
+        job.run(people(2))
+
+    assert job.rejected == []
+
+
 @pytest.mark.parametrize("properties", [("phoneNumber",), ("email", "phoneNumber"), ("name", "phoneNumber", "email")])
 def test_the_account_is_checked_with_a_new_contact(
     job: Import, emulator: Emulator, properties: tuple[str, ...]
