@@ -19,6 +19,7 @@ import pytest
 import time_machine
 
 from airflow_provider_mail.api._core.exchange import Exchange
+from airflow_provider_mail.api._core.interrupt import Interrupt
 from tests.support.defaults import set_default
 
 STUCK_SECONDS = 30
@@ -44,6 +45,14 @@ class Clock:
         self.pass_until(self.monotonic() + seconds)
         _sleep(0)
 
+    @property
+    def _sleep_interruptibly(self) -> Callable[[Interrupt, float], None]:
+        def sleep(interrupt: Interrupt, seconds: float) -> None:
+            self.sleep(seconds)
+            interrupt.check()
+
+        return sleep
+
     def after(self, seconds: float, change: Callable[[], object]) -> None:
         """Do something so many seconds from now: at the first sleep until then or later, before the sleeper wakes."""
         self._changes.append((self.monotonic() + seconds, change))
@@ -68,6 +77,7 @@ class Clock:
         with pytest.MonkeyPatch.context() as patch, time_machine.travel(now) as self._traveller:
             patch.setattr(time, "sleep", self.sleep)
             patch.setattr(time, "monotonic", self.monotonic)
+            patch.setattr(Interrupt, "sleep", self._sleep_interruptibly)
             set_default(patch, Exchange.__init__, "clock", self.monotonic)
             asyncio.set_event_loop_policy(_Policy(self))
             try:
