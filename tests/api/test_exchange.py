@@ -126,9 +126,10 @@ def test_a_long_retry_after_is_final_and_reported() -> None:
 # Sends: never twice.
 
 
-@pytest.mark.parametrize(
-    "result", [LOST, *(HttpResponse(*page) for page in ((500, {}, b""), (200, {}, b"<html>"), (200, {}, b'{"code": 200}')))]
-)
+UNREADABLE = [HttpResponse(*page) for page in ((500, {}, b""), (200, {}, b"<html>"), (200, {}, b'{"code": 200}'))]
+
+
+@pytest.mark.parametrize("result", [LOST, *UNREADABLE])
 def test_a_send_with_an_unknown_outcome_is_ambiguous(result: Any) -> None:
     rehearsal, error = sending(TOKEN, result)
     assert isinstance(error, api.MailAmbiguousSendError)

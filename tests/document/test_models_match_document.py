@@ -10,46 +10,19 @@ import pytest
 from airflow_provider_mail.api import EventCode, EventToggles, MailStatus, authorize_url
 from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.errors import MailValidationError
+from tests.document import fact_types, models
 from tests.document.asserting import FIELDS, fields
 from tests.document.fact_rows import EVENTS, MAIL_STATUS
-from tests.document.fact_types import (
-    CONDITIONAL,
-    CREATE,
-    DELETE_OR_CANCEL,
-    READ,
-    REPEATABLE,
-    SEND,
-    UNLISTED,
-    YES,
-    Fact,
-    Operation,
-)
+from tests.document.fact_types import CONDITIONAL, YES, Fact, Operation
 from tests.document.facts import OPERATIONS
-from tests.document.models import (
-    AUTHORIZE,
-    REQUESTS,
-    Steps,
-    body_with,
-    body_without,
-    documented_value,
-    field_of,
-    form,
-    json_type,
-    model_of,
-    nested_model,
-    private_models,
-    request_models,
-    sent,
-    spelled,
-    wire_names,
-)
+from tests.document.models import REQUESTS, Steps, model_of, sent, wire_names
 
 EFFECTS = {
-    READ: Effect.READ, REPEATABLE: Effect.REPEATABLE, CREATE: Effect.CREATE, DELETE_OR_CANCEL: Effect.DELETE,
-    SEND: Effect.SEND,
+    **{name: Effect[name] for name in ("READ", "REPEATABLE", "CREATE", "SEND")},
+    fact_types.DELETE_OR_CANCEL: Effect.DELETE,
     # The design does not place the token exchange; a code works once, so repeating a lost exchange cannot help.
-    UNLISTED: Effect.SEND,
-}  # fmt: skip
+    fact_types.UNLISTED: Effect.SEND,
+}
 BATCH_KEY, IMPORTS = "transactional.sends_customised.batch", "contacts.imports"
 ALWAYS_SENT = {
     # "Listed as required": a request without them sends an empty list, which says the same.
@@ -72,18 +45,20 @@ by_key = pytest.mark.parametrize("operation", REQUESTS, ids=lambda operation: op
 
 
 def test_every_operation_has_one_model_and_every_model_an_operation():
-    documented = sorted((o.method, o.path, form({fact.wire for fact in o.request})) for o in REQUESTS)
-    modelled = sorted((model.method, model.path, form(set(wire_names(model)))) for model in request_models())
+    documented = sorted((o.method, o.path, models.form({fact.wire for fact in o.request})) for o in REQUESTS)
+    modelled = sorted(
+        (model.method, model.path, models.form(set(wire_names(model)))) for model in models.request_models()
+    )
     assert modelled == documented
-    by_path = {model.path: model for model in request_models()}
-    for model in private_models():  # what the package sends by itself
-        public = by_path[model.path]
-        assert (model.method, model.effect, model.response) == (public.method, public.effect, public.response)
-        assert model.authenticated is public.authenticated
+    by_path = {model.path: model for model in models.request_models()}
+    for model in models.private_models():  # what the package sends by itself
+        same = by_path[model.path]
+        assert (model.method, model.effect, model.response) == (same.method, same.effect, same.response)
+        assert model.authenticated is same.authenticated
 
 
 def test_the_consent_page_is_addressed_as_documented():
-    operation = next(operation for operation in OPERATIONS if operation.key == AUTHORIZE)
+    operation = next(operation for operation in OPERATIONS if operation.key == models.AUTHORIZE)
     back = "https://client.example/back?a=b&c=ü"
     url = authorize_url("https://api.example", client_id=operation.minimal["client_id"], redirect_uri=back)
     parts = urlsplit(url)
@@ -110,7 +85,9 @@ def test_no_field_is_missing_and_none_is_extra(operation: Operation):
         assert set(wire_names(model)) == {fact.wire for fact in facts}, where
         for fact in facts:
             if fact.fields:
-                compare(nested_model(field_of(model, fact).annotation), fact.fields, f"{where}.{fact.wire}")
+                compare(
+                    models.nested_model(models.field_of(model, fact).annotation), fact.fields, f"{where}.{fact.wire}"
+                )
 
     compare(model_of(operation), operation.request, operation.key)
     assert sent(operation, operation.minimal) == operation.minimal, "nothing is added"
@@ -131,10 +108,10 @@ def test_a_field_has_its_type_and_is_sent_as_given(operation: Operation, steps: 
     model: Any = model_of(operation)
     for step in steps[:-1]:
         if isinstance(step, str):
-            model = nested_model(model.model_fields[wire_names(model)[step]].annotation)
+            model = models.nested_model(model.model_fields[wire_names(model)[step]].annotation)
     schema = model.model_json_schema(by_alias=True, mode="serialization")
-    assert json_type(schema["properties"][fact.wire], schema.get("$defs", {})) == fact.type
-    body = body_with(operation, steps, documented_value(operation, steps, fact))
+    assert models.json_type(schema["properties"][fact.wire], schema.get("$defs", {})) == fact.type
+    body = models.body_with(operation, steps, models.documented_value(operation, steps, fact))
     body |= NEEDED_BESIDE.get((operation.key, steps), {})
     assert sent(operation, body) == completed(body)
 
@@ -142,21 +119,21 @@ def test_a_field_has_its_type_and_is_sent_as_given(operation: Operation, steps: 
 @fields(lambda fact: fact.required == YES)
 def test_a_required_field_cannot_be_left_out(operation: Operation, steps: Steps, fact: Fact):
     """And a required text cannot be empty."""
-    wrong = [body_with(operation, steps, "")] if fact.type == "string" else []
+    wrong = [models.body_with(operation, steps, "")] if fact.type == "string" else []
     if (operation.key, steps) in ALWAYS_SENT:
-        expected = body_with(operation, steps, ALWAYS_SENT[operation.key, steps])
-        assert sent(operation, body_without(operation, steps)) == expected
+        expected = models.body_with(operation, steps, ALWAYS_SENT[operation.key, steps])
+        assert sent(operation, models.body_without(operation, steps)) == expected
     else:
-        wrong.append(body_without(operation, steps))
+        wrong.append(models.body_without(operation, steps))
     for body in wrong:
         with pytest.raises(MailValidationError) as raised:
             model_of(operation).model_validate(body)
-        assert f"{spelled(operation, steps)}: " in str(raised.value)
+        assert f"{models.spelled(operation, steps)}: " in str(raised.value)
 
 
 @fields(lambda fact: fact.required not in (YES, CONDITIONAL))
 def test_an_optional_field_can_be_left_out_and_is_not_sent(operation: Operation, steps: Steps, fact: Fact):
-    body = body_without(operation, steps)
+    body = models.body_without(operation, steps)
     assert sent(operation, body) == completed(body)
 
 

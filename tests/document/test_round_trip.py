@@ -17,7 +17,6 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.adopt_campaign import differences
 from airflow_provider_mail.emulator import Emulator
-from tests.document.fact_resources import EVENT_KEYS
 from tests.document.facts import LANGUAGES
 from tests.document.strategies import IN_A_LINE, anything, at_most_bytes, lines, phone_numbers
 from tests.support.sampling import examples
@@ -287,57 +286,3 @@ def test_a_batch(body: dict[str, Any], service: Emulator, mail: api.MailClient):
         assert [(person["role"], person["email"], person["name"]) for person in message["recipients"]] == [
             (role, person["email"], person.get("name")) for role in ("to", "cc", "bcc") for person in version[role]
         ]
-
-
-# Webhook configuration.
-
-urls = st.sampled_from(["http://", "https://"]).flatmap(
-    lambda scheme: st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=30).map(scheme.__add__)
-)
-senders = st.sampled_from(["news@example.com", "shop@example.com", "ご案内@example.com", "shop.example"])
-overrides = st.fixed_dictionaries({"sender": senders, "url": urls | st.just("")})
-saves = st.fixed_dictionaries(
-    {},
-    optional={
-        "transEvent": st.dictionaries(st.sampled_from(EVENT_KEYS), st.booleans()),
-        "transCallbackUrl": urls,
-        "transCallbackUrlExtra": st.lists(overrides, max_size=4),
-        "transCallbackUrlExtraUpdateMode": st.sampled_from(["save", "replace"]),
-        "transEnable": st.booleans(),
-    },
-)
-
-
-def expected_after(saved: list[dict[str, Any]]) -> dict[str, Any]:
-    """The configuration that the document's rules make of these saves, one after the other."""
-    events: dict[str, bool] = {}
-    extra: dict[str, str] = {}
-    config: dict[str, Any] = {"url": None, "enable": None}
-    for save in saved:
-        events |= save.get("transEvent", {})
-        config["url"] = save.get("transCallbackUrl", config["url"])
-        config["enable"] = save.get("transEnable", config["enable"])
-        if "transCallbackUrlExtra" in save:
-            if save.get("transCallbackUrlExtraUpdateMode") == "replace":
-                extra = {}
-            extra |= {item["sender"]: item["url"] for item in save["transCallbackUrlExtra"]}
-            extra = {sender: url for sender, url in extra.items() if url}
-    return {**config, "extra": extra, "events": {key for key, on in events.items() if on}}
-
-
-@settings(bounded, max_examples=examples(8))
-@given(saved=st.lists(saves, min_size=1, max_size=4))
-def test_a_webhook_configuration(saved: list[dict[str, Any]]):
-    with Emulator() as service:  # nothing can be taken back to "never saved"
-        config = ClientConfig(base_url=service.base_url, api_key=SecretStr(service.api_key))
-        with api.MailClient(config) as mail:
-            for save in saved:
-                mail.send(api.SaveWebhook.model_validate(save))
-            read = mail.send(api.GetWebhook())
-    toggles = read.trans_event.model_dump(by_alias=True) if read.trans_event else {}
-    assert {
-        "url": read.trans_callback_url,
-        "enable": read.trans_enable,
-        "extra": {item.sender: item.url for item in read.trans_callback_url_extra or []},
-        "events": {key for key, on in toggles.items() if on},
-    } == expected_after(saved)

@@ -17,6 +17,7 @@ from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.api.wire import closed_port
 from tests.hooks.conftest import API_KEY
+from tests.hooks.test_connection_page import explained
 from tests.hooks.wire import Authority, Proxy
 
 MakeHook = Callable[..., MailHook]
@@ -41,6 +42,7 @@ def test_it_works(make_hook: MakeHook, hook: MailHook, emulator: Emulator) -> No
     host = emulator.base_url.replace("127.0.0.1", "0.0.0.0")
     works, message = make_hook(host=host, password=emulator.api_key).test_connection()
     assert works, message
+    assert explained(message)
     assert f"Warning: host (base URL): {host} is not encrypted" in message
 
 
@@ -74,7 +76,7 @@ def proxied(url: str) -> dict[str, Any]:
         ({**API, "password": ""}, "password (API key): is empty, and auth_type is api_key"),
         ({**API, "extra": {"timeout": -1}}, "timeout: Input should be greater than 0"),
         ({"host": "https://{unknown}"}, "HOST cannot be reached: no such host; check host (base URL). (...)"),
-        ({"host": "http://{closed}"}, "HOST cannot be reached: nothing listens there; check host (base URL) and port..."),
+        ({"host": "http://{closed}"}, "HOST cannot be reached: nothing listens there; check host (base URL) and..."),
         ({"host": "https://{service}"}, "HOST cannot be reached: the server does not use TLS; is it http://..."),
         (
             {"host": "https://{secure}"},
@@ -82,8 +84,8 @@ def proxied(url: str) -> dict[str, Any]:
             "your own",
         ),
         (
-            {"host": "http://{secure}", "extra": {"timeout": 2}},
-            "HOST disconnects or is silent for 2 s; check host (base URL), port and timeout.",
+            {"host": "http://{secure}", "extra": {"timeout": 10}},
+            "HOST disconnects or is silent for 10 s; check host (base URL), port and timeout.",
         ),
         (proxied("{rejecting}"), f"{PROXIED} {{rejecting}}: the proxy rejects the connection; check proxy. (..."),
         (
@@ -109,6 +111,8 @@ def test_what_to_fix(
     expected = re.sub(r"\{(\w+)\}", lambda name: places[name[1]], message).replace("HOST", filled["host"])
     assert re.fullmatch(".*".join(map(re.escape, expected.split("..."))), said, re.DOTALL), said
     assert API_KEY not in said
+    is_about_a_field = re.match(r"[a-z_]+( \(.*?\))?: ", said)
+    assert explained(said) or is_about_a_field
     assert emulator.journal.count() == ("rejects the" in message and "{service}" in fields["host"])
 
 
@@ -166,6 +170,7 @@ def test_other_responses(hook: MailHook, emulator: Emulator, fault: str, params:
     works, said = hook.test_connection()
     assert not works
     assert said.startswith(emulator.base_url + message)
+    assert explained(said)
     assert emulator.journal.count() == 1, "the button tries once"
 
 
