@@ -110,7 +110,7 @@ CONTACTS = {
     "contacts.upsert": Example(
         UpsertContact(email=ADA, name="Ada", phone_number="+49 30 1", list_name="customers"),
         {"email": ADA, "name": "Ada", "phoneNumber": "+49 30 1", "listName": "customers"},
-        "test_contacts.py::TestUpsert::test_creates_and_updates_one_contact",
+        "test_contacts.py::test_an_upsert_creates_and_then_updates_one_contact",
         ("test_round_trip.py::test_a_contact",),
         arrange=lambda service: service.add_list("customers"),
         hold=lambda service: service.contact(ADA) is not None,
@@ -137,7 +137,7 @@ CONTACTS = {
             "listName": "customers",
             "listDescription": "everybody",
         },
-        "test_contacts.py::TestImports::test_update_modes",
+        "test_contacts.py::test_update_modes",
         ("test_round_trip.py::test_an_import", "test_forms.py::test_an_import_that_does_not_add_up_is_refused"),
         hold=lambda service: service.contact(ADA) is not None,
         held=True,
@@ -145,7 +145,7 @@ CONTACTS = {
     "contacts.get": Example(
         GetContact(email=ADA),
         {"email": ADA},
-        "test_contacts.py::TestUpsert::test_shows_the_fields_of_the_document",
+        "test_contacts.py::test_a_contact_has_the_fields_of_the_specification",
         ("test_round_trip.py::test_a_contact",),
         arrange=in_place("contact"),
         answer=lambda response: (response.contact.email, response.contact.name),
@@ -154,7 +154,7 @@ CONTACTS = {
     "contacts.list.get": Example(
         GetListContacts(list_name="customers", page_size=1000, page_index=1),
         {"listName": "customers", "pageSize": 1000, "pageIndex": 1},
-        "test_contacts.py::TestListGet::test_pages_hold_every_contact_once",
+        "test_contacts.py::test_pages_hold_every_contact_of_a_list_once",
         (
             "test_round_trip.py::test_an_import",
             "test_pages_end_to_end.py::test_contacts_come_200_a_page_and_1000_at_most",
@@ -171,7 +171,7 @@ CONTACTS = {
     "contacts.delete": Example(
         DeleteContact(email=ADA),
         {"email": ADA},
-        "test_contacts.py::TestDelete::test_is_permanent_also_in_lists",
+        "test_contacts.py::test_a_deleted_contact_leaves_its_lists",
         ("test_round_trip.py::test_a_contact",),
         arrange=in_place("contact"),
         hold=lambda service: service.contact(ADA),
@@ -182,7 +182,7 @@ LISTS = {
     "lists.add": Example(
         AddList(list_name="customers", list_description="everybody"),
         {"listName": "customers", "listDescription": "everybody"},
-        "test_lists_and_templates.py::TestLists::test_names_are_unique",
+        "test_lists_and_templates.py::test_names_of_lists_are_unique",
         ("test_round_trip.py::test_a_list",),
         hold=lambda service: [found["name"] for found in service.lists()],
         held=["customers"],
@@ -190,7 +190,7 @@ LISTS = {
     "lists.get": Example(
         GetLists(search="custom", list_type=1, sort="CreateDate"),
         {"search": "custom", "listType": 1, "sort": "CreateDate"},
-        "test_lists_and_templates.py::TestLists::test_search_type_and_sort",
+        "test_lists_and_templates.py::test_lists_are_searched_and_sorted",
         ("test_round_trip.py::test_a_list",),
         arrange=in_place("list"),
         answer=lambda response: (
@@ -203,7 +203,7 @@ LISTS = {
     "lists.delete": Example(
         DeleteList(list_name="customers"),
         {"listName": "customers"},
-        "test_lists_and_templates.py::TestLists::test_delete",
+        "test_lists_and_templates.py::test_a_deleted_list_keeps_its_contacts",
         ("test_round_trip.py::test_a_list",),
         arrange=in_place("list"),
         hold=lambda service: service.lists(),
@@ -215,7 +215,7 @@ TEMPLATES = {
     "templates.add": Example(
         AddTemplate(template_name="welcome", template_content="<p>{{name}}</p>", template_subject="Hello"),
         {"templateName": "welcome", "templateContent": "<p>{{name}}</p>", "templateSubject": "Hello"},
-        "test_lists_and_templates.py::TestTemplates::test_unique_name_and_editor",
+        "test_lists_and_templates.py::test_wrong_templates",
         ("test_round_trip.py::test_a_template",),
         hold=lambda service: [found["name"] for found in service.templates()],
         held=["welcome"],
@@ -223,7 +223,7 @@ TEMPLATES = {
     "templates.get": Example(
         GetTemplates(template_name="elcom"),
         {"templateName": "elcom"},
-        "test_lists_and_templates.py::TestTemplates::test_the_filter_is_contains",
+        "test_lists_and_templates.py::test_templates_are_filtered_by_a_part_of_their_name",
         ("test_round_trip.py::test_a_template",),
         arrange=in_place("template"),
         answer=lambda response: (
@@ -236,7 +236,7 @@ TEMPLATES = {
     "templates.delete": Example(
         DeleteTemplate(template_name="welcome"),
         {"templateName": "welcome"},
-        "test_lists_and_templates.py::TestTemplates::test_delete",
+        "test_lists_and_templates.py::test_a_template_has_the_fields_of_the_specification",
         ("test_round_trip.py::test_a_template",),
         arrange=in_place("template"),
         hold=lambda service: service.templates(),
@@ -264,7 +264,7 @@ CAMPAIGNS = {
             "sendListNames": ["customers"],
             "languageCode": "de",
         },
-        "test_campaigns.py::TestGet::test_shows_everything_the_document_lists",
+        "test_campaigns.py::test_get_shows_every_field_of_the_specification",
         ("test_round_trip.py::test_a_campaign",),
         arrange=in_place("list", "senders"),
         answer=lambda response: (isinstance(response.id, int), bool(response.guid)),
@@ -275,7 +275,7 @@ CAMPAIGNS = {
     "campaigns.cancel": Example(
         CancelCampaign(mail_name="spring"),
         {"mailName": "spring"},
-        "test_campaigns.py::TestStates::test_scheduled_to_cancelled",
+        "test_campaigns.py::test_a_scheduled_campaign_can_be_cancelled",
         ("test_states_end_to_end.py::test_a_scheduled_campaign_can_be_cancelled",),
         arrange=in_place("scheduled"),
         hold=lambda service: [found["cancelled"] for found in service.campaigns("spring")],
@@ -284,7 +284,7 @@ CAMPAIGNS = {
     "campaigns.get": Example(
         GetCampaigns(mail_name="spring", mail_status=[MailStatus.COMPLETE], page_size=5),
         {"mailName": "spring", "mailStatus": [2], "pageSize": 5},
-        "test_campaigns.py::TestGet::test_filters",
+        "test_campaigns.py::test_filters_of_get",
         ("test_round_trip.py::test_a_campaign",),
         arrange=in_place("done"),
         answer=lambda response: (
@@ -297,7 +297,7 @@ CAMPAIGNS = {
     "campaigns.delete": Example(
         DeleteCampaign(mail_name="spring"),
         {"mailName": "spring"},
-        "test_campaigns.py::TestStates::test_any_to_removed",
+        "test_campaigns.py::test_which_states_can_be_deleted_is_a_setting",
         ("test_states_end_to_end.py::test_a_campaign_of_any_state_can_be_deleted",),
         arrange=in_place("done"),
         hold=lambda service: [found["removed"] for found in service.campaigns("spring")],
@@ -306,7 +306,7 @@ CAMPAIGNS = {
     "campaigns.stats.get": Example(
         GetCampaignStats(start_date="2026-01-01", end_date=date(2026, 1, 31), type="MailList"),
         {**DAYS, "type": "MailList"},
-        "test_statistics.py::TestWindow::test_both_days_are_included",
+        "test_statistics.py::test_the_window_includes_both_days",
         ("test_forms.py::test_ranges_of_days[campaigns.stats.get]",),
         arrange=in_place("done"),
         answer=lambda response: (
@@ -321,7 +321,7 @@ TRANSACTIONAL = {
     "transactional.sends_customised.single": Example(
         SendMail(sender_mail=SHOP, subject="Hello", content="<p>Hello</p>", to=Recipient(email=ADA), track_open=1),
         {"senderMail": SHOP, "subject": "Hello", "content": "<p>Hello</p>", "to": {"email": ADA}, "trackOpen": 1},
-        "test_transactional.py::TestSingleForm::test_is_sent_as_given",
+        "test_transactional.py::test_the_single_form_is_sent_as_given",
         ("test_round_trip.py::test_a_transactional_message",),
         arrange=in_place("senders"),
         hold=lambda service: [message["form"] for message in service.messages()],
@@ -342,7 +342,7 @@ TRANSACTIONAL = {
                 {"to": [{"email": ADA, "name": "Ada"}], "cc": [], "bcc": [], "params": {"name": "Ada"}}
             ],
         },
-        "test_transactional.py::TestBatchForm::test_a_version_overrides_what_all_share",
+        "test_transactional.py::test_a_version_overrides_what_all_share",
         ("test_round_trip.py::test_a_batch",),
         arrange=in_place("senders", "template"),
         hold=lambda service: [message["form"] for message in service.messages()],
@@ -351,7 +351,7 @@ TRANSACTIONAL = {
     "transactional.stats.get": Example(
         GetTransactionalStats(start_date="2026-01-01", end_date="2026-01-31"),
         DAYS,
-        "test_transactional.py::TestStatistics::test_one_record_per_calendar_day",
+        "test_transactional.py::TestStatistics::test_one_record_for_each_day_until_today",
         ("test_forms.py::test_ranges_of_days[transactional.stats.get]",),
         arrange=in_place("mailed"),
         answer=lambda response: (
@@ -367,7 +367,7 @@ SENDERS = {
     "senders.get": Example(
         GetSenders(sender_email="news@example.com"),
         {"senderEmail": "news@example.com"},
-        "test_senders_and_oauth.py::TestSenders::test_validates_only_when_all_four_checks_pass",
+        "test_senders_and_oauth.py::test_a_sender_is_valid_when_all_four_checks_pass",
         ("test_round_trip.py::test_a_sender",),
         answer=lambda response: {found.from_domain for found in response.mail_from_domains},
         answered={"news@example.com"},
@@ -375,7 +375,7 @@ SENDERS = {
     "senders.add": Example(
         AddSender(sender_email="shop.example", sender_type="1"),
         {"senderEmail": "shop.example", "senderType": "1"},
-        "test_senders_and_oauth.py::TestSenders::test_add_get_delete",
+        "test_senders_and_oauth.py::test_senders_are_added_and_deleted",
         ("test_round_trip.py::test_a_sender",),
         hold=lambda service: {"entry": "shop.example", "type": 1} in service.senders(),
         held=True,
@@ -383,7 +383,7 @@ SENDERS = {
     "senders.verify": Example(
         VerifySender(from_domain="shop.example", selector="main"),
         {"fromDomain": "shop.example", "selector": "main"},
-        "test_senders_and_oauth.py::TestSenders::test_verify",
+        "test_senders_and_oauth.py::test_a_sender_is_verified_by_address_or_domain",
         arrange=in_place("sender"),
         answer=lambda response: (
             response.valid,
@@ -397,7 +397,7 @@ SENDERS = {
     "senders.delete": Example(
         DeleteSender(sender_email="shop.example"),
         {"senderEmail": "shop.example"},
-        "test_senders_and_oauth.py::TestSenders::test_add_get_delete",
+        "test_senders_and_oauth.py::test_senders_are_added_and_deleted",
         ("test_round_trip.py::test_a_sender",),
         arrange=in_place("sender"),
         hold=lambda service: "shop.example" in {found["entry"] for found in service.senders()},
@@ -409,7 +409,7 @@ WEBHOOK = {
     "webhook.get": Example(
         GetWebhook(),
         {},
-        "test_webhooks.py::TestConfiguration::test_reads_back_null_when_nothing_was_saved",
+        "test_webhooks.py::TestConfiguration::test_is_null_when_nothing_was_saved",
         ("test_round_trip.py::test_a_webhook_configuration",),
         answer=lambda response: (response.trans_event, response.trans_enable),
         answered=(None, None),
