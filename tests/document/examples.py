@@ -76,7 +76,7 @@ CONTACTS = {
     "contacts.upsert": Example(
         api.UpsertContact(email=ADA, name="Ada", phone_number="+49 30 1", list_name="customers"),
         {"email": ADA, "name": "Ada", "phoneNumber": "+49 30 1", "listName": "customers"},
-        "test_contacts.py::TestUpsert::test_creates_and_updates_one_contact", ("test_round_trip.py::test_a_contact",),
+        "test_contacts.py::test_an_upsert_creates_and_then_updates_one_contact", ("test_round_trip.py::test_a_contact",),
         arrange=lambda service: service.add_list("customers"),
         hold=lambda service: service.contact(ADA) is not None, held=True,
     ),
@@ -96,20 +96,20 @@ CONTACTS = {
             ],
             "updateMode": 1, "listName": "customers", "listDescription": "everybody",
         },
-        "test_contacts.py::TestImports::test_update_modes",
+        "test_contacts.py::test_update_modes",
         ("test_round_trip.py::test_an_import", "test_forms.py::test_an_import_that_does_not_add_up"),
         hold=lambda service: service.contact(ADA) is not None, held=True,
     ),
     "contacts.get": Example(
         api.GetContact(email=ADA), {"email": ADA},
-        "test_contacts.py::TestUpsert::test_shows_the_fields_of_the_document", ("test_round_trip.py::test_a_contact",),
+        "test_contacts.py::test_a_contact_has_the_fields_of_the_specification", ("test_round_trip.py::test_a_contact",),
         arrange=in_place("contact"),
         answer=lambda response: (response.contact.email, response.contact.name), answered=(ADA, "Ada"),
     ),
     "contacts.list.get": Example(
         api.GetListContacts(list_name="customers", page_size=1000, page_index=1),
         {"listName": "customers", "pageSize": 1000, "pageIndex": 1},
-        "test_contacts.py::TestListGet::test_pages_hold_every_contact_once",
+        "test_contacts.py::test_pages_hold_every_contact_of_a_list_once",
         ("test_round_trip.py::test_an_import",
          "test_pages_end_to_end.py::test_contacts_come_200_a_page_and_1000_at_most"),
         arrange=in_place("list"),
@@ -121,7 +121,7 @@ CONTACTS = {
     ),
     "contacts.delete": Example(
         api.DeleteContact(email=ADA), {"email": ADA},
-        "test_contacts.py::TestDelete::test_is_permanent_also_in_lists", ("test_round_trip.py::test_a_contact",),
+        "test_contacts.py::test_a_deleted_contact_leaves_its_lists", ("test_round_trip.py::test_a_contact",),
         arrange=in_place("contact"), hold=lambda service: service.contact(ADA),
     ),
 }  # fmt: skip
@@ -130,13 +130,13 @@ LISTS = {
     "lists.add": Example(
         api.AddList(list_name="customers", list_description="everybody"),
         {"listName": "customers", "listDescription": "everybody"},
-        "test_lists_and_templates.py::TestLists::test_names_are_unique", ("test_round_trip.py::test_a_list",),
+        "test_lists_and_templates.py::test_names_of_lists_are_unique", ("test_round_trip.py::test_a_list",),
         hold=lambda service: [found["name"] for found in service.lists()], held=["customers"],
     ),
     "lists.get": Example(
         api.GetLists(search="custom", list_type=1, sort="CreateDate"),
         {"search": "custom", "listType": 1, "sort": "CreateDate"},
-        "test_lists_and_templates.py::TestLists::test_search_type_and_sort", ("test_round_trip.py::test_a_list",),
+        "test_lists_and_templates.py::test_lists_are_searched_and_sorted", ("test_round_trip.py::test_a_list",),
         arrange=in_place("list"),
         answer=lambda response: (
             [found.list_name for found in response.lists], [found.list_name for found in response.records],
@@ -146,7 +146,7 @@ LISTS = {
     ),
     "lists.delete": Example(
         api.DeleteList(list_name="customers"), {"listName": "customers"},
-        "test_lists_and_templates.py::TestLists::test_delete", ("test_round_trip.py::test_a_list",),
+        "test_lists_and_templates.py::test_a_deleted_list_keeps_its_contacts", ("test_round_trip.py::test_a_list",),
         arrange=in_place("list"), hold=lambda service: service.lists(), held=[],
     ),
 }  # fmt: skip
@@ -155,13 +155,13 @@ TEMPLATES = {
     "templates.add": Example(
         api.AddTemplate(template_name="welcome", template_content="<p>{{name}}</p>", template_subject="Hello"),
         {"templateName": "welcome", "templateContent": "<p>{{name}}</p>", "templateSubject": "Hello"},
-        "test_lists_and_templates.py::TestTemplates::test_unique_name_and_editor",
+        "test_lists_and_templates.py::test_wrong_templates",
         ("test_round_trip.py::test_a_template",),
         hold=lambda service: [found["name"] for found in service.templates()], held=["welcome"],
     ),
     "templates.get": Example(
         api.GetTemplates(template_name="elcom"), {"templateName": "elcom"},
-        "test_lists_and_templates.py::TestTemplates::test_the_filter_is_contains",
+        "test_lists_and_templates.py::test_templates_are_filtered_by_a_part_of_their_name",
         ("test_round_trip.py::test_a_template",),
         arrange=in_place("template"),
         answer=lambda response: (
@@ -172,7 +172,7 @@ TEMPLATES = {
     ),
     "templates.delete": Example(
         api.DeleteTemplate(template_name="welcome"), {"templateName": "welcome"},
-        "test_lists_and_templates.py::TestTemplates::test_delete", ("test_round_trip.py::test_a_template",),
+        "test_lists_and_templates.py::test_a_template_has_the_fields_of_the_specification", ("test_round_trip.py::test_a_template",),
         arrange=in_place("template"), hold=lambda service: service.templates(), held=[],
     ),
 }  # fmt: skip
@@ -187,7 +187,7 @@ CAMPAIGNS = {
             "mailName": "spring", "senderMail": NEWS, "subject": "Spring", "content": "<p>Spring</p>",
             "sendDate": "2026-01-01T09:30:00Z", "sendListNames": ["customers"], "languageCode": "de",
         },
-        "test_campaigns.py::TestGet::test_shows_everything_the_document_lists",
+        "test_campaigns.py::test_get_shows_every_field_of_the_specification",
         ("test_round_trip.py::test_a_campaign",),
         arrange=in_place("list", "senders"),
         answer=lambda response: (isinstance(response.id, int), bool(response.guid)), answered=(True, True),
@@ -195,7 +195,7 @@ CAMPAIGNS = {
     ),
     "campaigns.cancel": Example(
         api.CancelCampaign(mail_name="spring"), {"mailName": "spring"},
-        "test_campaigns.py::TestStates::test_scheduled_to_cancelled",
+        "test_campaigns.py::test_a_scheduled_campaign_can_be_cancelled",
         ("test_states_end_to_end.py::test_a_scheduled_campaign_can_be_cancelled",),
         arrange=in_place("scheduled"),
         hold=lambda service: [found["cancelled"] for found in service.campaigns("spring")], held=[True],
@@ -203,7 +203,7 @@ CAMPAIGNS = {
     "campaigns.get": Example(
         api.GetCampaigns(mail_name="spring", mail_status=[api.MailStatus.COMPLETE], page_size=5),
         {"mailName": "spring", "mailStatus": [2], "pageSize": 5},
-        "test_campaigns.py::TestGet::test_filters", ("test_round_trip.py::test_a_campaign",),
+        "test_campaigns.py::test_filters_of_get", ("test_round_trip.py::test_a_campaign",),
         arrange=in_place("done"),
         answer=lambda response: (
             [(found.mail_name, found.mail_status) for found in response.mail_list],
@@ -213,7 +213,7 @@ CAMPAIGNS = {
     ),
     "campaigns.delete": Example(
         api.DeleteCampaign(mail_name="spring"), {"mailName": "spring"},
-        "test_campaigns.py::TestStates::test_any_to_removed",
+        "test_campaigns.py::test_which_states_can_be_deleted_is_a_setting",
         ("test_states_end_to_end.py::test_a_campaign_of_any_state_can_be_deleted",),
         arrange=in_place("done"),
         hold=lambda service: [found["removed"] for found in service.campaigns("spring")], held=[True],
@@ -221,7 +221,7 @@ CAMPAIGNS = {
     "campaigns.stats.get": Example(
         api.GetCampaignStats(start_date="2026-01-01", end_date=date(2026, 1, 31), type="MailList"),
         {**DAYS, "type": "MailList"},
-        "test_statistics.py::TestWindow::test_both_days_are_included",
+        "test_statistics.py::test_the_window_includes_both_days",
         ("test_forms.py::test_ranges_of_days[campaigns.stats.get]",),
         arrange=in_place("done"),
         answer=lambda response: (
@@ -237,7 +237,7 @@ TRANSACTIONAL = {
             sender_mail=SHOP, subject="Hello", content="<p>Hello</p>", to=api.Recipient(email=ADA), track_open=1
         ),
         {"senderMail": SHOP, "subject": "Hello", "content": "<p>Hello</p>", "to": {"email": ADA}, "trackOpen": 1},
-        "test_transactional.py::TestSingleForm::test_is_sent_as_given",
+        "test_transactional.py::test_the_single_form_is_sent_as_given",
         ("test_round_trip.py::test_a_transactional_message",),
         arrange=in_place("senders"),
         hold=lambda service: [message["form"] for message in service.messages()], held=["single"],
@@ -253,14 +253,14 @@ TRANSACTIONAL = {
                 {"to": [{"email": ADA, "name": "Ada"}], "cc": [], "bcc": [], "params": {"name": "Ada"}}
             ],
         },
-        "test_transactional.py::TestBatchForm::test_a_version_overrides_what_all_share",
+        "test_transactional.py::test_a_version_overrides_what_all_share",
         ("test_round_trip.py::test_a_batch",),
         arrange=in_place("senders", "template"),
         hold=lambda service: [message["form"] for message in service.messages()], held=["batch"],
     ),
     "transactional.stats.get": Example(
         api.GetTransactionalStats(start_date="2026-01-01", end_date="2026-01-31"), DAYS,
-        "test_transactional.py::TestStatistics::test_one_record_per_calendar_day",
+        "test_transactional.py::TestStatistics::test_one_record_for_each_day_until_today",
         ("test_forms.py::test_ranges_of_days[transactional.stats.get]",),
         arrange=in_place("mailed"),
         answer=lambda response: (
@@ -274,7 +274,7 @@ TRANSACTIONAL = {
 SENDERS = {
     "senders.get": Example(
         api.GetSenders(sender_email="news@example.com"), {"senderEmail": "news@example.com"},
-        "test_senders_and_oauth.py::TestSenders::test_validates_only_when_all_four_checks_pass",
+        "test_senders_and_oauth.py::test_a_sender_is_valid_when_all_four_checks_pass",
         ("test_round_trip.py::test_a_sender",),
         answer=lambda response: {found.from_domain for found in response.mail_from_domains},
         answered={"news@example.com"},
@@ -282,20 +282,20 @@ SENDERS = {
     "senders.add": Example(
         api.AddSender(sender_email="shop.example", sender_type="1"),
         {"senderEmail": "shop.example", "senderType": "1"},
-        "test_senders_and_oauth.py::TestSenders::test_add_get_delete", ("test_round_trip.py::test_a_sender",),
+        "test_senders_and_oauth.py::test_senders_are_added_and_deleted", ("test_round_trip.py::test_a_sender",),
         hold=lambda service: {"entry": "shop.example", "type": 1} in service.senders(), held=True,
     ),
     "senders.verify": Example(
         api.VerifySender(from_domain="shop.example", selector="main"),
         {"fromDomain": "shop.example", "selector": "main"},
-        "test_senders_and_oauth.py::TestSenders::test_verify",
+        "test_senders_and_oauth.py::test_a_sender_is_verified_by_address_or_domain",
         arrange=in_place("sender"),
         answer=lambda found: (found.valid, found.good_mx, found.good_spf, found.good_dkim, found.good_dmarc),
         answered=(True, True, True, True, True),
     ),
     "senders.delete": Example(
         api.DeleteSender(sender_email="shop.example"), {"senderEmail": "shop.example"},
-        "test_senders_and_oauth.py::TestSenders::test_add_get_delete", ("test_round_trip.py::test_a_sender",),
+        "test_senders_and_oauth.py::test_senders_are_added_and_deleted", ("test_round_trip.py::test_a_sender",),
         arrange=in_place("sender"),
         hold=lambda service: "shop.example" in {found["entry"] for found in service.senders()}, held=False,
     ),
@@ -304,7 +304,7 @@ SENDERS = {
 WEBHOOK = {
     "webhook.get": Example(
         api.GetWebhook(), {},
-        "test_webhooks.py::TestConfiguration::test_reads_back_null_when_nothing_was_saved",
+        "test_webhooks.py::TestConfiguration::test_is_null_when_nothing_was_saved",
         ("test_responses_match_document.py::test_what_may_be_null_or_absent",),
         answer=lambda response: (response.trans_event, response.trans_enable), answered=(None, None),
     ),

@@ -24,11 +24,11 @@ OAUTH = {
             "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented",
             "test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service",
         ),
-        "test_senders_and_oauth.py::TestOAuth::test_authorize_checks_every_parameter",
+        "test_senders_and_oauth.py::test_authorize_checks_every_parameter",
     ),
     "oauth.token": (
         ("test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service",),
-        "test_senders_and_oauth.py::TestOAuth::test_token_checks_every_parameter",
+        "test_senders_and_oauth.py::test_token_checks_every_parameter",
     ),
 }
 """The two operations without an example: the tests of our client, and of the emulator by itself."""

@@ -1,7 +1,8 @@
-"""A plain HTTP client for the emulator: these tests know the document and no client of this project."""
+"""A plain HTTP client for the emulator: these tests know the specification and no client of this project."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -10,14 +11,33 @@ import httpx
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
+from tests.emulator.listener import Listener
 
-#: Building one takes longer than most of these tests.
 TLS = ssl.create_default_context()
+"""One for all: making it takes longer than most of these tests."""
+
 IMPORT_MAPPING = [{"columnNum": 0, "propertyName": "email"}, {"columnNum": 1, "propertyName": "name"}]
+SEND = "transactional/mail/sends_customised"
+LETTER: dict[str, Any] = {"subject": "Your order", "content": "<p>Thanks</p>", "senderMail": "news@example.com"}
+SINGLE = LETTER | {"to": {"email": "ann@example.com", "name": "Ann"}}
+EVENTS = dict.fromkeys(("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed"), True)
+
+
+def version(**changes: Any) -> dict[str, Any]:
+    """One message of the batch form."""
+    return {"to": [{"email": "ann@example.com"}], "cc": [], "bcc": [], **changes}
+
+
+def batch(*versions: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The batch form; of one message unless several are given."""
+    return LETTER | {"messageVersions": list(versions) or [version()]} | changes
+
+
+BATCH = batch()
 
 
 class Api:
-    """``api("contacts/get", email="a@example.com")`` posts to ``/v5/contacts/get`` and gives the JSON answer."""
+    """``api("contacts/get", email="a@example.com")`` posts to ``/v5/contacts/get`` and returns the JSON response."""
 
     def __init__(self, emulator: Emulator) -> None:
         self.emulator = emulator
@@ -26,7 +46,7 @@ class Api:
         self.stranger = self.client({})
 
     def client(self, headers: dict[str, str]) -> httpx.Client:
-        return httpx.Client(base_url=self.emulator.base_url, headers=headers, verify=TLS, trust_env=False, timeout=60)
+        return httpx.Client(base_url=self.emulator.base_url, headers=headers, verify=TLS, trust_env=False, timeout=600)
 
     def close(self) -> None:
         self.http.close()
@@ -39,35 +59,54 @@ class Api:
         return self.post(operation, **body).json()
 
     def ok(self, operation: str, **body: Any) -> dict[str, Any]:
-        answer = self(operation, **body)
-        assert answer["code"] == 200, answer
-        return answer
+        response = self(operation, **body)
+        assert response["code"] == 200, response
+        return response
 
-    def refused(self, code: int, operation: str, **body: Any) -> str:
-        """The message of an answer that must have this code, and must have changed nothing."""
-        response = self.post(operation, **body)
-        assert response.status_code == 200
-        answer = response.json()
-        assert answer["code"] == code, answer
-        assert isinstance(answer["message"], str)
+    def rejected(self, code: int, operation: str, words: str = "", **body: Any) -> str:
+        """Return the message of a response that must have this code and these words, and must have changed nothing."""
+        http = self.post(operation, **body)
+        response = http.json()
+        assert (http.status_code, response["code"]) == (200, code), response
+        assert words in response["message"]
         assert not self.emulator.journal.entries()[-1]["processed"]
-        return answer["message"]
+        return str(response["message"])
 
-    def import_contacts(self, rows: list[list[Any]], mode: int = 1, **body: Any) -> dict[str, Any]:
-        return self("contacts/imports", contactData=rows, contactDataMapping=IMPORT_MAPPING, updateMode=mode, **body)
+    def import_contacts(self, rows: Any, mode: Any = 1, **body: Any) -> dict[str, Any]:
+        given = {"contactData": rows, "contactDataMapping": IMPORT_MAPPING, "updateMode": mode} | body
+        return self("contacts/imports", **given)
 
     def campaign(self, name: str, **body: Any) -> dict[str, Any]:
         """Create a task to the list "Readers", which is made when it is missing."""
         if not body.get("onlySave") and "sendListNames" not in body:
-            if not any(found["name"] == "Readers" for found in self.emulator.lists()):
+            if not any(each["name"] == "Readers" for each in self.emulator.lists()):
                 self.emulator.add_list("Readers", count=10)
             body["sendListNames"] = ["Readers"]
-        return self("campaign/mail/sends", mailName=name, senderMail="news@example.com", **body)
+        return self("campaign/mail/sends", **{"mailName": name, "senderMail": "news@example.com"} | body)
 
     def status(self, name: str) -> int | None:
         """mailStatus of the task of exactly this name as campaign get shows it; None when it shows none."""
-        found = self.ok("campaign/mail/get", mailName=name, pageSize=1000)["mailList"]
-        return next((task["mailStatus"] for task in found if task["mailName"] == name), None)
+        tasks = self.ok("campaign/mail/get", mailName=name, pageSize=1000)["mailList"]
+        return next((task["mailStatus"] for task in tasks if task["mailName"] == name), None)
+
+    def send(self, count: int = 1, **body: Any) -> None:
+        """Send tracked mail to 0@example.com and so on, each a message of one batch."""
+        versions = [version(to=[{"email": f"{number}@example.com"}]) for number in range(count)]
+        self.ok(SEND, **batch(*versions, **{"trackOpen": 1, "trackClick": 1} | body))
+
+    def flush(self) -> None:
+        """Wait until every due event was pushed or given up."""
+        self.emulator.flush_events(timeout=600)
+
+
+@pytest.fixture
+def emulator() -> Iterator[Emulator]:
+    """The service in memory, with "news@example.com" as verified sender; the test fails when the emulator fails."""
+    with Emulator() as running:
+        running.add_sender("news@example.com")
+        yield running
+        crashes = running.crashes()
+    assert not crashes, crashes[0]
 
 
 @pytest.fixture
@@ -75,3 +114,26 @@ def api(emulator: Emulator) -> Iterator[Api]:
     client = Api(emulator)
     yield client
     client.close()
+
+
+@pytest.fixture
+def listener(api: Api) -> Iterator[Listener]:
+    """Receives every event, by `Api.flush`."""
+    with Listener() as running:
+        api.emulator.change_settings(webhook_interval_seconds=0.005)
+        api.ok("webhook/save", transCallbackUrl=f"{running.url}/all", transEnable=True, transEvent=EVENTS)
+        yield running
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that the server makes, in seconds; they end at once."""
+    sleep, made = asyncio.sleep, []
+
+    async def pause(seconds: float) -> None:
+        if seconds:
+            made.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    return made

@@ -5,28 +5,27 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 
 class Listener:
-    """Keeps every push with its headers; ``statuses`` are the answers to the next pushes, 200 after that."""
+    """Keeps every push with its path and headers; ``statuses`` are those of the next responses, 200 after that."""
 
     def __init__(self) -> None:
         self.pushes: list[tuple[str, dict[str, str], list[dict[str, Any]]]] = []
         self.statuses: list[int] = []
+        self.pushed = threading.Event()
         listener = self
 
         class Handler(BaseHTTPRequestHandler):
-            protocol_version: ClassVar[str] = "HTTP/1.1"
-
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                listener.pushes.append((self.path, headers, json.loads(body.decode("utf-8"))))
+                listener.pushes.append((self.path, headers, json.loads(body)))
                 self.send_response(listener.statuses.pop(0) if listener.statuses else 200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
+                listener.pushed.set()
 
             def log_message(self, format: str, *args: Any) -> None: ...
 
@@ -38,16 +37,14 @@ class Listener:
     def events(self, path: str | None = None) -> list[dict[str, Any]]:
         return [event for where, _, events in self.pushes if path in (None, where) for event in events]
 
-    def codes(self, path: str | None = None) -> list[str]:
-        return [event["EventCode"] for event in self.events(path)]
+    def codes(self) -> list[str]:
+        return [event["EventCode"] for event in self.events()]
 
     def __enter__(self) -> Listener:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -16,13 +17,16 @@ import pytest
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.emulator.conftest import Api
 
+ADD = "lists/add"
+RESPONSE = b'{"code":200,"message":""}'
+
 
 def exchange_raw(api: Api, body: bytes = b'{"listName": "L"}') -> tuple[bytes, type[OSError] | None]:
-    """Send lists/add over a bare socket: the bytes that came back, and how the connection ended."""
-    host, port = api.emulator.base_url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    """Send lists/add over a bare socket; return the bytes that came back, and the error that ended the connection."""
+    url = httpx.URL(api.emulator.base_url)
+    with socket.create_connection((url.host, url.port or 0), timeout=600) as connection:
         head = (
-            f"POST /v5/lists/add HTTP/1.1\r\nHost: {host}\r\nApiKey: {api.emulator.api_key}\r\n"
+            f"POST /v5/lists/add HTTP/1.1\r\nHost: {url.host}\r\nApiKey: {api.emulator.api_key}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         connection.sendall(head.encode() + body)
@@ -35,100 +39,75 @@ def exchange_raw(api: Api, body: bytes = b'{"listName": "L"}') -> tuple[bytes, t
         return received, None
 
 
-def has_list(api: Api) -> bool:
-    return bool(api.emulator.lists())
-
-
-def expects_error(status: int) -> Callable[[Api, httpx.Response], None]:
-    def check(api: Api, response: httpx.Response) -> None:
-        assert response.status_code == status
-
-    return check
-
-
-def expects_code(api: Api, response: httpx.Response) -> None:
-    assert (response.status_code, response.json()["code"]) == (200, 500)
-
-
-def expects_page(api: Api, response: httpx.Response) -> None:
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("text/html")
-    assert "<html" in response.text
-
-
-def expects_no_json(api: Api, response: httpx.Response) -> None:
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("application/json")
-    with pytest.raises(ValueError, match=r"."):
-        response.json()
-
-
-def expects_success(api: Api, response: httpx.Response) -> None:
-    assert response.json()["code"] == 200
-
-
-def expects_late_success(api: Api, response: httpx.Response) -> None:
-    expects_success(api, response)
-    assert response.elapsed.total_seconds() >= 0.1
-
-
-LOST: dict[str, type[OSError] | None] = {
+LOST = {
     "refuse": ConnectionResetError,
     "close_before": None,
     "reset_before": ConnectionResetError,
     "close_after": None,
     "reset_after": ConnectionResetError,
 }
-ANSWERED: dict[str, tuple[dict[str, Any], Callable[[Api, httpx.Response], None]]] = {
-    "delay": ({"seconds": 0.1}, expects_late_success),
-    "delay_answer": ({"seconds": 0.1}, expects_late_success),
-    "drip": ({"bytes_per_second": 250.0}, expects_success),
-    "too_many_requests": ({}, expects_error(429)),
-    "http_error_before": ({}, expects_error(503)),
-    "http_error_after": ({}, expects_error(502)),
-    "code_before": ({}, expects_code),
-    "code_after": ({}, expects_code),
-    "redirect": ({}, expects_error(307)),
-    "html_before": ({}, expects_page),
-    "html_after": ({}, expects_page),
-    "cut_json": ({}, expects_no_json),
-    "empty_body": ({}, expects_no_json),
-    "no_code": ({}, lambda api, response: None),
-    "extra_fields": ({}, expects_success),
-    "code_as_text": ({}, lambda api, response: None),
+"""How the connection ends."""
+
+RESPONDS: dict[str, tuple[dict[str, Any], int, str, list[float]]] = {
+    "delay": ({"seconds": 60}, 200, RESPONSE.decode(), [60]),
+    "delay_answer": ({"seconds": 60}, 200, RESPONSE.decode(), [60]),
+    "drip": ({"bytes_per_second": 200.0}, 200, RESPONSE.decode(), [0.05, 0.05]),
+    "too_many_requests": ({}, 429, '"code":429', []),
+    "http_error_before": ({"status": 504}, 504, "504 upstream trouble", []),
+    "http_error_after": ({}, 502, "502 upstream trouble", []),
+    "code_before": ({"code": 501}, 200, '"code":501', []),
+    "code_after": ({}, 200, '"code":500', []),
+    "redirect": ({"status": 308}, 308, "", []),
+    "html_before": ({}, 200, "<html", []),
+    "html_after": ({}, 200, "<html", []),
+    "cut_json": ({}, 200, RESPONSE[: len(RESPONSE) // 2].decode(), []),
+    "empty_body": ({}, 200, "", []),
+    "no_code": ({}, 200, "{}", []),
+    "extra_fields": ({}, 200, '"surprise":', []),
+    "code_as_text": ({}, 200, '"code":"200"', []),
 }
-#: Kinds that only some operations show; each has a test of its own below.
+"""Parameters, and of the response: status, text in it, the pauses before and in it."""
+
 SPECIAL = {
     "cut_body", "attachment_failed", "task_check_failed", "capped_pages", "repeated_page", "shifted_pages",
     "empty_page", "wrong_total", "short_stats",
 }  # fmt: skip
+"""Kinds that only some operations show; each has a test of its own, here or in test_campaigns.py."""
 
 
-def test_every_kind_is_covered_here() -> None:
-    assert LOST.keys() | ANSWERED.keys() | SPECIAL == FAULT_KINDS.keys()
+def test_every_kind_has_a_test() -> None:
+    assert LOST.keys() | RESPONDS.keys() | SPECIAL == FAULT_KINDS.keys()
+
+
+def check_effect(api: Api, kind: str, *, answered: bool) -> None:
+    processed = FAULT_KINDS[kind].processed
+    assert bool(api.emulator.lists()) == processed
+    (entry,) = api.emulator.journal.entries()
+    assert (entry["fault"], entry["processed"], entry["answered"]) == (kind, processed, answered)
+    assert (entry["http_status"] is not None) == answered
 
 
 @pytest.mark.parametrize("kind", LOST)
-def test_lost_answers(api: Api, kind: str) -> None:
-    api.emulator.faults.add(kind, "lists/add")
+def test_lost_responses(api: Api, kind: str) -> None:
+    api.emulator.faults.add(kind, ADD)
     assert exchange_raw(api) == (b"", LOST[kind])
-    assert has_list(api) == FAULT_KINDS[kind].processed
-    (entry,) = api.emulator.journal.entries()
-    assert (entry["fault"], entry["processed"], entry["answered"]) == (kind, FAULT_KINDS[kind].processed, False)
-    assert entry["http_status"] is None
+    check_effect(api, kind, answered=False)
 
 
-@pytest.mark.parametrize("kind", ANSWERED)
-def test_answers(api: Api, kind: str) -> None:
-    params, check = ANSWERED[kind]
-    api.emulator.faults.add(kind, "lists/add", **params)
-    check(api, api.post("lists/add", listName="L"))
-    assert has_list(api) == FAULT_KINDS[kind].processed
-    (entry,) = api.emulator.journal.entries()
-    assert (entry["fault"], entry["processed"], entry["answered"]) == (kind, FAULT_KINDS[kind].processed, True)
+@pytest.mark.parametrize("kind", RESPONDS)
+def test_responses(api: Api, pauses: list[float], kind: str) -> None:
+    params, status, text, waited = RESPONDS[kind]
+    api.emulator.faults.add(kind, ADD, **params)
+    response = api.post(ADD, listName="L")
+    assert response.status_code == status
+    assert text in response.text
+    assert bool(text) == bool(response.text)
+    assert response.headers["content-type"].startswith("text/html") == ("html" in kind)
+    assert pauses == waited
+    check_effect(api, kind, answered=True)
 
 
-def test_refusing_leaves_a_large_body_unread(api: Api) -> None:
+def test_a_refused_request_is_not_read(api: Api) -> None:
     api.emulator.faults.add("refuse")
     with pytest.raises(httpx.TransportError):
         api.http.post("/v5/lists/add", content=b" " * 30_000_000)
@@ -140,111 +119,70 @@ def test_refusing_leaves_a_large_body_unread(api: Api) -> None:
 def test_a_body_cut_in_the_middle(api: Api, reset: bool) -> None:
     api.emulator.faults.add("cut_body", reset=reset, share=0.5)
     received, ended = exchange_raw(api)
-    head, _, body = received.partition(b"\r\n\r\n")
-    whole = b'{"code":200,"message":""}'
-    assert b"200" in head.splitlines()[0]
-    assert f"Content-Length: {len(whole)}".encode() in head
-    assert body == whole[: len(whole) // 2]
     assert ended == (ConnectionResetError if reset else None)
-    assert has_list(api)
+    if not reset:  # which discards what was not read
+        head, _, body = received.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert f"Content-Length: {len(RESPONSE)}".encode() in head
+        assert body == RESPONSE[: len(RESPONSE) // 2]
+    assert api.emulator.lists()
 
 
-def test_a_drip_is_slow(api: Api) -> None:
-    api.emulator.faults.add("drip", bytes_per_second=100.0)
-    began = time.monotonic()
-    assert api.post("lists/add", listName="L").json()["code"] == 200
-    assert time.monotonic() - began >= 0.2  # 25 bytes
+def test_retry_after_is_seconds_a_date_or_absent(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1772366400.0)
+    for params in ({"retry_after": 7}, {"retry_after": 60, "form": "date"}, {"retry_after": None}):
+        api.emulator.faults.add("too_many_requests", **params)
+    seconds, date, absent = (api.post("webhook/get").headers.get("Retry-After") for _ in range(3))
+    assert (seconds, absent) == ("7", None)
+    assert date is not None
+    assert email.utils.parsedate_to_datetime(date).timestamp() == 1772366460
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_http_errors_of_all_sorts(api: Api, status: int) -> None:
-    api.emulator.faults.add("http_error_before", status=status)
-    api.emulator.faults.add("http_error_after", status=status)
-    assert api.post("lists/add", listName="L").status_code == status
-    assert not has_list(api)
-    assert api.post("lists/add", listName="L").status_code == status
-    assert has_list(api)
-
-
-def test_retry_after_in_seconds_as_date_or_absent(api: Api) -> None:
-    api.emulator.faults.add("too_many_requests", retry_after=7)
-    api.emulator.faults.add("too_many_requests", retry_after=60, form="date")
-    api.emulator.faults.add("too_many_requests", retry_after=None)
-    asked_at = datetime.now(UTC)
-    first, second, third = (api.post("webhook/get").headers.get("Retry-After") for _ in range(3))
-    assert first == "7"
-    assert second is not None
-    wait = email.utils.parsedate_to_datetime(second) - asked_at
-    assert 55 < wait.total_seconds() <= 60 + (datetime.now(UTC) - asked_at).total_seconds()
-    assert third is None
-
-
-def test_redirects_lead_away(api: Api) -> None:
-    api.emulator.faults.add("redirect", status=308, location="http://127.0.0.1:9/x")
-    response = api.post("webhook/get")
-    assert (response.status_code, response.headers["Location"]) == (308, "http://127.0.0.1:9/x")
-
-
-def test_odd_answers(api: Api) -> None:
+def test_extra_fields_are_in_records_too(api: Api) -> None:
     api.emulator.add_list("L")
-    api.emulator.faults.add("code_as_text")
     api.emulator.faults.add("extra_fields")
-    api.emulator.faults.add("no_code")
-    assert api("lists/get")["code"] == "200"
-    odd = api("lists/get")
-    assert "surprise" in odd
-    assert "surprise" in odd["lists"][0]
-    assert api("lists/get") == {}
+    assert "surprise" in api("lists/get")["lists"][0]
 
 
-class TestPages:
-    PAGED = (
+def test_a_redirect_leads_away(api: Api) -> None:
+    api.emulator.faults.add("redirect", location="http://127.0.0.1:9/x")
+    assert api.post("webhook/get").headers["Location"] == "http://127.0.0.1:9/x"
+
+
+@pytest.mark.parametrize(
+    ("operation", "records", "body"),
+    [
         ("lists/get", "lists", {}),
         ("campaign/mail/template/get", "templateList", {}),
         ("campaign/mail/get", "mailList", {}),
         ("contacts/list/get", "contactList", {"listName": "n1"}),
-    )
+    ],
+)
+def test_pages_that_are_wrong(api: Api, operation: str, records: str, body: dict[str, Any]) -> None:
+    for number in range(6):
+        api.emulator.add_list(f"n{number}", count=6)
+        api.emulator.add_template(f"n{number}", subject="s", content="c")
+        api.emulator.add_campaign(f"n{number}")
 
-    @pytest.fixture(params=PAGED, ids=lambda case: case[0])
-    def read(self, api: Api, request: pytest.FixtureRequest) -> Callable[[int], tuple[list[str], int]]:
-        operation, records, body = request.param
-        for number in range(6):
-            api.emulator.add_list(f"n{number}", count=6)
-            api.emulator.add_template(f"n{number}", subject="s", content="c")
-            api.emulator.add_campaign(f"n{number}")
+    def read(index: int) -> tuple[list[Any], int]:
+        response = api.ok(operation, pageSize=3, pageIndex=index, **body)
+        return response[records], response["totalRecords"]
 
-        def page(index: int) -> tuple[list[str], int]:
-            answer = api.ok(operation, pageSize=3, pageIndex=index, **body)
-            return [str(record) for record in answer[records]], answer["totalRecords"]
-
-        return page
-
-    def test_capped(self, api: Api, read: Any) -> None:
-        everything = [record for index in (1, 2) for record in read(index)[0]]
-        api.emulator.faults.add("capped_pages", count=None, size=2)
-        assert [read(index)[0] for index in (1, 2, 3, 4)] == [
-            everything[:2], everything[2:4], everything[4:], [],
-        ]  # fmt: skip
-
-    def test_repeated(self, api: Api, read: Any) -> None:
-        first = read(1)
-        api.emulator.faults.add("repeated_page")
-        assert read(2) == first
-        assert read(2) != first
-
-    def test_shifted(self, api: Api, read: Any) -> None:
-        everything = [record for index in (1, 2) for record in read(index)[0]]
-        api.emulator.faults.add("shifted_pages", by=1)
-        assert read(1)[0] == everything[1:4]
-
-    def test_empty(self, api: Api, read: Any) -> None:
-        api.emulator.faults.add("empty_page")
-        assert read(1) == ([], 6)
-
-    def test_wrong_total(self, api: Api, read: Any) -> None:
-        api.emulator.faults.add("wrong_total", by=-2)
-        records, total = read(1)
-        assert (len(records), total) == (3, 4)
+    (first, total), (second, _) = read(1), read(2)
+    everything = first + second
+    assert (len(everything), total) == (6, 6)
+    for kind, params, page in (
+        ("repeated_page", {}, (first, 6)),
+        ("shifted_pages", {"by": -1}, (everything[2:5], 6)),
+        ("empty_page", {}, ([], 6)),
+        ("empty_page", {"keep": 1, "total": 9}, (second[:1], 9)),
+        ("wrong_total", {"by": -2}, (second, 4)),
+        ("wrong_total", {"by": None}, (second, None)),
+    ):
+        api.emulator.faults.add(kind, operation, **params)
+        assert read(2) == page, kind
+    api.emulator.faults.add("capped_pages", count=None, size=2)
+    assert [read(index)[0] for index in (1, 2, 3, 4)] == [everything[:2], everything[2:4], everything[4:], []]
 
 
 def test_short_statistics(api: Api) -> None:
@@ -252,76 +190,81 @@ def test_short_statistics(api: Api) -> None:
     api.emulator.add_campaigns(5, first_day="2026-03-01")
     window = {"startDate": "2026-03-01", "endDate": "2026-03-05"}
     api.emulator.faults.add("short_stats", "campaign/mail/stats/get", missing=2)
-    answer = api.ok("campaign/mail/stats/get", **window)
-    assert (len(answer["mailStatsList"]), answer["totalRecords"]) == (3, 5)
+    response = api.ok("campaign/mail/stats/get", **window)
+    assert (len(response["mailStatsList"]), response["totalRecords"]) == (3, 5)
     api.emulator.faults.add("short_stats", "transactional/mail/stats/get")
     assert len(api.ok("transactional/mail/stats/get", **window)["mailStatsList"]) == 4
 
 
-class TestMatching:
-    def test_skip_and_count(self, api: Api) -> None:
-        api.emulator.faults.add("code_before", "webhook/get", skip=2, count=2)
-        api("lists/get")
-        assert [api("webhook/get")["code"] for _ in range(6)] == [200, 200, 500, 500, 200, 200]
-
-    def test_faults_strike_one_after_the_other(self, api: Api) -> None:
-        api.emulator.faults.add("code_before", code=501)
-        api.emulator.faults.add("code_before", "webhook/get", code=502)
-        assert [api("webhook/get")["code"] for _ in range(3)] == [501, 502, 200]
-
-    def test_for_ever_until_removed(self, api: Api) -> None:
-        fault = api.emulator.faults.add("code_before", count=None)
-        assert {api("webhook/get")["code"] for _ in range(5)} == {500}
-        assert api.emulator.faults.list()[0]["struck"] == 5
-        api.emulator.faults.remove(fault)
-        assert api("webhook/get")["code"] == 200
-
-    def test_where_looks_into_the_body(self, api: Api) -> None:
-        api.emulator.faults.add("close_after", "/v5/lists/add", where={"listName": "B"})
-        api.ok("lists/add", listName="A")
-        with pytest.raises(httpx.RemoteProtocolError):
-            api.post("lists/add", listName="B")
-        assert len(api.emulator.lists()) == 2
-
-    def test_wrong_faults_are_refused(self, api: Api) -> None:
-        with pytest.raises(ValueError, match="no_such_kind"):
-            api.emulator.faults.add("no_such_kind")
-        with pytest.raises(ValueError, match="secons"):
-            api.emulator.faults.add("delay", secons=1)
-
-    def test_an_unknown_operation_is_refused_with_the_known_ones(self, api: Api) -> None:
-        with pytest.raises(ValueError, match=r"unknown operation '/v5/contacts/import'; .*/v5/contacts/imports, "):
-            api.emulator.faults.add("refuse", "contacts/import")
-        for operation in ("contacts/imports", "/v5/contacts/imports", "/v5/auth/oauth/token", "*"):
-            api.emulator.faults.add("refuse", operation)
-
-    def test_the_control_interface_is_spared(self, api: Api) -> None:
-        api.emulator.faults.add("refuse", count=None)
-        assert api.http.post("/_emulator/clock/read").status_code == 200
-        api.emulator.faults.clear()
-        api.ok("webhook/get")
+def codes(api: Api, count: int, operation: str = "webhook/get") -> list[int]:
+    return [api(operation)["code"] for _ in range(count)]
 
 
-@pytest.mark.not_unit
-def test_listening_may_pause(api: Api) -> None:
+def test_a_fault_skips_and_counts_requests(api: Api) -> None:
+    api.emulator.faults.add("code_before", "webhook/get", skip=2, count=2)
+    api("lists/get")
+    assert codes(api, 6) == [200, 200, 500, 500, 200, 200]
+
+
+def test_faults_apply_one_after_the_other(api: Api) -> None:
+    api.emulator.faults.add("code_before", code=501)
+    api.emulator.faults.add("code_before", "webhook/get", code=502)
+    assert codes(api, 3) == [501, 502, 200]
+
+
+def test_a_fault_applies_until_it_is_removed(api: Api) -> None:
+    fault = api.emulator.faults.add("code_before", count=None)
+    assert codes(api, 5) == [500] * 5
+    assert api.emulator.faults.list()[0]["struck"] == 5
+    api.emulator.faults.remove(fault)
+    assert codes(api, 1) == [200]
+
+
+def test_where_looks_into_the_body(api: Api) -> None:
+    api.emulator.faults.add("code_after", "/v5/lists/add", where={"listName": "B"})
+    assert [api(ADD, listName=name)["code"] for name in "ABC"] == [200, 500, 200]
+
+
+@pytest.mark.parametrize(
+    ("words", "add"),
+    [
+        ("no_such_kind", lambda faults: faults.add("no_such_kind")),
+        ("secons", lambda faults: faults.add("delay", secons=1)),
+        (r"unknown operation '/v5/contacts/import'; .*/v5/contacts/imports, ",
+         lambda faults: faults.add("refuse", "contacts/import")),
+    ],
+)  # fmt: skip
+def test_wrong_faults(api: Api, words: str, add: Callable[[Any], object]) -> None:
+    with pytest.raises(ValueError, match=words):
+        add(api.emulator.faults)
+
+
+def test_operations_are_named_with_and_without_their_prefix(api: Api) -> None:
+    for operation in ("contacts/imports", "/v5/contacts/imports", "/v5/auth/oauth/token", "*"):
+        api.emulator.faults.add("refuse", operation, count=None)
+    # None of them is the control interface.
+    assert api.http.post("/_emulator/clock/read").status_code == 200
+
+
+def test_listening_pauses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep, paused, over = asyncio.sleep, threading.Event(), threading.Event()
+
+    async def until_over(seconds: float) -> None:
+        assert seconds == 60
+        paused.set()
+        while not over.is_set():
+            await sleep(0)
+
+    def listens() -> bool:
+        with api.client({}) as newcomer, suppress(httpx.ConnectError):
+            return newcomer.post("/v5/webhook/get", json={}).status_code == 401
+        return False
+
     api.ok("webhook/get")
-
-    def is_refused() -> bool:
-        api.emulator.pause_listening(1.0)
-        time.sleep(0.05)
-        api.ok("webhook/get")  # the open connection goes on
-        with httpx.Client(base_url=api.emulator.base_url) as newcomer:
-            try:
-                newcomer.post("/v5/webhook/get", json={})
-            except httpx.ConnectError:
-                return True
-        return False  # the pause was over before it came
-
-    assert any(is_refused() for _ in range(10))
-    for _ in range(1000):
-        with suppress(httpx.ConnectError):
-            assert api.stranger.post("/v5/webhook/get", json={}).status_code == 401
-            break
-        time.sleep(0.01)
-    else:
-        pytest.fail("it does not listen again")
+    monkeypatch.setattr(asyncio, "sleep", until_over)
+    api.emulator.pause_listening(60)
+    assert paused.wait(600)
+    assert not listens()
+    api.ok("webhook/get")  # the open connection goes on
+    over.set()
+    assert any(listens() for _ in range(1000))

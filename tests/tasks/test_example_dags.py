@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
@@ -60,12 +59,8 @@ def parsed() -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_parsing_warns_of_nothing(parsed: dict[str, str | None], path: Path) -> None:
+def test_parsing_warns_of_nothing_and_each_howto_has_an_end(parsed: dict[str, str | None], path: Path) -> None:
     assert parsed[str(path)] is None
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_each_howto_has_a_beginning_and_an_end(path: Path) -> None:
     marks = [line.strip().strip("# []").split() for line in path.read_text().splitlines() if "howto_" in line]
     assert marks
     for start, end in zip(marks[::2], marks[1::2], strict=True):
@@ -73,125 +68,98 @@ def test_each_howto_has_a_beginning_and_an_end(path: Path) -> None:
         assert start[1] == end[1]
 
 
-def test_the_campaign(
-    run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
-    emulator.settings.sending_seconds = 1.0
+def test_the_campaign(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase) -> None:
     crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, phone TEXT, subscribed INTEGER)")
     people: list[tuple[Any, ...]] = [(f"user{number}@example.com", f"User {number}", None, 1) for number in range(200)]
     crm.execute("INSERT INTO customers", [*people, ("nobody", "Nobody", None, 1), ("off@example.com", "Off", None, 0)])
-    dag = example("mail_campaign")
-    dag.get_task("wait_until_sent").poke_interval = 0.3  # type: ignore[attr-defined]
 
-    done = run_in_airflow(dag)
+    done = run_in_airflow(example("mail_campaign"))
 
     assert done.result.state == "success"
     assert emulator.contact_count(f"newsletter {done.result.run_id}") == 200
     (campaign,) = emulator.campaigns()
-    assert campaign["mailName"] == done.result.xcom("send_newsletter", "mail_name")
-    assert len(emulator.campaign_recipients(campaign["mailName"])) == 200
-    assert done.result.xcom("wait_until_sent")["sent_count"] == 200
-    assert warehouse.query("SELECT mail_name, sent_count FROM mail_campaign_stats") == [(campaign["mailName"], 200)]
-    (rejected,) = crm.query("SELECT row_number, field, reason FROM newsletter_rejects")
-    assert rejected == (201, "email", "is not an email address")
-    sent = emulator.journal.entries("campaign/mail/sends")[0]["body"]
-    assert sent["content"] == "<p>Hello {{name}}, this is new: ...</p>"
+    name = done.result.xcom("send_newsletter", "mail_name")
+    assert campaign["mailName"] == name
+    assert len(emulator.campaign_recipients(name)) == done.result.xcom("wait_until_sent")["sent_count"] == 200
+    assert warehouse.query("SELECT mail_name, sent_count FROM mail_campaign_stats") == [(name, 200)]
+    rejects = crm.query("SELECT row_number, field, reason FROM newsletter_rejects")
+    assert rejects == [(201, "email", "is not an email address")]
+    (sent,) = emulator.journal.entries("campaign/mail/sends")
+    assert sent["body"]["content"] == "<p>Hello {{name}}, this is new: ...</p>"
 
-    # Who has left since is not mailed again, although an import removes nobody.
+    # Who has unsubscribed since gets no second mail, although an import removes no contact.
     crm.execute("UPDATE customers SET subscribed = 0 WHERE email = 'user7@example.com'")
-    run_in_airflow(dag)
-    (second,) = [each["mailName"] for each in emulator.campaigns() if each["mailName"] != campaign["mailName"]]
-    assert len(emulator.campaign_recipients(second)) == 199
-    assert "user7@example.com" not in emulator.campaign_recipients(second)
+    second = run_in_airflow(example("mail_campaign")).result.xcom("send_newsletter", "mail_name")
+    assert second != name
+    assert set(emulator.campaign_recipients(second)) == {row[0] for row in people} - {"user7@example.com"}
 
 
-def test_the_daily_statistics(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+def test_the_daily_statistics(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
     day = datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC)
-    emulator.clock.set(day)
-    emulator.clock.freeze()
+    emulator.clock.freeze(day)
     emulator.add_campaigns(18, first_day="2026-01-01", per_day=2)
     emulator.set_transactional_day("2026-01-09", sentCount=40)
-    dag = example("mail_daily_statistics")
 
-    def loaded() -> list[tuple[Any, ...]]:
+    def load(day: datetime.datetime) -> list[tuple[Any, ...]]:
+        assert run(example("mail_daily_statistics"), logical_date=day).result.state == "success"
         return warehouse.query("SELECT mail_name, sent_count, open_count FROM mail_campaign_stats ORDER BY mail_name")
 
     def counted() -> list[tuple[Any, ...]]:
         shown = [(campaign["mailName"], campaign["mailStats"]) for campaign in emulator.campaigns()]
         return [(name, stats["sentCount"], stats["openCount"]) for name, stats in shown]
 
-    assert run_in_airflow(dag, logical_date=day).state == "success"
-
     # The day before and seven days before that: the first day's two campaigns are out of the window.
-    assert loaded() == counted()[2:]
-    assert warehouse.query("SELECT sent_count FROM mail_transactional_stats WHERE stats_date = '2026-01-09'") == [(40,)]
-
-    assert run_in_airflow(dag, logical_date=day).state == "success"
-    assert loaded() == counted()[2:]
-
-    yesterday = loaded()
-    emulator.clock.advance(days=1)
-    assert run_in_airflow(dag, logical_date=day + datetime.timedelta(days=1)).state == "success"
-    assert loaded() == yesterday[:2] + counted()[4:]
-    assert loaded() != yesterday
-
-
-def test_the_resources(run_in_airflow: Run, emulator: Emulator) -> None:
-    emulator.set_dns("mail.example.com", selector="mail")
-    before = {row["name"] for row in emulator.lists()}
-
     for _ in range(2):
-        done = run_in_airflow(example("mail_resources"))
-        assert {name: task.state for (name, _), task in done.result.tasks.items()} == dict.fromkeys(
-            ("create_list", "contact", "template", "sender", "verify", "webhook", "erase", "delete_list"), "success"
-        )
+        first = load(day)
+        assert first == counted()[2:]
+    assert warehouse.query("SELECT sent_count FROM mail_transactional_stats WHERE stats_date = '2026-01-09'") == [(40,)]
+    emulator.clock.advance(days=1)
+    second = load(day + datetime.timedelta(days=1))
+    assert second == first[:2] + counted()[4:] != first
 
+
+def succeed_twice(run: Run, name: str) -> None:
+    for _ in range(2):
+        assert {task.state for task in run(example(name)).result.tasks.values()} == {"success"}
+
+
+def test_the_resources(run: Run, emulator: Emulator) -> None:
+    emulator.set_dns("mail.example.com", selector="mail")
+    before = emulator.lists()
+    succeed_twice(run, "mail_resources")
     assert [row["content"] for row in emulator.templates()] == ["<p>Hello {{name}}.</p>"]
     assert {"entry": "mail.example.com", "type": 1} in emulator.senders()
     assert emulator.webhook()["transCallbackUrl"] == "https://events.example.com/mail/in"
-    assert emulator.contact("ada@example.com") is None
-    assert {row["name"] for row in emulator.lists()} == before
-    assert emulator.journal.count("lists/add") == 2
-    assert emulator.journal.count("campaign/mail/template/add") == 1
-    assert emulator.journal.count("webhook/save") == 1
+    assert (emulator.contact("ada@example.com"), emulator.lists()) == (None, before)
+    writes = ("lists/add", "campaign/mail/template/add", "webhook/save")
+    assert [emulator.journal.count(operation) for operation in writes] == [2, 1, 1]
 
 
-def test_the_cleanup(run_in_airflow: Run, emulator: Emulator) -> None:
+def test_the_cleanup(run: Run, emulator: Emulator) -> None:
     emulator.add_list("newsletter", count=3)
     emulator.add_campaign("spring", send_date="2999-01-01T09:00:00+00:00", state="scheduled")
     emulator.add_template("welcome", subject="Welcome", content="<p>Hello</p>")
     emulator.add_sender("old.example.com")
-
-    for _ in range(2):
-        done = run_in_airflow(example("mail_cleanup"))
-        assert {task.state for task in done.result.tasks.values()} == {"success"}
-
+    succeed_twice(run, "mail_cleanup")
     (campaign,) = emulator.campaigns()
-    assert (campaign["cancelled"], campaign["removed"]) == (True, True)
-    assert emulator.templates() == []
+    assert (campaign["cancelled"], campaign["removed"], emulator.templates()) == (True, True, [])
     assert {row["entry"] for row in emulator.senders()} == {"news@example.com"}
     assert len(emulator.journal.processed("campaign/mail/cancel")) == 1
 
 
 def test_transactional_mail(run_in_airflow: Run, emulator: Emulator) -> None:
     assert run_in_airflow(example("mail_transactional")).state == "success"
-
-    sent = {(each["form"], each["subject"], each["content"]) for each in emulator.messages()}
-    assert sent == {
+    assert {(mail["form"], mail["subject"], mail["content"]) for mail in emulator.messages()} == {
         ("single", "Your receipt", "<p>Thank you.</p>"),
         ("batch", "Your cart", "<p>Engine is waiting for you.</p>"),
         ("batch", "Your cart", "<p>Key is waiting for you.</p>"),
     }
 
 
-def test_the_contacts_and_campaigns(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+def test_contacts_and_campaigns(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
     emulator.add_list("newsletter", count=30)
     emulator.add_campaign("spring", send_date="2026-03-01T09:00:00+00:00", sent=30)
-
-    for _ in range(2):
-        assert run_in_airflow(example("mail_contacts_to_warehouse")).state == "success"
-
+    succeed_twice(run, "mail_contacts_to_warehouse")
     addresses = {email for (email,) in warehouse.query("SELECT email FROM mail_contacts")}
     assert addresses == {contact["email"] for contact in emulator.contacts("newsletter")}
     assert warehouse.query("SELECT mail_name, mail_status FROM mail_campaigns") == [("spring", 2)]
@@ -203,21 +171,18 @@ def test_addresses_that_mail_does_not_reach_are_not_imported(
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
     people = ("good", "bounced", "moved", "once", "left", "angry", "dropped", "off")
     warehouse.execute("CREATE TABLE customers (email TEXT, full_name TEXT, subscribed INTEGER)")
-    rows = [(f"{name}@example.com", name, int(name != "off")) for name in people]
-    warehouse.execute("INSERT INTO customers", rows)
+    warehouse.execute("INSERT INTO customers", [(f"{name}@example.com", name, int(name != "off")) for name in people])
     # Mail to "moved" bounced until it was delivered.
-    happened = [("bounced", "Bounced", 1), ("bounced", "Bounced", 2), ("bounced", "Bounced", 3), ("once", "Bounced", 1)]
-    happened += [("moved", "Bounced", 1), ("moved", "Bounced", 2), ("moved", "Bounced", 3), ("moved", "Delivered", 4)]
-    happened += [("left", "Unsubscribed", 1), ("angry", "SpamReport", 1), ("dropped", "Dropped", 1)]
+    happened = [(name, "Bounced", day) for name in ("bounced", "moved") for day in (1, 2, 3)]
+    happened += [("moved", "Delivered", 4), ("once", "Bounced", 1), ("left", "Unsubscribed", 1)]
+    happened += [("angry", "SpamReport", 1), ("dropped", "Dropped", 1)]
     events = [
         {
-            "EventCode": code,
-            "Email": f"{name.title()}@example.com",
-            "UniqueMsgID": f"{name}-{day}",
+            "EventCode": code, "Email": f"{name.title()}@example.com", "UniqueMsgID": f"{name}-{day}",
             "TriggeredDateTimeV2": f"2026-03-0{day}T09:00:00Z",
         }
         for name, code, day in happened
-    ]
+    ]  # fmt: skip
     push(new_inbox(warehouse), *events)
 
     done = run(example("mail_suppress_addresses"))
@@ -232,11 +197,8 @@ def test_the_drain_of_events(run: Run, warehouse: SqlDatabase, monkeypatch: pyte
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
     opened = {"EventCode": "Opened", "UniqueMsgID": "m1", "TriggeredDateTimeV2": "2026-03-01T12:00:00Z"}
     push(new_inbox(warehouse), opened, opened, opened | {"TriggeredDateTimeV2": "2026-03-01T12:00:01Z"})
-
     done = run(example("mail_drain_events"))
-
-    assert done.result.state == "success"
-    assert done.result.xcom("drain")["by_code"] == {"Opened": 2}
+    assert (done.result.state, done.result.xcom("drain")["by_code"]) == ("success", {"Opened": 2})
     assert warehouse.query("SELECT count(*) FROM mail_events") == [(2,)]
 
 

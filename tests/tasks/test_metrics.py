@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from airflow.sdk import chain
 
 from airflow_provider_mail import _metrics
-from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
@@ -53,31 +53,20 @@ def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdServer]:
         _metrics._is_on.cache_clear()
 
 
-def test_what_tasks_do_is_counted(
-    run: Run, emulator: Emulator, warehouse: SqlDatabase, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
-    emulator.settings.sending_seconds = 1
+def test_what_tasks_do_is_counted(run: Run, emulator: Emulator, warehouse: SqlDatabase, statsd: StatsdServer) -> None:
+    emulator.change_settings(sending_seconds=600.0)
     rows = [{"email": "ada@example.com"}, {"email": "bob@example.com"}, {"email": "no address"}]
+    campaign = {"mail_name": "spring", "sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>"}
+    waits = {"wait_for_completion": True, "deferrable": True, "poke_interval": 60}
 
     def tasks() -> None:
-        (
+        chain(
             MailImportContactsOperator(
                 task_id="import", contacts=rows, list_name="news", chunk_size=1, max_reject_fraction=0.5
-            )
-            >> MailCreateCampaignOperator(
-                task_id="send",
-                mail_name="spring",
-                sender_mail="news@example.com",
-                subject="Hi",
-                content="<p>Hi</p>",
-                send_list_names=["news"],
-                wait_for_completion=True,
-                deferrable=True,
-                poke_interval=0.3,
-            )
-            >> MailContactsToSqlOperator(task_id="load", sql_conn_id=warehouse.conn_id, list_name="news")
-            >> MailCampaignSensor(task_id="too_late", mail_name="autumn", poke_interval=0.1, timeout=0.2)
+            ),
+            MailCreateCampaignOperator(task_id="send", send_list_names=["news"], **campaign, **waits),
+            MailContactsToSqlOperator(task_id="load", sql_conn_id=warehouse.conn_id, list_name="news"),
+            MailCampaignSensor(task_id="too_late", mail_name="autumn", poke_interval=60, timeout=3600),
         )
 
     dag_id = run(tasks).result.dag_id
@@ -102,7 +91,7 @@ def test_repeated_and_throttled_requests_are_counted(
     connect: Connect, emulator: Emulator, statsd: StatsdServer
 ) -> None:
     connect("slow: a,b", requests_per_second=20)
-    emulator.faults.add("too_many_requests", "campaign/mail/get", count=1, retry_after=1)
+    emulator.faults.add("too_many_requests", "campaign/mail/get", count=1, retry_after=30)
 
     hook = MailHook("slow: a,b")
     for _ in range(3):
@@ -112,7 +101,7 @@ def test_repeated_and_throttled_requests_are_counted(
     tags = ("slow__a_b", "v5.campaign.mail.get")
     throttled = found.pop(("mail.throttled_ms", *tags))
     assert found == {("mail.requests", *tags): 4, ("mail.retries", *tags): 1}
-    assert throttled >= 1000
+    assert throttled >= 30_000
 
 
 def test_nothing_is_sent_when_metrics_are_off(
@@ -132,9 +121,8 @@ def test_metrics_that_cannot_be_sent_fail_nothing(
 
     _metrics._warn.cache_clear()
     use(monkeypatch, Broken())
-    hook = MailHook()
     for _ in range(2):
-        hook.send(GetCampaigns())
+        MailHook().send(GetCampaigns())
     assert caplog.text.count("Metrics could not be sent: ValueError: no such server") == 1
 
 

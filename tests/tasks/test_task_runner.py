@@ -54,31 +54,24 @@ def retries_until_it_succeeds() -> None:
     third_time()
 
 
-def fails_and_skips() -> None:
-    @task(**AT_ONCE)
-    def fails() -> None:
-        raise ValueError("always")
+def ends(error: type[Exception] | None, **options: Any) -> Any:
+    """A task that ends with an error, or without one."""
 
-    @task(**AT_ONCE)
-    def fails_at_once() -> None:
-        raise AirflowFailException("no use")
-
-    @task
-    def skips() -> None:
-        raise AirflowSkipException("nothing to do")
-
-    @task
-    def after() -> int:
+    @task(**AT_ONCE | options)
+    def end() -> int:
+        if error:
+            raise error("it ends")
         return 1
 
-    @task(trigger_rule="all_done")
-    def whatever() -> int:
-        return 2
+    return end
 
-    failed, at_once, skipped = fails(), fails_at_once(), skips()
-    failed >> after.override(task_id="after_a_failure")() >> whatever()
-    at_once >> whatever.override(task_id="whatever_at_once")()
-    skipped >> after.override(task_id="after_a_skip")() >> whatever.override(task_id="whatever_was_skipped")()
+
+def fails_and_skips() -> None:
+    for name, error in (("fails", ValueError), ("at_once", AirflowFailException), ("skips", AirflowSkipException)):
+        first = ends(error, task_id=name)()
+        after = ends(None, task_id=f"after_{name}")()
+        first >> [after, ends(None, task_id=f"whatever_{name}", trigger_rule="all_done")()]
+        after >> ends(None, task_id=f"at_last_{name}", trigger_rule="all_done")()
 
 
 def calls_back() -> None:
@@ -86,14 +79,8 @@ def calls_back() -> None:
         return lambda context: context["ti"].xcom_push(f"{name} {context['ti'].try_number}", name)
 
     kinds = {f"on_{kind}_callback": note(kind) for kind in ("execute", "success", "failure", "retry", "skipped")}
-
-    @task(retries=1, retry_delay=datetime.timedelta(0), **kinds)
-    def may_fail(end: str) -> None:
-        if end != "succeeds":
-            raise {"fails": LookupError, "skips": AirflowSkipException}[end]("for the callbacks")
-
-    for end in ("succeeds", "fails", "skips"):
-        may_fail.override(task_id=end)(end)
+    for name, error in (("succeeds", None), ("fails", LookupError), ("skips", AirflowSkipException)):
+        ends(error, task_id=name, **kinds)()
 
 
 def renders() -> None:
@@ -105,51 +92,38 @@ def renders() -> None:
     def rendered(templates_dict: Any = None, params: Any = None) -> list[Any]:
         return [templates_dict, dict(params)]
 
-    MailCreateListOperator(
-        task_id="create",
-        list_name="{{ ds_nodash }} {{ params.where }} {{ dag_run.conf['what'] }} {{ var.value.color }}",
-        list_description=words()["name"],
-    )
-    MailSendBatchOperator(
-        task_id="send", messages="{{ ti.xcom_pull(task_ids='words') and [] }}", on_empty="skip", **HELLO
-    )
+    name = "{{ ds_nodash }} {{ params.where }} {{ dag_run.conf['what'] }} {{ var.value.color }}"
+    MailCreateListOperator(task_id="create", list_name=name, list_description=words()["name"])
+    nothing = "{{ ti.xcom_pull(task_ids='words') and [] }}"
+    MailSendBatchOperator(task_id="send", messages=nothing, on_empty="skip", **HELLO)
     rendered()
 
 
 def waits_deferred() -> None:
-    MailCampaignSensor(task_id="done", mail_name="{{ 'done' }}", deferrable=True, poke_interval=0.05)
-    MailCampaignSensor(task_id="failed", mail_name="failed", deferrable=True, poke_interval=0.05, **AT_ONCE)
-    MailCampaignSensor(task_id="nobody", mail_name="nobody", deferrable=True, poke_interval=0.05, timeout=0.1)
+    waits: dict[str, Any] = {"deferrable": True, "poke_interval": 20}
+    MailCampaignSensor(task_id="done", mail_name="{{ 'done' }}", **waits)
+    MailCampaignSensor(task_id="failed", mail_name="failed", **waits, **AT_ONCE)
+    MailCampaignSensor(task_id="nobody", mail_name="nobody", timeout=60, **waits)
+    campaign = {"mail_name": "spring", "sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>"}
     MailCreateCampaignOperator(
-        task_id="create",
-        mail_name="spring",
-        sender_mail="news@example.com",
-        subject="Spring",
-        content="<p>Hi</p>",
-        send_list_names=["newsletter"],
-        wait_for_completion=True,
-        deferrable=True,
-        poke_interval=0.05,
+        task_id="create", send_list_names=["newsletter"], wait_for_completion=True, **campaign, **waits
     )
 
 
 def reschedules() -> None:
     looks: list[Any] = []
+    waits: dict[str, Any] = {"mode": "reschedule", "poke_interval": 20}
 
-    @task.sensor(poke_interval=0.05, timeout=30, mode="reschedule")
+    @task.sensor(timeout=600, **waits)
     def third_look() -> bool:
         looks.append(1)
         return len(looks) > 2
 
-    @task.sensor(poke_interval=0.05, timeout=0.1, mode="reschedule", **AT_ONCE)
+    @task.sensor(timeout=50, **waits, **AT_ONCE)
     def never() -> bool:
         return False
 
-    @task.sensor(poke_interval=0.05, timeout=0.1, mode="reschedule", soft_fail=True)
-    def never_mind() -> bool:
-        return False
-
-    third_look(), never(), never_mind()
+    third_look(), never(), never.override(task_id="never_mind", soft_fail=True)()
 
 
 def keeps_state() -> None:
@@ -195,11 +169,6 @@ def outcome(result: RunResult) -> dict[str, Any]:
     return dict(json.loads(json.dumps(kept, sort_keys=True, default=str).replace(result.run_id, "RUN")))
 
 
-def compare(ours: dict[str, Any], airflows: dict[str, Any]) -> None:
-    for part in airflows:
-        assert ours[part] == airflows[part]
-
-
 @pytest.mark.parametrize("make", CASES)
 def test_both_end_alike(
     run: Run, run_in_airflow: Run, monkeypatch: pytest.MonkeyPatch, make: Callable[[], None]
@@ -218,7 +187,7 @@ def test_both_end_alike(
             mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
             monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(mail))
             outcomes.append(outcome(runner(dag, logical_date=DAY, conf={"what": "all"}).result))
-    compare(*outcomes)
+    assert outcomes[0] == outcomes[1]
 
 
 def test_every_operator_ends_alike(airflow_home: Path, tmp_path: Path) -> None:
@@ -233,5 +202,5 @@ def test_every_operator_ends_alike(airflow_home: Path, tmp_path: Path) -> None:
         text = re.sub(r'"at": "[^"]*"', '"at": "VARIES"', text)
         outcomes.append(json.loads(re.sub(r"\b\d{8}t\d{6}_[0-9a-f]{8}\b", "LOAD_ID", text)))
         requests.append(ran.requests)
-    compare(*outcomes)
+    assert outcomes[0] == outcomes[1]
     assert requests[0].keys() == requests[1].keys()
