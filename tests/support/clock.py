@@ -69,6 +69,9 @@ class Clock:
         for change in due:
             change()
 
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _Loop(self)
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let everything live in this time."""
@@ -94,7 +97,7 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
         self._clock = clock
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return _Loop(self._clock)
+        return self._clock.new_event_loop()
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -135,3 +138,30 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
         if not ready:
             self._loop.clock.pass_until(self._loop.time() + timeout)
         return ready
+
+
+class StillClock(Clock):
+    """Stands still until somebody sleeps or the test moves it: for event loops beside threads that the test steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = _monotonic()
+
+    def monotonic(self) -> float:
+        return self._start + self._skipped
+
+    move = Clock.sleep
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _StillLoop(self)
+
+
+class _StillLoop(asyncio.SelectorEventLoop):
+    """Waits for its threads, and for timers until the clock is moved; that wakes it only if one of its tasks does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        super().__init__()
+
+    def time(self) -> float:
+        return self._clock.monotonic()

@@ -13,13 +13,14 @@ from playwright.sync_api import Browser, Page
 from airflow_provider_mail.notifications._context import Kind, NotificationContext
 from airflow_provider_mail.notifications._html import render_html, render_subject
 from tests.support import env
+from tests.support.browser import browser, chromium  # noqa: F401 - fixtures
 
 PHONE = {"width": 390, "height": 844}
 RUNS = "https://airflow.example.com/dags/shop_orders_to_warehouse/runs"
 RUN = "scheduled__2026-01-31T06:00:00+00:00"
 
 
-def occasion(kind: Kind, **arguments: Any) -> NotificationContext:
+def about(kind: Kind, **arguments: Any) -> NotificationContext:
     """One about which everything is known."""
     known = {
         "dag_id": "shop_orders_to_warehouse",
@@ -37,33 +38,38 @@ def occasion(kind: Kind, **arguments: Any) -> NotificationContext:
 
 
 EVERY_KIND = [
-    *(occasion(kind) for kind in Kind if kind not in (Kind.DECISION, Kind.DEADLINE)),
-    occasion(Kind.DEADLINE, error="", deadline=datetime(2026, 1, 31, 8, tzinfo=UTC)),
-    occasion(
+    *(about(kind) for kind in Kind if kind not in (Kind.DECISION, Kind.DEADLINE)),
+    about(Kind.DEADLINE, error="", deadline=datetime(2026, 1, 31, 8, tzinfo=UTC)),
+    about(
         Kind.DECISION,
         error="",
         question=("Send to 10,000 people?", "Preflight: 12 checks, no finding.\nLast week: 9,870 people."),
         decision_url=f"{RUNS}/{RUN}/tasks/approve/required_actions?map_index=-1",
     ),
-    occasion(Kind.FAILED, dag_id="d" * 250, task_id="t" * 250, map_index=12, error="x" * 600),
+    about(Kind.FAILED, dag_id="d" * 250, task_id="t" * 250, map_index=12, error="x" * 600),
 ]
 
 
 @pytest.fixture
-def phone(browser: Browser) -> Page:
+def phone(browser: Browser) -> Page:  # noqa: F811
     context = browser.new_context(viewport=PHONE, device_scale_factor=2, is_mobile=True, has_touch=True)  # type: ignore[arg-type]
     return context.new_page()
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("told", EVERY_KIND, ids=lambda told: told.kind.name)
-def test_it_fits_a_phone(phone: Page, told: NotificationContext) -> None:
-    phone.set_content(render_html(told, instance="Production"))
+@pytest.mark.parametrize("reported", EVERY_KIND, ids=lambda reported: reported.kind.name)
+def test_it_fits_a_phone(phone: Page, reported: NotificationContext) -> None:
+    phone.set_content(render_html(reported, instance="Production"))
 
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert phone.title() == render_subject(told)
+    assert phone.title() == render_subject(reported)
     shown = phone.inner_text("body")
-    for part in (told.error, told.dag_id, told.run_id, "Sent by Airflow (Production)", *(told.question or ())):
+    for part in (
+        reported.error,
+        reported.dag_id,
+        reported.run_id,
+        "Sent by Airflow (Production)",
+        *(reported.question or ()),
+    ):
         assert (part or "") in shown
     links = phone.locator("a")
     assert links.count() == 2
@@ -73,26 +79,8 @@ def test_it_fits_a_phone(phone: Page, told: NotificationContext) -> None:
         assert box["height"] >= 44  # what a thumb needs
 
 
-@pytest.mark.browser
 def test_the_picture_of_the_documentation(phone: Page, tmp_path: Path) -> None:
-    phone.set_content(render_html(occasion(Kind.FAILED), instance="Production"))
+    phone.set_content(render_html(about(Kind.FAILED), instance="Production"))
     folder = env.ROOT / "docs" / "images" if os.environ.get("SCREENSHOTS") else tmp_path
     phone.locator("body").screenshot(path=folder / "notification.png")
     assert (folder / "notification.png").stat().st_size > 10_000
-
-
-def test_hostile_text_stays_text() -> None:
-    page = render_html(
-        occasion(Kind.FAILED, dag_id='<script>"', error="</div><img src=x onerror=alert(1)>"), instance="<b>"
-    )
-    assert "<script>" not in page
-    assert "<img" not in page
-    assert "<b>" not in page
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.4, "0 s"), (59.6, "1 min 0 s"), (61, "1 min 1 s"), (3720, "1 h 2 min"), (90000, "25 h 0 min")],
-)
-def test_durations(seconds: float, shown: str) -> None:
-    assert f">{shown}<" in render_html(occasion(Kind.SUCCEEDED, seconds=seconds))

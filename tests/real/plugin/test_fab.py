@@ -16,14 +16,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.plugin.conftest import filled_file  # noqa: F401 - a fixture
 from tests.support import env
 from tests.support.processes import Component, free_port, wait_until
 
 pytest.importorskip("airflow.providers.fab", reason="needs apache-airflow-providers-fab")
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.not_unit, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 ROLES = {"Admin": 200, "Op": 200, "User": 403, "Viewer": 403, "Public": 403}
-"""The roles that FAB comes with, and what the page answers them."""
+"""The roles that FAB comes with, and the status of the page for them."""
 
 PASSWORD = "a-planted-password"
 
@@ -36,7 +37,11 @@ def run(environment: dict[str, str], *arguments: str) -> None:
 
 
 @pytest.fixture(params=["", "Op"], ids=["no public role", "public role Op"])
-def server(request: pytest.FixtureRequest, filled_file: Path, tmp_path: Path) -> Iterator[tuple[str, str]]:
+def server(
+    request: pytest.FixtureRequest,
+    filled_file: Path,  # noqa: F811
+    tmp_path: Path,
+) -> Iterator[tuple[str, str]]:
     """An API server with the FAB auth manager, with a user of each role, and the role of those who do not log in."""
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
