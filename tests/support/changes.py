@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from airflow_provider_mail.api._core.requests import MailRequest
 from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.emulator.faults import Plan
+from airflow_provider_mail.emulator.journal import Entry
+from airflow_provider_mail.emulator.service import Request, Service
 
 
 @contextmanager
@@ -65,3 +70,15 @@ def at_every_request(emulator: Emulator, operation: str, change: Callable[[int],
 def time_out_task() -> None:
     """Let the ``execution_timeout`` of the task that runs be over: its timer sends the same signal."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+
+def by_others(emulator: Emulator, request: MailRequest[Any]) -> bool:
+    """Let others do something at the service, past faults and journal; return whether the service accepts it.
+
+    Also while a task runs, as the change of `at_request`.
+    """
+    headers = {"apikey": emulator.api_key, "content-type": "application/json"}
+    received = Request("POST", request.path, {}, headers, body=json.loads(request.payload()))
+    entry = Entry(0, request.path, "POST", 0, 0, 0, headers)
+    response = Service.perform(emulator.service, received, Plan(), entry)  # not the one that `at_request` has put there
+    return bool(response.payload["code"] == 200)

@@ -66,7 +66,8 @@ def assert_nothing_changed(emulator: Emulator) -> None:
     assert emulator.messages() == []
 
 
-def test_a_good_campaign(run: Run, emulator: Emulator) -> None:
+def test_a_good_campaign(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(sandbox=True)
     done = run(lambda: look(known_tags=["name", "link"], max_recipients=3))
 
     assert done.state == "success", done.log
@@ -89,7 +90,9 @@ def test_a_good_campaign(run: Run, emulator: Emulator) -> None:
     assert "Campaign 'spring': 0 errors, 0 warnings; nothing was changed." in done.log
 
 
-def test_one_set_of_arguments_is_looked_at_and_then_created(run: Run, new_dag: Callable[..., DAG], emulator: Emulator):
+def test_one_set_of_arguments_is_checked_and_then_created(
+    run: Run, new_dag: Callable[..., DAG], emulator: Emulator
+) -> None:
     with new_dag() as dag:
         look(**CAMPAIGN) >> MailCreateCampaignOperator(task_id="create", **CAMPAIGN)
 
@@ -104,14 +107,9 @@ def test_one_set_of_arguments_is_looked_at_and_then_created(run: Run, new_dag: C
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"sender_mail": "a@else.example"}, "sender: a@else.example is not a sender of the account"),
         ({"send_list_names": ["nobody"]}, "lists: there is no list 'nobody'"),
-        ({"send_list_names": ["staff"], "repel_list_names": None}, "lists: 'staff' is empty"),
-        ({"repel_list_names": ["gone"]}, "excluded lists: there is no list 'gone'"),
-        ({"max_recipients": 2}, "recipients: 3 contacts in the target lists; max_recipients is 2"),
         ({"max_recipients": "{{ 1 + 1 }}"}, "recipients: 3 contacts in the target lists; max_recipients is 2"),
         ({"known_tags": {"name": "Ada"}}, "tags: unknown tags: link"),
-        ({"content": "<p>News</p>"}, "unsubscribe: nothing in the content matches"),
         ({"subscript_name": "nowhere"}, "service: "),
     ],
 )
@@ -125,36 +123,30 @@ def test_an_error_fails_the_task_at_once(run: Run, emulator: Emulator, arguments
     assert_nothing_changed(emulator)
 
 
-def test_more_than_last_time(run: Run, emulator: Emulator) -> None:
-    emulator.add_campaign("spring 2025", sent=2, send_date="2025-03-01T09:00:00Z")
-
-    # The templates are text until they are rendered, and may stay so.
-    done = run(lambda: look(max_growth="{{ 1.4 }}", compare_with="spring {{ '' }}", fail_on="never"))
-    assert "growth" in levels(done)["error"]
-    assert "| 3 contacts in the target lists; 1.4 times the 2 of 'spring 2025' |" in done.returned["table"]
-
-    done = run(lambda: look(max_growth=1.5, compare_with="spring "))
-    assert done.state == "success", done.log
-
-
 @pytest.mark.parametrize(
-    ("arguments", "fail_on", "state"),
+    ("arguments", "fail_on", "state", "counts"),
     [
-        ({}, "warning", "success"),
-        ({"subject": None, "allow_blank": True}, "error", "success"),
-        ({"subject": None, "allow_blank": True}, "warning", "failed"),
-        ({"subject": None, "allow_blank": True, "send_list_names": ["nobody"]}, "never", "success"),
+        ({}, "warning", "success", (0, 0)),
+        ({"subject": None, "allow_blank": True}, "error", "success", (0, 1)),
+        ({"subject": None, "allow_blank": True}, "warning", "failed", None),
+        ({"subject": None, "allow_blank": True, "send_list_names": ["nobody"]}, "never", "success", (2, 1)),
+        # The templates are text until they are rendered, and may stay so.
+        ({"max_growth": "{{ 1.4 }}", "compare_with": "spring {{ '' }}"}, "never", "success", (1, 0)),
+        ({"max_growth": 1.5, "compare_with": "spring "}, "warning", "success", (0, 0)),
     ],
 )
-def test_who_decides(run: Run, emulator: Emulator, arguments: dict[str, Any], fail_on: str, state: str) -> None:
+def test_what_fails_the_task_is_chosen(
+    run: Run, emulator: Emulator, arguments: dict[str, Any], fail_on: str, state: str, counts: Any
+) -> None:
+    emulator.add_campaign("spring 2025", sent=2, send_date="2025-03-01T09:00:00Z")
+
     done = run(lambda: look(fail_on=fail_on, **arguments))
 
     assert done.state == state
-    if state == "failed":
+    if counts is None:
         assert "subject: there is none" in done.log
-        return
-    assert done.returned["warnings"] == ("subject" in arguments)
-    assert done.returned["errors"] == (2 if "send_list_names" in arguments else 0)
+    else:
+        assert (done.returned["errors"], done.returned["warnings"]) == counts
 
 
 def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, connect: Connect) -> None:
@@ -177,7 +169,7 @@ def test_a_service_that_is_away_is_tried_again(run: Run, emulator: Emulator) -> 
     assert (done.state, done.tries) == ("success", 2)
 
 
-def test_a_refused_key_is_no_finding(run: Run, emulator: Emulator, connect: Connect) -> None:
+def test_a_rejected_key_is_no_finding(run: Run, connect: Connect) -> None:
     connect(password="wrong")
 
     done = run(lambda: look(fail_on="never"))
@@ -186,56 +178,32 @@ def test_a_refused_key_is_no_finding(run: Run, emulator: Emulator, connect: Conn
     assert "connection 'mail_default'" in done.log
 
 
-def test_a_connection_in_sandbox_mode_will_do(run: Run, emulator: Emulator, connect: Connect) -> None:
-    connect(sandbox=True)
-
-    assert run(look).state == "success"
-    assert_nothing_changed(emulator)
-
-
 # --- bad input ---
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"mail_name": "x" * 201}, "mail_name: 201 bytes in UTF-8, at most 200 are allowed"),
-        ({"send_list_names": []}, "send_list_names: required unless only_save is true"),
-        ({"sender_mail": "news"}, "sender_mail: is not an email address"),
-        ({"send_date": "2030-01-01T00:00:00"}, "send_date: "),
-        ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
         ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
         ({"ignore_differences": ["attachment"]}, "ignore: attachment: not among content, "),
+        ({"ignore_differences": "content"}, "ignore_differences: a list is needed, such as "),
         ({"max_recipients": 0}, "max_recipients: must be a whole number, at least 1, not 0"),
         ({"max_recipients": 1.5}, "max_recipients: must be a whole number, at least 1, not 1.5"),
         ({"max_recipients": "{{ 'many' }}"}, "max_recipients: must be a whole number, at least 1, not 'many'"),
         ({"max_growth": True}, "max_growth: must be a number, more than 0, not True"),
-        ({"max_growth": 2}, "compare_with: needed beside max_growth"),
         ({"known_tags": "name"}, "known_tags: a list is needed, such as known_tags=[...], not text"),
-        ({"unsubscribe_pattern": "("}, "unsubscribe_pattern: "),
+        ({"fail_on": "errors"}, "fail_on: 'errors' is none of error, warning, never"),
+        ({"max_content_bytes": 0}, "max_content_bytes: must be a whole number, at least 1"),
+        ({"max_attachment_bytes": "1"}, "max_attachment_bytes: must be a whole number, at least 1"),
+        ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_bad_input_is_an_error_before_anything_is_sent(
     failure: Callable[[Callable[[], Any]], str], emulator: Emulator, arguments: dict[str, Any], words: str
 ) -> None:
-    assert words in failure(lambda: look(fail_on="never", **arguments))
+    assert words in failure(lambda: look(**{"fail_on": "never"} | arguments))
     assert emulator.journal.count() == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"fail_on": "errors"}, "fail_on: 'errors' is none of error, warning, never"),
-        ({"max_content_bytes": 0}, "max_content_bytes: must be a whole number, at least 1"),
-        ({"max_attachment_bytes": "1"}, "max_attachment_bytes: must be a whole number, at least 1"),
-        ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
-        ({"ignore_differences": "content"}, "ignore_differences: a list is needed, such as .*, not text"),
-    ],
-)
-def test_a_choice_that_cannot_be_breaks_the_dag_file(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        look(**arguments)
 
 
 def test_arguments_may_come_from_other_tasks_and_from_the_dag(
