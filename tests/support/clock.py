@@ -59,6 +59,10 @@ class Clock:
         for change in due:
             change()
 
+    def set_wall_clock(self, seconds: float) -> None:
+        """Set the time of day forward or back by so many seconds; the emulator's moves along, `monotonic` does not."""
+        self._traveller.shift(seconds)
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let everything live in this time."""
