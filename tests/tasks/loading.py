@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail._task.exceptions import without_addresses  # noqa: F401 - private: imported here alone
+from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import Plan

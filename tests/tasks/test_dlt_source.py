@@ -125,8 +125,8 @@ def test_an_incomplete_response_loads_nothing(emulator: Emulator, client: MailCl
     assert isinstance(cause.__cause__, MailError)
     assert "sources" not in duck.pipeline.state
     emulator.faults.clear()
-    with pytest.raises(PipelineStepFailed, match="there is no list 'nobody'"):
-        load(duck, client, contact_lists=["nobody"])
+    with pytest.raises(PipelineStepFailed, match="there is no list 'unknown'"):
+        load(duck, client, contact_lists=["unknown"])
 
 
 @pytest.mark.parametrize(

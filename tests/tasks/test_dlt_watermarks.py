@@ -12,11 +12,20 @@ from dlt.pipeline.exceptions import PipelineStepFailed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail._dlt_watermarks import DaysToRead, span
 from airflow_provider_mail.api import ClientConfig, DeleteList, DeleteSender, DeleteTemplate, MailClient
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.emulator import Emulator
-from tests.tasks.dlt_loads import IGNORED, START, TODAY, Duck, dlt_duck, dlt_settings, noon  # noqa: F401 - fixtures
+from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
+    IGNORED,
+    START,
+    TODAY,
+    DaysToRead,
+    Duck,
+    dlt_duck,
+    dlt_settings,
+    noon,
+    span,
+)
 from tests.tasks.loading import CAMPAIGN_STATS as STATS
 from tests.tasks.loading import LIST, LISTS, TRANSACTIONAL_STATS, delete, windows
 
@@ -229,10 +238,10 @@ class Service:
         for first, last in days.windows():
             assert first <= last <= now
             assert (last - first).days < 31
-            answer = reply()
-            if answer == "fails":
+            response = reply()
+            if response == "fails":
                 return False
-            there = {day.toordinal() for day in span(first, last)} & self.days if answer == "full" else set()
+            there = {day.toordinal() for day in span(first, last)} & self.days if response == "full" else set()
             found |= there
             days.answered(span(first, last) if there else ())
         days.save()

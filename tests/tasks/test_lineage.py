@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from airflow.sdk import Asset, BaseHook
+from airflow.sdk import Asset
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail import assets, lineage
@@ -32,6 +32,7 @@ from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSAC
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 from tests.tasks.conftest import SqlDatabase
+from tests.tasks.loading import sql_hook
 
 Event = dict[str, Any]
 OPENLINEAGE = tuple(int(part) for part in version("apache-airflow-providers-openlineage").split(".")[:2])
@@ -256,7 +257,7 @@ TABLES = [
 def test_the_uri_of_a_table(connection: dict[str, Any], table: str, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_DWH", json.dumps({"login": "me"} | connection))
     # The hook of DuckDB's provider does not make itself known to Airflow 3.
-    hook = DuckDBHook("dwh") if connection["conn_type"] == "duckdb" else BaseHook.get_hook("dwh")
+    hook = DuckDBHook("dwh") if connection["conn_type"] == "duckdb" else sql_hook("dwh")
     place = SqlTable(hook, table).place()
     assert place.uri == uri
     if connection["conn_type"] in ("postgres", "mysql"):

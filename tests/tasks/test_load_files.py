@@ -161,7 +161,7 @@ def test_a_load_that_fails_leaves_no_file(
 def test_an_incomplete_list_is_not_written(people: Emulator, tmp_path: Path) -> None:
     people.add_list("empty")
     people.settings.not_found_code = 200
-    for name, words in (("nobody", "nobody"), ("empty", "is empty")):
+    for name, words in (("unknown", "unknown"), ("empty", "is empty")):
         assert words in error_of(lambda name=name: contacts(tmp_path, list_name=name))  # type: ignore[misc]
     people.faults.add("empty_page", LIST, count=None)
     with pytest.raises(MailIncompleteError):

@@ -14,7 +14,6 @@ import pytest
 import structlog
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.contacts import GetContact, UpsertContact
 from airflow_provider_mail.api.errors import chain_of
 from airflow_provider_mail.emulator import Emulator
@@ -27,6 +26,7 @@ from airflow_provider_mail.transfers.mail_to_sql import MailTransactionalStatsTo
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.api.wire import Wire, http
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
+from tests.tasks.loading import without_addresses
 from tests.tasks.sending import HELLO, change_retries
 
 GOOD, BAD = "planted-good@example.com", "planted-bad(at)example.com"

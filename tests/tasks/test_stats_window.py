@@ -14,7 +14,6 @@ from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
-from airflow_provider_mail._task.date_window import interval_days, window
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -35,8 +34,11 @@ def at(text: str, zone: str = "UTC") -> datetime.datetime:
     return datetime.datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone))
 
 
-def days_of(context: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(day.isoformat() for day in interval_days(context))  # type: ignore[arg-type]
+def window(
+    context: dict[str, Any], lookback_days: int = 0, start_day: str | None = None
+) -> tuple[datetime.date, datetime.date]:
+    days: Any = {"lookback_days": lookback_days, "start_day": start_day}
+    return MailCampaignStatsToSqlOperator(task_id=TASK, sql_conn_id="warehouse", **days).window(context)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def days_of(context: dict[str, Any]) -> tuple[str, ...]:
 )
 def test_days_of_an_interval(zone: str, start: str, end: str, days: str) -> None:
     interval = {"data_interval_start": at(start, zone), "data_interval_end": at(end, zone)}
-    assert " ".join(days_of(interval)) == days
+    assert " ".join(map(str, window(interval))) == days
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Kiritimati", "Asia/Kolkata"])
@@ -71,9 +73,9 @@ def test_no_day_is_between_two_runs(schedule: str, zone: str) -> None:
     """A year of runs, with its changes of clocks: each day is in some window, and no window is longer than needed."""
     timetable = CronDataIntervalTimetable(schedule, zone)
     covered: set[datetime.date] = set()
-    interval = timetable.infer_manual_data_interval(run_after=pendulum.instance(at("2026-01-01")))
-    while interval.end < at("2027-01-01"):
-        first, last = interval_days({"data_interval_start": interval.start, "data_interval_end": interval.end})
+    interval = timetable.infer_manual_data_interval(run_after=pendulum.instance(at("2025-01-01")))
+    while interval.end < at("2026-01-01"):
+        first, last = window({"data_interval_start": interval.start, "data_interval_end": interval.end})
         assert (last - first).days <= (interval.end - interval.start).days + 1
         covered |= {first + datetime.timedelta(days=number) for number in range((last - first).days + 1)}
         following = timetable.next_dagrun_info(
@@ -106,14 +108,14 @@ def test_days_that_no_run_reads_are_named(
     moment = at("2026-04-01")
     dag = DAG("loads", schedule=schedule, start_date=at("2026-01-01"))
     context: Any = {"dag": dag, "data_interval_start": moment, "data_interval_end": moment}
-    assert f"{window(context, None, None, lookback_days)[1]}" == "2026-04-01"
+    assert f"{window(context, lookback_days)[1]}" == "2026-04-01"
     for words in ("2026-03-01 to 2026-03-23", "schedule=CronDataIntervalTimetable"):
         assert (words in caplog.text) is gap
     caplog.clear()
     # The remedies: a start_day, a look-back, and an interval.
-    window(context, "2026-03-01", None, 0)
-    window(context, None, None, 30)
-    window(context | {"data_interval_start": at("2026-03-01")}, None, None, 0)
+    window(context, start_day="2026-03-01")
+    window(context, lookback_days=30)
+    window(context | {"data_interval_start": at("2026-03-01")})
     assert caplog.text == ""
 
 

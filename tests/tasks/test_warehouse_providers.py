@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseHook
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +39,7 @@ from tests.support.processes import PATIENCE
 from tests.support.sampling import examples
 from tests.support.warehouses.fixtures import Connect, Standin, query
 from tests.tasks.conftest import Done, Run
-from tests.tasks.loading import delete, executed
+from tests.tasks.loading import delete, executed, sql_hook
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 from tests.warehouse.test_service import CAMPAIGN_TABLE, STEPS, Service
@@ -312,7 +311,7 @@ def test_loads_at_once_on_fakesnow(connected: Connect) -> None:
 
     extra = {"account": "a", "database": "dwh"}
     connected("snowflake_default", "snowflake", login="u", password="p", schema="mail", extra=extra)
-    hook = functools.partial(BaseHook.get_hook, "snowflake_default")
+    hook = functools.partial(sql_hook, "snowflake_default")
     rows = [thing(THINGS, number) for number in range(20)]
     with without_comments(), fakesnow.patch():
         load(hook(), THINGS, "things", [])
@@ -324,7 +323,7 @@ class Connected(Warehouse):
     """A stand-in behind the connection of its provider."""
 
     def another(self) -> Connected:
-        return Connected(self.kind, BaseHook.get_hook(self.hook.get_conn_id()))
+        return Connected(self.kind, sql_hook(self.hook.get_conn_id()))
 
 
 @pytest.mark.parametrize("kind", ["redshift", "snowflake"])
