@@ -130,6 +130,13 @@ def test_a_filter_by_name_brings_no_other_campaign() -> None:
     assert {request.mail_name for request in service.asked} == {"0-0"}
 
 
+def test_campaigns_whose_names_contain_the_filter_are_read() -> None:
+    """Two match, and a response has room for one."""
+    service = Service([4], most=1, names="contains")
+    records = Rehearsal(service).run(campaign_stats(window(1, mail_name="-b")))
+    assert sorted(record.mail_name for record in records) == ["0-0-b", "0-1-b"]
+
+
 @pytest.mark.parametrize("offset", [-12.0, 0.0, 5.5, 14.0])
 def test_a_day_of_any_zone_is_read_by_names(offset: float, emulator: Emulator, client: Driver) -> None:
     emulator.settings.stats_utc_offset_hours = offset

@@ -315,7 +315,7 @@ def test_loads_at_once_on_fakesnow(connected: Connect) -> None:
     rows = [thing(THINGS, number) for number in range(20)]
     with without_comments(), fakesnow.patch():
         load(hook(), THINGS, "things", [])
-        at_once(4, lambda: load(hook(), THINGS, "things", rows), "Conflict")
+        at_once(4, lambda: load(hook(), THINGS, "things", rows, **of_a()), "Conflict")
         assert query(hook(), "SELECT COUNT(*), COUNT(DISTINCT number) FROM things") == [(20, 20)]
 
 
