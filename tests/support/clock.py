@@ -72,6 +72,10 @@ class Clock:
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return _Loop(self)
 
+    def set_wall_clock(self, seconds: float) -> None:
+        """Set the time of day forward or back by so many seconds; the emulator's moves along, `monotonic` does not."""
+        self._traveller.shift(seconds)
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let everything live in this time."""

@@ -1,12 +1,21 @@
-"""One account, loaded by dlt and by the operators: the same rows are expected."""
+"""Accounts that are loaded by dlt, in time of their own, and by the operators: the same rows are expected."""
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import dlt
+import duckdb
+import pytest
+import time_machine
+
+from airflow_provider_mail._dlt_watermarks import DaysToRead, span  # noqa: F401 - private: imported here alone
+from airflow_provider_mail.api import ClientConfig, MailClient
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -20,7 +29,8 @@ from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from tests.tasks.conftest import Run
 
-TODAY = datetime.datetime.now(datetime.UTC).date()
+NOON = datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC)
+TODAY = NOON.date()
 START = TODAY - datetime.timedelta(days=40)
 TABLES = {
     "mail_campaign_stats": CAMPAIGN_STATS,
@@ -30,6 +40,48 @@ TABLES = {
     "mail_transactional_stats": TRANSACTIONAL_STATS,
 }
 LISTS = ("newsletter", "customers")
+
+
+IGNORED = ("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(name="_passing", autouse=True)
+def noon() -> Iterator[None]:
+    """It is noon, and time does not jump: dlt waits for its own threads by sleeping."""
+    with time_machine.travel(NOON):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def dlt_settings(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither dlt's settings of this machine, nor what it reports home; and Airflow's database, in which it looks."""
+    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
+    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+
+
+@pytest.fixture(name="client")
+def dlt_client(emulator: Emulator) -> Iterator[MailClient]:
+    with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client:
+        yield client
+
+
+class Duck:
+    """A pipeline into a DuckDB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = str(folder / "warehouse.duckdb")
+        to = dlt.destinations.duckdb(self.file)
+        self.pipeline = dlt.pipeline("mail", pipelines_dir=str(folder), destination=to, dataset_name="mail_service")
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(duckdb.connect(self.file)) as connection:
+            connection.execute("SET search_path = 'mail_service'")
+            return connection.execute(sql).fetchall()
+
+
+@pytest.fixture(name="duck")
+def dlt_duck(tmp_path: Path) -> Duck:
+    return Duck(tmp_path)
 
 
 def fill(emulator: Emulator, *, contacts: int = 1200, start: datetime.date = START) -> None:

@@ -141,8 +141,6 @@ def daily(first: datetime.date = FIRST, last: datetime.date = LAST, **arguments:
 
 
 @needs_dbt
-@pytest.mark.slow
-@pytest.mark.not_unit
 @pytest.mark.timeout(600)
 def test_the_package_builds_and_incremental_equals_full(
     emulator: Emulator, project: Project, inbox: Inbox, connect: Connect, run: Run
@@ -175,10 +173,10 @@ def test_the_package_builds_and_incremental_equals_full(
     assert all(first.values())
     delivered = "SELECT DISTINCT delivered_count FROM mail_campaign_results WHERE mail_name = 'campaign-000007'"
     assert project.rows(delivered) == [(0,)]
-    answers = {question: project.rows(sql(question, project)) for question in questions()}
-    assert answers == {question: project.rows(f"SELECT * FROM mail_{question}") for question in questions()}
-    assert answers["open_curve"]
-    assert answers["open_rate_by_week"]
+    results = {question: project.rows(sql(question, project)) for question in questions()}
+    assert results == {question: project.rows(f"SELECT * FROM mail_{question}") for question in questions()}
+    assert results["open_curve"]
+    assert results["open_rate_by_week"]
 
     # The next day: late opens of past days, a campaign is deleted, and this day is loaded twice.
     emulator.clock.advance(days=1)
@@ -210,8 +208,6 @@ def sql(question: str, project: Project) -> str:
 
 
 @needs_dbt
-@pytest.mark.slow
-@pytest.mark.not_unit
 def test_freshness_is_that_of_the_last_load(emulator: Emulator, project: Project, connect: Connect, run: Run) -> None:
     connect("mail_other")
     emulator.add_campaigns(4, first_day=FIRST)
@@ -233,8 +229,6 @@ def test_freshness_is_that_of_the_last_load(emulator: Emulator, project: Project
 
 
 @needs_dbt
-@pytest.mark.slow
-@pytest.mark.not_unit
 def test_tables_that_are_not_loaded_are_left_out(emulator: Emulator, project: Project, run: Run) -> None:
     emulator.add_campaigns(4, first_day=FIRST)
     days = {"start_day": FIRST.isoformat(), "end_day": LAST.isoformat()}

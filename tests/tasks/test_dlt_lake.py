@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dlt
@@ -20,52 +18,40 @@ from dlt.common.schema.typing import TTableFormat
 from dlt.pipeline.exceptions import PipelineStepFailed
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
-from airflow_provider_mail.api import (
-    AddTemplate,
-    ClientConfig,
-    DeleteContact,
-    DeleteList,
-    DeleteTemplate,
-    MailClient,
-    MailError,
-    UpsertContact,
-)
+from airflow_provider_mail.api import AddTemplate, DeleteList, DeleteTemplate, MailClient, MailError
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.transfers.mail_to_object_storage import (
-    MailCampaignsToObjectStorageOperator,
-    MailContactsToObjectStorageOperator,
-    MailStatsToObjectStorageOperator,
-)
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 from tests.tasks.conftest import Run, SqlDatabase
-from tests.tasks.dlt_loads import LISTS, START, TABLES, TODAY, by_operators, fill, rows_of
+from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
+    IGNORED,
+    LISTS,
+    START,
+    TABLES,
+    TODAY,
+    by_operators,
+    dlt_client,
+    dlt_settings,
+    fill,
+    noon,
+    rows_of,
+)
+from tests.tasks.loading import delete
 
-pytestmark = [
-    pytest.mark.not_unit,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.not_unit, pytest.mark.filterwarnings(*IGNORED)]
 LOOKBACK = 7
 PARTS = {"mail_contacts": "mail_conn_id, team, list_name", "mail_templates": "mail_conn_id"}
 DUCKDB_TYPES = {"text": "VARCHAR", "integer": "BIGINT", "timestamp": "TIMESTAMPTZ"}
 
 
 @pytest.fixture(autouse=True)
-def _settings(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither dlt's settings of this machine, nor what it reports home; and an Iceberg catalog that lasts."""
+def _catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Iceberg catalog that lasts."""
     for package in ("deltalake", "pyiceberg"):
         pytest.importorskip(package, reason="needs the dependency group warehouses")
-    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
-    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/iceberg"}
     monkeypatch.setenv("ICEBERG_CATALOG__ICEBERG_CATALOG_CONFIG", json.dumps(catalog))
-
-
-@pytest.fixture
-def client(emulator: Emulator) -> Iterator[MailClient]:
-    with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client:
-        yield client
 
 
 @pytest.fixture
@@ -171,10 +157,8 @@ def test_changes_of_the_account(
     emulator.add_campaign("late", send_date=f"{TODAY - datetime.timedelta(days=2)}T08:00:00Z")
     load_all()
     emulator.set_campaign_stats("late", sentCount=1000, openCount=17)
-    client.send(DeleteContact(email="newsletter-3@example.com"))
-    client.send(UpsertContact(email="new@example.com", list_name="newsletter"))
-    for contact in emulator.contacts("customers"):
-        client.send(DeleteContact(email=contact["email"]))
+    delete(emulator, {"email": "newsletter-3@example.com"}, *emulator.contacts("customers"))
+    emulator.add_contact("new@example.com", lists=["newsletter"])
     client.send(DeleteTemplate(template_name="welcome"))
     load_all(start=TODAY - datetime.timedelta(days=LOOKBACK))
 
@@ -195,8 +179,11 @@ def test_delta_keeps_the_lists_that_were_not_read(
     lists = "SELECT list_name, count(*) FROM read GROUP BY ALL ORDER BY ALL"
 
     def counts() -> list[tuple[Any, ...]]:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(str(lake.folder / "lake" / "mail_contacts")).to_pyarrow_table()
         with closing(duckdb.connect()) as connection:
-            connection.register("read", _delta(lake))
+            connection.register("read", table)
             return connection.execute(lists).fetchall()
 
     lake.load(client, "mail_contacts", arrow=arrow, contact_lists=["never filled"])
@@ -204,9 +191,7 @@ def test_delta_keeps_the_lists_that_were_not_read(
     lake.load(client, "mail_contacts", arrow=arrow)
     assert counts() == [(names[1], 2), ("news", 3)]
     lake.load(client, "mail_contacts", arrow=arrow, mail_conn_id="other", contact_lists=["news"])
-    client.send(DeleteContact(email=emulator.contacts(names[1])[0]["email"]))
-    for contact in emulator.contacts("news"):
-        client.send(DeleteContact(email=contact["email"]))
+    delete(emulator, emulator.contacts(names[1])[0], *emulator.contacts("news"))
     lake.load(client, "mail_contacts", arrow=arrow, contact_lists=[names[1]])
     assert counts() == [(names[1], 1), ("news", 6)]
     lake.load(client, "mail_contacts", arrow=arrow, contact_lists=["news", names[1]])
@@ -218,40 +203,8 @@ def test_delta_keeps_the_lists_that_were_not_read(
     assert counts() == [("news", 3)]
 
 
-def _delta(lake: Lake) -> Any:
-    from deltalake import DeltaTable
-
-    return DeltaTable(str(lake.folder / "lake" / "mail_contacts")).to_pyarrow_table()
-
-
-def test_the_files_of_the_operators(emulator: Emulator, client: MailClient, tmp_path: Path) -> None:
-    fill(emulator, contacts=40)
-    lake = Lake(tmp_path, "parquet")
-    lake.load(client, keep_gone=True)
-    written = {"path": f"file://{tmp_path}/operators", "file_format": "parquet"}
-    days = {"start_day": f"{START}", "end_day": f"{TODAY}", "layout": "load"}
-    context: Any = {"dag_run": SimpleNamespace(run_after=datetime.datetime.now(datetime.UTC))}
-    loads: dict[str, list[Any]] = {
-        "mail_campaigns": [MailCampaignsToObjectStorageOperator(task_id="campaigns", **written)],
-        "mail_campaign_stats": [MailStatsToObjectStorageOperator(task_id="stats", **days, **written)],
-        "mail_contacts": [
-            MailContactsToObjectStorageOperator(task_id=name, list_name=name, **written) for name in LISTS
-        ],
-    }
-
-    for name, operators in loads.items():
-        folders = [operator.execute(context)["path"].removeprefix("file://") for operator in operators]
-        files = ", ".join(f"'{folder}/part-*.parquet'" for folder in folders)
-
-        def query(sql: str, files: str = files) -> list[tuple[Any, ...]]:
-            with closing(duckdb.connect()) as connection:
-                return connection.execute(sql.replace("FROM files", f"FROM read_parquet([{files}])")).fetchall()
-
-        assert rows_of(query, "files", TABLES[name]) == rows_of(lake.query, name, TABLES[name]) != []
-
-
 @pytest.mark.parametrize("kind", ["iceberg", "parquet"])
-def test_rows_that_are_gone_do_not_stay_unasked(
+def test_rows_that_are_gone_need_a_permission_to_stay(
     emulator: Emulator, client: MailClient, tmp_path: Path, kind: str
 ) -> None:
     emulator.add_list("newsletter", count=3)

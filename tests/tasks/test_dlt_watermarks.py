@@ -1,11 +1,10 @@
-"""What dlt's state says has been read: per account and table, and only where the service has answered."""
+"""What dlt's state says has been read: per account and table, and only where the service returned something."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,29 +12,26 @@ from dlt.pipeline.exceptions import PipelineStepFailed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail._dlt_watermarks import DaysToRead, span
-from airflow_provider_mail.api import ClientConfig, DeleteContact, DeleteList, DeleteSender, DeleteTemplate, MailClient
+from airflow_provider_mail.api import ClientConfig, DeleteList, DeleteSender, DeleteTemplate, MailClient
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.emulator import Emulator
-from tests.tasks.dlt_loads import START
-from tests.tasks.test_dlt_source import Duck
+from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
+    IGNORED,
+    START,
+    TODAY,
+    DaysToRead,
+    Duck,
+    dlt_duck,
+    dlt_settings,
+    noon,
+    span,
+)
+from tests.tasks.loading import CAMPAIGN_STATS as STATS
+from tests.tasks.loading import LIST, LISTS, TRANSACTIONAL_STATS, delete, windows
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = pytest.mark.filterwarnings(*IGNORED)
 DAY = datetime.timedelta(days=1)
-STATS, TRANSACTIONAL = "campaign/mail/stats/get", "transactional/mail/stats/get"
-CONTACTS, LISTS = "contacts/list/get", "lists/get"
-
-
-@pytest.fixture(autouse=True)
-def _settings(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither dlt's settings of this machine, nor what it reports home; and Airflow's database, in which it looks."""
-    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
-    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
-
-
-@pytest.fixture
-def duck(tmp_path: Path) -> Duck:
-    return Duck(tmp_path)
+TEMPLATES = "campaign/mail/template/get"
 
 
 class Account:
@@ -53,9 +49,9 @@ class Account:
 
     def asked(self, operation: str = STATS) -> list[tuple[str, str]]:
         """The windows that were requested since the last call."""
-        windows = [(e["body"]["startDate"], e["body"]["endDate"]) for e in self.service.journal.entries(operation)]
+        found = windows(self.service, operation)
         self.service.journal.clear()
-        return windows
+        return found
 
 
 @pytest.fixture
@@ -66,10 +62,6 @@ def accounts() -> Iterator[tuple[Account, Account]]:
 
 def campaigns(duck: Duck, table: str = "mail_campaign_stats") -> dict[str, int]:
     return dict(duck.query(f"SELECT mail_conn_id, count(DISTINCT mail_name) FROM {table} GROUP BY ALL"))
-
-
-def today() -> datetime.date:
-    return datetime.datetime.now(datetime.UTC).date()
 
 
 def test_each_account_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
@@ -89,18 +81,18 @@ def test_each_account_has_its_own_days(duck: Duck, accounts: tuple[Account, Acco
     assert campaigns(duck) == {"first": 41, "second": 9}
     assert second.asked()[0][0] == f"{START}"
     duck.pipeline.run([first.source(), second.source()])
-    assert {start for start, _ in first.asked()[-1:]} == {f"{today() - 7 * DAY}"}
+    assert {start for start, _ in first.asked()[-1:]} == {f"{TODAY - 7 * DAY}"}
 
 
 @pytest.mark.parametrize(
     ("operation", "fault", "params", "days"),
     [
         (STATS, "empty_page", {"keep": 0, "total": 0}, 31),
-        (TRANSACTIONAL, "short_stats", {"missing": 31}, 31),
-        (TRANSACTIONAL, "short_stats", {"missing": 10}, 10),
+        (TRANSACTIONAL_STATS, "short_stats", {"missing": 31}, 31),
+        (TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
     ],
 )
-def test_what_came_back_empty_is_read_again(
+def test_an_empty_window_is_read_again(
     duck: Duck, accounts: tuple[Account, Account], operation: str, fault: str, params: dict[str, Any], days: int
 ) -> None:
     account, _ = accounts
@@ -108,7 +100,7 @@ def test_what_came_back_empty_is_read_again(
     # In the first window, however often it or its end is requested.
     account.service.faults.add(fault, operation, count=None, where={"endDate": f"{START + 30 * DAY}"}, **params)
     count = f"SELECT count(*) FROM mail_{'campaign' if operation == STATS else 'transactional'}_stats"
-    every = (today() - START).days + 1
+    every = (TODAY - START).days + 1
 
     duck.pipeline.run(account.source())
     before = duck.query(count)
@@ -119,7 +111,7 @@ def test_what_came_back_empty_is_read_again(
     assert duck.query(count) == [(every,)]
     account.asked(operation)
     duck.pipeline.run(account.source())
-    assert account.asked(operation) == [(f"{today() - 7 * DAY}", f"{today()}")]
+    assert account.asked(operation) == [(f"{TODAY - 7 * DAY}", f"{TODAY}")]
 
 
 def test_a_table_that_was_not_loaded_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
@@ -135,17 +127,17 @@ def test_a_table_that_was_not_loaded_has_its_own_days(duck: Duck, accounts: tupl
     assert campaigns(duck) == {"first": 41}
 
 
-@pytest.mark.parametrize("arrow", [False, True])
 @pytest.mark.parametrize(
-    ("fault", "params", "loaded"),
+    ("fault", "params", "arrow"),
     [
+        ("empty_page", {"keep": 0, "total": 0}, False),
         ("empty_page", {"keep": 0, "total": 0}, True),
-        ("empty_page", {"keep": 1, "total": 1}, True),
-        ("wrong_total", {"by": None}, False),
+        ("empty_page", {"keep": 1, "total": 1}, False),
+        ("wrong_total", {"by": None}, True),
     ],
 )
 def test_one_short_response_deletes_nothing(
-    duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], loaded: bool, arrow: bool
+    duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], arrow: bool
 ) -> None:
     account, _ = accounts
     for each in accounts:
@@ -158,34 +150,32 @@ def test_one_short_response_deletes_nothing(
     tables = {"mail_contacts": "list_name = 'newsletter'", "mail_lists": "true", "mail_templates": "true"}
 
     def counts() -> list[int]:
-        return [
-            duck.query(f"SELECT count(*) FROM {name} WHERE mail_conn_id = 'first' AND {condition}")[0][0]
-            for name, condition in tables.items()
-        ]
+        own = "SELECT count(*) FROM {} WHERE mail_conn_id = 'first' AND {}"
+        return [duck.query(own.format(name, condition))[0][0] for name, condition in tables.items()]
+
+    def load() -> None:
+        duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
 
     assert counts() == [12, 12, 12]
-    operations = {CONTACTS: {"listName": "newsletter"}, LISTS: None, "campaign/mail/template/get": None}
-    for operation, where in operations.items():
-        account.service.faults.add(fault, operation, count=1 if loaded else None, where=where, **params)
-
-    if loaded:
-        duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
+    once = 1 if fault == "empty_page" else None
+    for operation, where in {LIST: {"listName": "newsletter"}, LISTS: None, TEMPLATES: None}.items():
+        account.service.faults.add(fault, operation, count=once, where=where, **params)
+    if once:
+        load()
     else:
         with pytest.raises(PipelineStepFailed, match="totalRecords"):
-            duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
-
+            load()
     assert counts() == [12, 12, 12]
     # What two readings say is believed, and concerns no other account.
     account.service.faults.clear()
-    for contact in account.service.contacts("newsletter")[1:]:
-        account.client.send(DeleteContact(email=contact["email"]))
+    delete(account.service, *account.service.contacts("newsletter")[1:])
     account.client.send(DeleteTemplate(template_name="welcome"))
-    duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
+    load()
     assert counts() == [1, 12, 11]
     assert duck.query("SELECT count(*) FROM mail_contacts WHERE mail_conn_id = 'second'") == [(23,)]
 
 
-def test_fewer_senders_are_looked_at_twice(duck: Duck, accounts: tuple[Account, Account]) -> None:
+def test_fewer_senders_are_read_twice(duck: Duck, accounts: tuple[Account, Account]) -> None:
     account, _ = accounts
     for address in ("news@example.com", "shop@example.com"):
         account.service.add_sender(address)
@@ -215,7 +205,7 @@ def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Acco
 
     def load(each: Account, **options: Any) -> dict[str, int]:
         duck.pipeline.run(each.source("mail_contacts", **{**whole, **options}))
-        return dict(duck.query(lists.format(each.name).replace("FROM (", "FROM(")))
+        return dict(duck.query(lists.format(each.name)))
 
     every = {"customers": 3, "news 'n' more": 3, "partners": 3}
     assert load(account) == load(other) == every
@@ -248,10 +238,10 @@ class Service:
         for first, last in days.windows():
             assert first <= last <= now
             assert (last - first).days < 31
-            answer = reply()
-            if answer == "fails":
+            response = reply()
+            if response == "fails":
                 return False
-            there = {day.toordinal() for day in span(first, last)} & self.days if answer == "full" else set()
+            there = {day.toordinal() for day in span(first, last)} & self.days if response == "full" else set()
             found |= there
             days.answered(span(first, last) if there else ())
         days.save()

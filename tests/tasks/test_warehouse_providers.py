@@ -7,20 +7,20 @@ the other tests: `make test-warehouses`.
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.util
 import json
 import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailContactsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
@@ -34,10 +34,12 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.read import stream_rows
+from tests.support.clock import Clock
 from tests.support.processes import PATIENCE
 from tests.support.sampling import examples
 from tests.support.warehouses.fixtures import Connect, Standin, query
 from tests.tasks.conftest import Done, Run
+from tests.tasks.loading import delete, executed, sql_hook
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 from tests.warehouse.test_service import CAMPAIGN_TABLE, STEPS, Service
@@ -73,7 +75,7 @@ def example(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
-def test_what_another_task_returned_is_a_template(kind: str) -> None:
+def test_results_of_other_tasks_are_templates(kind: str) -> None:
     pytest.importorskip(f"airflow.providers.{PROVIDERS[kind]}", reason="needs the dependency group warehouses")
     dag = example(kind)
     assert [task.task_id for task in dag.topological_sort()] == ["contacts", "stage", "copy", "merge"]
@@ -97,9 +99,8 @@ def ended(done: Done) -> dict[str, str]:
     return {task: result.state for (task, _), result in done.result.tasks.items()}
 
 
-def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emulator) -> None:
+def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emulator, clock: Clock) -> None:
     """From the service into the table, through the operator of Airflow's provider that loads files."""
-    emulator.clock.advance(days=-1)  # so that it can be moved on and is not ahead of the worker's
     emulator.add_list("newsletter", count=50)
     odd = "Å \\ ' \" \n {} %s $1 ;"
     emulator.add_contact("odd@example.com", lists=["newsletter"], name=odd, properties={"city": odd})
@@ -108,10 +109,8 @@ def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emul
     assert done.result.xcom("contacts")["files"] == 3
     assert people(warehouse) == in_service(emulator)
 
-    emulator.clock.advance(hours=1)
-    gone = emulator.contacts("newsletter")[3]["email"]
-    url, key = f"{emulator.base_url}/v5/contacts/delete", emulator.api_key
-    assert httpx.post(url, headers={"ApiKey": key}, json={"email": gone}, timeout=60).json()["code"] == 200
+    clock.sleep(3600)
+    delete(emulator, emulator.contacts("newsletter")[3])
     emulator.add_contact("new@example.com", lists=["newsletter"])
     done = run(example(warehouse.kind))
     assert {*ended(done).values()} == {"success"}, done.log
@@ -229,110 +228,95 @@ def of_a() -> dict[str, Any]:
     return {"covers": Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)}
 
 
-def test_what_bigquery_rejects_is_repeated(bigquery: Standin) -> None:
-    """The update of another, thrice; the fourth time, there is none."""
-    from tests.support.warehouses.bigquery import concurrent_update
-
-    load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 1)], **of_a())
-    left = [3]
-
-    def conflicts(sql: str) -> None:
-        if sql.startswith("BEGIN") and left[0]:
-            left[0] -= 1
-            raise concurrent_update("crm.mail_load_lock")
-
-    bigquery.server.before = conflicts
-    before = len(bigquery.server.queries())
-    load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
-    assert sum(sql.startswith("BEGIN") for sql in bigquery.server.queries()[before:]) == 4
-    assert bigquery.query("SELECT number FROM crm.things ORDER BY number") == [(1,), (2,)]
-
-
 @pytest.mark.parametrize(
-    ("reason", "message"),
+    ("reason", "message", "transactions"),
     [
-        ("resourcesExceeded", "Resources exceeded during query execution: Not enough resources for query planning"),
-        ("accessDenied", "Access Denied: Table mail:crm.things: Permission bigquery.tables.updateData denied"),
+        ("", "", 4),
+        ("resourcesExceeded", "Resources exceeded during query execution: Not enough resources for planning", 1),
+        ("accessDenied", "Access Denied: Table mail:crm.things: Permission bigquery.tables.updateData denied", 1),
     ],
 )
-def test_what_bigquery_refuses_fails_the_load(bigquery: Standin, reason: str, message: str) -> None:
-    from tests.support.warehouses.bigquery import Refused
+def test_errors_of_bigquery(bigquery: Standin, reason: str, message: str, transactions: int) -> None:
+    """A load is repeated after the update of another, thrice; any other error fails it."""
+    from tests.support.warehouses.bigquery import Refused, concurrent_update
 
     load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 1)], **of_a())
+    begun = 0
 
-    def refuses(sql: str) -> None:
+    def before(sql: str) -> None:
+        nonlocal begun
         if sql.startswith("BEGIN"):
-            raise Refused(reason, message)
+            begun += 1
+            if message:
+                raise Refused(reason, message)
+            if begun < transactions:
+                raise concurrent_update("crm.mail_load_lock")
 
-    bigquery.server.before = refuses
-    before = len(bigquery.server.queries())
-    with pytest.raises(WarehouseError, match=message.partition(":")[0]):
+    bigquery.server.before = before
+    if message:
+        with pytest.raises(WarehouseError, match=message.partition(":")[0]):
+            load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
+    else:
         load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
-    assert sum(sql.startswith("BEGIN") for sql in bigquery.server.queries()[before:]) == 1
-    assert bigquery.query("SELECT number FROM crm.things") == [(1,)]
+    assert begun == transactions
+    numbers = bigquery.query("SELECT number FROM crm.things ORDER BY number")
+    assert numbers == ([(1,)] if message else [(1,), (2,)])
     assert bigquery.query("SELECT 1 FROM information_schema.tables WHERE table_name LIKE '%stage%'") == []
 
 
-@pytest.mark.parametrize("at_once", [2, 4, 8])
-def test_loads_at_once(warehouse: Standin, at_once: int) -> None:
+def at_once(count: int, load_once: Callable[[], object], conflict: str) -> None:
+    """Run a load in so many threads; each is tried again after a conflict, as the task is."""
+
+    def work(_: int) -> None:
+        for _try in range(10):
+            try:
+                load_once()
+                return
+            except WarehouseError as error:
+                assert conflict in str(error)  # noqa: PT017
+        raise AssertionError("never loaded")
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count)))
+
+
+def test_loads_at_once(warehouse: Standin) -> None:
     """BigQuery and Databricks reject one of two, which is repeated; Redshift lets it wait."""
     if warehouse.kind == "snowflake":
-        pytest.skip("fakesnow's server does not tell its client of a conflict: test_loads_at_once_on_fakesnow")
+        pytest.skip("fakesnow's server does not report a conflict to its client: test_loads_at_once_on_fakesnow")
     things = f"{warehouse.schema}things"
     load(warehouse.hook, THINGS, things, [], **of_a())
-    rows = [thing(THINGS, number) for number in range(20)]
-    merges, all_begin = [], threading.Barrier(at_once)
+    merges, all_begin = [], threading.Barrier(4)
 
     def before(sql: str) -> None:
         if sql.startswith(("BEGIN", "MERGE INTO crm.mail_loads")):
             merges.append(sql)
-            if len(merges) <= at_once:
+            if len(merges) <= 4:
                 all_begin.wait(PATIENCE)
 
     if warehouse.server:
         warehouse.server.before = before
-
-    def work(_: int) -> None:
-        for _try in range(10):  # as the task is tried again
-            try:
-                load(warehouse.hook, THINGS, things, rows, replace_where={"account": "a"}, **of_a())
-                return
-            except WarehouseError as error:
-                assert "concurrent" in str(error)  # noqa: PT017
-        raise AssertionError("never loaded")
-
-    with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(work, range(at_once)))
+    rows = [thing(THINGS, number) for number in range(20)]
+    own = {"replace_where": {"account": "a"}, **of_a()}
+    at_once(4, lambda: load(warehouse.hook, THINGS, things, rows, **own), "concurrent")
     assert warehouse.query(f"SELECT COUNT(*), COUNT(DISTINCT number) FROM {things}") == [(20, 20)]
     assert warehouse.query(f"SELECT COUNT(*) FROM {warehouse.schema}mail_loads") == [(1,)]
-    assert not merges or len(merges) > at_once
+    assert not merges or len(merges) > 4
 
 
-@pytest.mark.parametrize("at_once", [2, 4, 8])
-def test_loads_at_once_on_fakesnow(connected: Connect, at_once: int) -> None:
+def test_loads_at_once_on_fakesnow(connected: Connect) -> None:
     """It rejects one of two transactions that write the same row, where Snowflake lets it wait."""
     fakesnow = pytest.importorskip("fakesnow", reason="needs the dependency group warehouses")
     from tests.support.warehouses.snowflake import without_comments
 
     extra = {"account": "a", "database": "dwh"}
     connected("snowflake_default", "snowflake", login="u", password="p", schema="mail", extra=extra)
+    hook = functools.partial(sql_hook, "snowflake_default")
     rows = [thing(THINGS, number) for number in range(20)]
-
-    def work(_: int) -> None:
-        for _try in range(10):  # as the task is tried again
-            try:
-                load(sql_hook("snowflake_default"), THINGS, "things", rows, **of_a())
-                return
-            except WarehouseError as error:
-                assert "Conflict" in str(error)  # noqa: PT017
-        raise AssertionError("never loaded")
-
     with without_comments(), fakesnow.patch():
-        load(sql_hook("snowflake_default"), THINGS, "things", [])
-        with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(work, range(at_once)))
-        counts = query(sql_hook("snowflake_default"), "SELECT COUNT(*), COUNT(DISTINCT number) FROM things")
-        assert counts == [(20, 20)]
+        load(hook(), THINGS, "things", [])
+        at_once(4, lambda: load(hook(), THINGS, "things", rows, **of_a()), "Conflict")
+        assert query(hook(), "SELECT COUNT(*), COUNT(DISTINCT number) FROM things") == [(20, 20)]
 
 
 class Connected(Warehouse):
@@ -377,8 +361,7 @@ def contacts(**arguments: Any) -> dict[str, Any]:
         "page_size": 50,
         "rows_per_file": 40,
     }
-    result: dict[str, Any] = MailContactsToObjectStorageOperator(**given | arguments).execute({})
-    return result
+    return executed(MailContactsToObjectStorageOperator(**given | arguments))
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
@@ -394,11 +377,3 @@ def test_a_load_in_a_bucket(bucket: Any, emulator: Emulator, file_format: str) -
         bucket.head_object(Bucket="lake", Key=part)["ContentLength"] for part in parts
     ]
     assert manifest.rows == 95
-
-
-def test_a_failed_load_leaves_no_object(bucket: Any, emulator: Emulator) -> None:
-    emulator.add_list("newsletter", count=95)
-    emulator.faults.add("empty_page", operation="/v5/contacts/list/get", count=None, skip=1)
-    with pytest.raises(Exception, match="records"):
-        contacts(on_change="fail", max_in_flight=1)
-    assert keys(bucket) == []

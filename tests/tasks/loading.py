@@ -1,0 +1,124 @@
+"""What the tests of loads share: tasks without an Airflow around them, and what other clients and the service do."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail._task.exceptions import without_addresses  # noqa: F401 - private: imported here alone
+from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.emulator.faults import Plan
+from airflow_provider_mail.emulator.journal import Entry
+from airflow_provider_mail.emulator.service import Request
+from airflow_provider_mail.transfers.mail_to_sql import (
+    MailCampaignStatsToSqlOperator,
+    MailCampaignsToSqlOperator,
+    MailContactsToSqlOperator,
+    MailTransactionalStatsToSqlOperator,
+)
+from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.errors import WarehouseError
+
+UTC = datetime.UTC
+LIST, LISTS = "contacts/list/get", "lists/get"
+GET_CAMPAIGNS = "campaign/mail/get"
+CAMPAIGN_STATS, TRANSACTIONAL_STATS = "campaign/mail/stats/get", "transactional/mail/stats/get"
+DAYS = {"start_day": "2024-03-01", "end_day": "2024-03-04"}
+LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "mail_campaign_stats": (MailCampaignStatsToSqlOperator, DAYS),
+    "mail_campaign_stats_snapshots": (MailCampaignStatsToSqlOperator, {**DAYS, "snapshots": True}),
+    "mail_transactional_stats": (MailTransactionalStatsToSqlOperator, DAYS),
+    "mail_contacts": (MailContactsToSqlOperator, {"list_name": "news"}),
+    "mail_campaigns": (MailCampaignsToSqlOperator, {}),
+}
+"""The operators that load a table from the service, with arguments."""
+
+
+def executed(operator: Any, at: datetime.datetime | None = None) -> dict[str, Any]:
+    """What a task returns.
+
+    :param at: when its run began. Default: now.
+    """
+    run = SimpleNamespace(run_after=at or datetime.datetime.now(UTC))
+    ti = SimpleNamespace(dag_id="dag", task_id="task", run_id="run", map_index=-1, try_number=1)
+    result: dict[str, Any] = operator.execute({"dag_run": run, "ti": ti})
+    return result
+
+
+def load_task(table: str, **arguments: Any) -> Any:
+    """The task that loads a table into the connection ``warehouse``."""
+    operator, given = LOADS[table]
+    return operator(**{"task_id": "task", "sql_conn_id": "warehouse"} | given | arguments)
+
+
+def error_of(make: Callable[[], Any]) -> str:
+    """Why a task fails: with the DAG file, or else when it runs."""
+    with pytest.raises((ValueError, AirflowFailException, MailError, WarehouseError)) as raised:
+        executed(make())
+    return str(raised.value)
+
+
+def post(emulator: Emulator, path: str, **body: Any) -> dict[str, Any]:
+    """A request of another client, which may come while the service performs one of ours."""
+    headers = {"apikey": emulator.api_key, "content-type": "application/json"}
+    request = Request("POST", f"/v5/{path}", {}, headers, body=body)
+    response = emulator.service.perform(request, Plan(), Entry(0, request.path, "POST", 0, 0, 0, headers))
+    assert response.code == 200, response.payload
+    return response.payload
+
+
+def delete(emulator: Emulator, *contacts: dict[str, Any]) -> None:
+    """Delete contacts at the service, so that they leave their lists."""
+    for contact in contacts:
+        post(emulator, "contacts/delete", email=contact["email"])
+
+
+def remove_campaigns(emulator: Emulator, *names: str) -> None:
+    """Delete campaigns at the service. Default: all of them."""
+    for name in names or [campaign["mailName"] for campaign in emulator.campaigns()]:
+        emulator.set_campaign_state(name, "removed")
+
+
+def ids_in_service(emulator: Emulator, list_name: str = "newsletter") -> list[str]:
+    return sorted((contact["id"] for contact in emulator.contacts(list_name)), key=int)
+
+
+def windows(emulator: Emulator, path: str = CAMPAIGN_STATS) -> list[tuple[str, str]]:
+    """The days of each request for statistics."""
+    return [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(path)]
+
+
+@contextmanager
+def changed_records(emulator: Emulator, path: str, change: Callable[[list[Any]], object]) -> Iterator[None]:
+    """Let the service change the records of its responses of one operation."""
+    perform = emulator.service.perform
+
+    def performed(request: Any, *arguments: Any) -> Any:
+        response = perform(request, *arguments)
+        if request.path == f"/v5/{path}":
+            for value in response.payload.values():
+                if isinstance(value, list):
+                    change(value)
+        return response
+
+    emulator.service.perform = performed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        emulator.service.perform = perform  # type: ignore[method-assign]
+
+
+def spoil_campaigns(records: list[dict[str, Any]]) -> None:
+    """Make two records that cannot be stored: those of campaigns that are called so."""
+    for record in records:
+        if record["mailName"] == "negative":
+            record["mailStats"]["openCount"] = -5
+        if record["mailName"] == "nameless":
+            record["guid"] = None
