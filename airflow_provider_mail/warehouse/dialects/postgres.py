@@ -131,7 +131,9 @@ class Postgres(Staged):
 
     def _resolved_name(self, cursor: Any) -> TableName:
         cursor.execute(
-            "SELECT relnamespace::regnamespace::name, relname FROM pg_class WHERE oid = to_regclass(%s)", [self.target]
+            "SELECT nspname, relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            "WHERE c.oid = to_regclass(%s)",
+            [self.target],
         )
         if found := cursor.fetchone():
             return TableName.exact(*found)
