@@ -3,10 +3,12 @@
 #   make demo                  the main job in a real Airflow, with a summary
 #   make demo-ui               the same, leaving Airflow running, and opening it, its page of mail and the emulator's inbox
 #   make test-unit             the tests that need neither a server nor Airflow's database, in seconds
-#   make test                  every test, on the newest Airflow
+#   make test                  all tests that do not depend on how fast the machine is, on the newest Airflow
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
 #   make test ARGS='-k lists'  some of them
+#   make test-real             what runs in processes of its own: a running Airflow, a browser, kills, load
 #   make test-all              every test on every supported Airflow
+#   make test-lowest           the fast tests on the oldest Airflow, with the lowest versions that pyproject.toml allows
 #   make test-pythons          every test on Python 3.12 and 3.13, in an Ubuntu and a Debian that have them; needs what
 #                              .ci/bare-machine says
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
@@ -22,7 +24,7 @@
 #   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an
 #                              account, and dlt with Delta and Iceberg tables
 #   make mutants               small changes to the core, and which of them no test notices
-#   make lint                  ruff and mypy
+#   make lint                  ruff, mypy, and which modules may import which
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
 #   make site                  the documentation site, in build/site, strictly: no warning, no dead link
 #   make test-site             the same in a browser: on a phone, searched, without a request to anywhere else
@@ -53,6 +55,7 @@ INSTALLED := $(VENV)/.installed-$(PYTHON_MINOR)
 SITE_INSTALLED := .venv-docs/.installed-$(PYTHON_MINOR)
 BUILD_INSTALLED := .venv-build/.installed-$(PYTHON_MINOR)
 DBT_INSTALLED := .venv-dbt/.installed-$(PYTHON_MINOR)
+LOWEST_INSTALLED := .venv-lowest/.installed-$(PYTHON_MINOR)
 WAREHOUSES_INSTALLED := .venv-warehouses/.installed-$(PYTHON_MINOR)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
@@ -62,7 +65,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help demo demo-ui test-unit test test-all test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -82,8 +85,14 @@ test-unit: $(INSTALLED)
 test: $(INSTALLED)
 	$(PYTEST) $(ARGS)
 
+test-real: $(INSTALLED)
+	$(PYTEST) tests/real $(ARGS)
+
 test-all:
-	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 MAIL_TEST_TYPES=1 MAIL_TEST_QUICKSTART=1 $(MAKE) test AIRFLOW=$$airflow; done
+	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test test-real test-types test-quickstart AIRFLOW=$$airflow; done
+
+test-lowest: $(LOWEST_INSTALLED)
+	.venv-lowest/bin/python -m pytest --numprocesses $(WORKERS) -m unit $(ARGS)
 
 test-pythons:
 	BARE_MIRROR="deb http://archive.ubuntu.com/ubuntu noble main universe" .ci/bare-machine make test
@@ -91,31 +100,31 @@ test-pythons:
 
 soak: $(INSTALLED)
 	MAIL_SOAK_SECONDS=$${MAIL_SOAK_SECONDS:-600} MAIL_SOAK_SEED=$${MAIL_SOAK_SEED:-$$(date +%s)} \
-	  $(RUN) -m pytest tests/faults/test_soak.py $(ARGS)
+	  $(RUN) -m pytest tests/real/faults/test_soak.py $(ARGS)
 
 soak-process: $(INSTALLED)
 	MAIL_SOAK_PROCESS_SECONDS=$${MAIL_SOAK_PROCESS_SECONDS:-900} \
-	  $(RUN) -m pytest -s tests/faults/test_soak_process.py $(ARGS)
+	  $(RUN) -m pytest -s tests/real/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
-	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/webhook tests/e2e/test_crashes.py $(ARGS)
+	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/real/faults tests/real/webhook tests/real/airflow/test_crashes.py $(ARGS)
 
 test-demo-ui: $(INSTALLED)
-	MAIL_DEMO_UI=1 $(RUN) -m pytest tests/e2e/test_demo.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_demo.py $(ARGS)
 
 test-backfill: $(INSTALLED)
-	MAIL_BACKFILL_DAYS=$${MAIL_BACKFILL_DAYS:-90} $(RUN) -m pytest tests/e2e/test_statistics_runs.py -k backfill $(ARGS)
+	MAIL_BACKFILL_DAYS=$${MAIL_BACKFILL_DAYS:-90} $(RUN) -m pytest tests/real/airflow/test_statistics_runs.py -k backfill $(ARGS)
 
 test-celery: $(INSTALLED)
 	@command -v redis-server >/dev/null || { echo "redis-server is needed. On Debian and Ubuntu: apt-get install redis-server"; exit 1; }
 	$(INSTALL) --group celery
-	MAIL_CELERY=1 $(RUN) -m pytest tests/e2e/test_mapped_import.py $(ARGS)
+	MAIL_CELERY=1 $(RUN) -m pytest tests/real/airflow/test_mapped_import.py $(ARGS)
 
 test-types: $(INSTALLED)
-	MAIL_TEST_TYPES=1 $(RUN) -m pytest tests/test_signatures_typed.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_signatures_typed.py $(ARGS)
 
 test-quickstart: $(INSTALLED)
-	MAIL_TEST_QUICKSTART=1 $(RUN) -m pytest tests/test_quickstart.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_quickstart.py $(ARGS)
 
 test-dbt: $(INSTALLED) $(DBT_INSTALLED)
 	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)
@@ -131,6 +140,7 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 docs: $(INSTALLED)
 	$(RUN) docs/exports.py
@@ -148,7 +158,7 @@ site: $(SITE_INSTALLED)
 	.venv-docs/bin/python docs/site/build.py $(SITE)
 
 test-site: $(INSTALLED) $(SITE_INSTALLED)
-	MAIL_TEST_SITE=1 $(RUN) -m pytest tests/test_site.py $(ARGS)
+	$(RUN) -m pytest tests/real/extra/test_site.py $(ARGS)
 
 site-serve: site
 	.venv-docs/bin/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000
@@ -182,6 +192,14 @@ $(SITE_INSTALLED) $(BUILD_INSTALLED) $(DBT_INSTALLED): pyproject.toml constraint
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@group=$(patsubst .venv-%,%,$(@D)); \
 	  $(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/$$group.txt --group $$group
+	@touch $@
+
+$(LOWEST_INSTALLED): pyproject.toml constraints/lowest constraints/airflow-3.0.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PYTHON) constraints/lowest > $(@D)/constraints.txt
+	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints $(@D)/constraints.txt \
+	  --override constraints/overrides.txt --editable . --group dev
 	@touch $@
 
 # Of its own, since fakesnow needs another sqlglot.

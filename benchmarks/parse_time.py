@@ -4,7 +4,7 @@
 
 Every measurement is a fresh interpreter that has imported `airflow.sdk`, as the dag-processor has before it forks;
 it takes CPU time, and subjects take turns, so that a busy machine disturbs little. The limit on modules is a test
-(tests/test_import_cost.py); times are only shown. The last two lines are a DAG file of four tasks, made with and
+(tests/real/test_import_cost.py); times are only shown. The last two lines are a DAG file of four tasks, made with and
 without the checks of its arguments, once everything that it imports is there.
 """
 

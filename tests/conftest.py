@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("kills", "airflow", "faults", "tasks", "test_quickstart.py", "warehouse", "hooks")
+LONGEST_FIRST = ("kills", "airflow", "faults", "tasks", "warehouse", "hooks")
 """With what the workers begin, so that none of them has a long file left when the others are done."""
 KILLS = {"test_airflow_runs.py", "test_asset_events.py", "test_cancel_on_kill.py", "test_crashes.py"}
 """End-to-end tests that kill parts of Airflow; they take as long as all the others together."""
@@ -21,10 +21,9 @@ KILLS = {"test_airflow_runs.py", "test_asset_events.py", "test_cancel_on_kill.py
 
 def _part(file: str) -> str:
     """The name of the running Airflow that a test file needs, or else its folder, or itself."""
-    folder = file.partition("/")[0]
-    if folder in ("e2e", "browser"):
+    if file.startswith(("real/airflow/", "real/browser/")):
         return "kills" if Path(file).name in KILLS else "airflow"
-    return folder
+    return file.partition("/")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from airflow_provider_mail.api import campaigns
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, QUICK, Driver, driver
+from tests.api.wire import Wire
 from tests.support.sampling import EVERYTHING
 
 
@@ -26,32 +26,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     """Make a client for an address: the kind is the fixture's parameter."""
-    made: list[Driver] = []
+    clients: list[Driver] = []
 
     def make(base_url: str, **settings: Any) -> Driver:
         settings = {"api_key": "emulator-api-key", "retry": QUICK, "timeout": 60, **settings}
-        made.append(driver(request.param, ClientConfig(base_url=base_url, **settings)))
-        return made[-1]
+        clients.append(driver(request.param, ClientConfig(base_url=base_url, **settings)))
+        return clients[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for client in clients:
+        client.close()
 
 
 @pytest.fixture(autouse=True)
-def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected cancellation is asked about as often as ever, within less time."""
-    monkeypatch.setattr(campaigns, "_CONFIRM_PAUSES", (0.01,) * len(campaigns._CONFIRM_PAUSES))
-
-
-@pytest.fixture
-def patient_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clients' time-outs do not count for connecting, which takes longer on a busy machine."""
-    timeout = httpx.Timeout
-    monkeypatch.setattr(httpx, "Timeout", lambda seconds, **others: timeout(seconds, connect=60, **others))
+def _short_pauses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no clock is moved, look as often after a rejected cancellation, within less time."""
+    if "clock" not in request.fixturenames:
+        monkeypatch.setattr(campaigns, "_CONFIRM_PAUSES", (0.01,) * len(campaigns._CONFIRM_PAUSES))
 
 
 @pytest.fixture
 def client(connect: Callable[..., Driver], emulator: Emulator) -> Driver:
     """A client of the emulator that repeats at once, three times in all."""
     return connect(emulator.base_url)
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with Wire() as running:
+        yield running

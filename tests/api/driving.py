@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that every promise is tested for both with one body."""
+"""Both clients behind one interface, and flows without any client."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
 
 KINDS = ("sync", "async")
-
+ONCE = RetryRule(attempts=1)
 QUICK = RetryRule(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_seconds=0.002)
 """Repeats at once, three times in all."""
 
-ONCE = RetryRule(attempts=1)
-
 
 class Driver(Protocol):
-    """A client without its colour."""
+    """A client of either kind."""
 
     client: MailClient | AsyncMailClient
 
@@ -41,18 +39,10 @@ class Driver(Protocol):
 class SyncDriver:
     def __init__(self, config: ClientConfig) -> None:
         self.client = MailClient(config)
-
-    def send(self, request: MailRequest[R]) -> R:
-        return self.client.send(request)
-
-    def run(self, flow: Flow[T]) -> T:
-        return self.client.run(flow)
+        self.send, self.run, self.close = self.client.send, self.client.run, self.client.close
 
     def pages(self, request: PagedRequest[Any]) -> list[list[Any]]:
         return list(self.client.pages(request))
-
-    def close(self) -> None:
-        self.client.close()
 
 
 class AsyncDriver:
@@ -84,18 +74,17 @@ def driver(kind: str, config: ClientConfig) -> Driver:
 class Time:
     """A clock that only a pause moves."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
 class Rehearsal:
-    """Carries steps out without a network and without waiting: answers come from a script, pauses move the clock.
+    """Runs a flow without a network and without waiting: responses come from a script, pauses move the clock.
 
-    ``answers`` maps each request (or call) to what comes back: a value to hand in, or an error to throw. Concurrent
-    requests are answered in the order in which ``shuffle`` leaves their numbers.
+    ``answers`` maps each request (or call) to a response to return or an error to raise. Concurrent requests are
+    performed in the order in which ``shuffle`` leaves their numbers.
     """
 
     def __init__(
@@ -110,28 +99,25 @@ class Rehearsal:
         self.at: list[float] = []
 
     def run(self, steps: Any) -> Any:
-        walk = FlowRunner(steps)
-        while walk.step is not None:
+        runner = FlowRunner(steps)
+        while runner.step is not None:
             self.steps += 1
-            if isinstance(walk.step, Pause):
-                self.pauses.append(walk.step.seconds)
-                self.time.now += walk.step.seconds
-                walk.send(None)
-                continue
-            if isinstance(walk.step, Concurrent):
-                order = list(range(len(walk.step.requests)))
+            if isinstance(runner.step, Pause):
+                self.pauses.append(runner.step.seconds)
+                self.time.now += runner.step.seconds
+                runner.send(None)
+            elif isinstance(runner.step, Concurrent):
+                order = list(range(len(runner.step.requests)))
                 self._shuffle(order)
-                answers = {number: self._answer(walk.step.requests[number]) for number in order}
-                walk.send([answers[number] for number in sorted(order)])
-                continue
-            answer = self._answer(walk.step)
-            if isinstance(answer, MailError):
-                walk.fail(answer)
+                results = {number: self._perform(runner.step.requests[number]) for number in order}
+                runner.send([results[number] for number in sorted(order)])
+            elif isinstance(result := self._perform(runner.step), MailError):
+                runner.fail(result)
             else:
-                walk.send(answer)
-        return walk.result
+                runner.send(result)
+        return runner.result
 
-    def _answer(self, step: Any) -> Any:
+    def _perform(self, step: Any) -> Any:
         self.asked.append(step)
         self.at.append(self.time.now)
         return self._answers(step)
@@ -140,6 +126,6 @@ class Rehearsal:
 def exchange(
     time: Time, *, draw: float = 1.0, on_request: Callable[[RequestAttempt], None] | None = None, **settings: Any
 ) -> Exchange:
-    """An exchange with a clock that stands and dice that always fall the same way."""
+    """An exchange with a clock that only pauses move, and the same random number each time."""
     config = ClientConfig(base_url="http://service.example", api_key="key", **settings)
     return Exchange(config, GetLists(page_size=1), clock=time, draw=lambda: draw, on_request=on_request)

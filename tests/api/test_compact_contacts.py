@@ -10,13 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core.responses import HttpResponse, parse_response
 from airflow_provider_mail.api.contacts import Contact, ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows import compact_contacts
 from airflow_provider_mail.api.flows.compact_contacts import CompactContact, GetCompactContacts
 from tests.document.fact_resources import RESOURCES
 from tests.support.sampling import examples
+from tests.support.task_parts import HttpResponse, parse_response
 
 NAMES = tuple(fact.wire for fact in RESOURCES["Contact"])
 TIMES = ("createDate", "modifyTime")
@@ -102,22 +101,18 @@ def assert_the_same(body: bytes) -> None:
 @example([{"id": "7", "phone_number": "+49 1"}], {}, None)
 @example([{"id": "7", "properties": None}], {"totalRecords": "1"}, None)
 @example([None], {}, None)
-def test_whatever_a_service_says(records: Any, fields: dict[str, Any], cut: int | None) -> None:
+def test_any_response_gives_what_the_model_gives(records: Any, fields: dict[str, Any], cut: int | None) -> None:
     assert_the_same(answer(records, **fields)[:cut])
 
 
 @pytest.mark.parametrize("value", ["\\ud800", "\\ud83d\\udce7", "\xff"], ids=["half", "pair", "utf-8"])
-def test_characters(value: str) -> None:
+def test_odd_characters_give_what_the_model_gives(value: str) -> None:
     assert_the_same(b'{"code":200,"contactList":[{"id":"1","name":"%b"}]}' % value.encode("latin-1"))
 
 
-@pytest.fixture
-def page() -> bytes:
+def test_contacts_of_the_documented_form_are_compact() -> None:
     record = {"id": "1", "email": "a@example.com", "properties": {"b": "2", "a": None}, "more": {"new": [1]}}
-    return answer([record | {"createDate": "2026-01-02T03:04:05Z", "modifyTime": ""}], totalRecords=1)
-
-
-def test_contacts_of_the_documented_form_are_compact(page: bytes) -> None:
+    page = answer([record | {"createDate": "2026-01-02T03:04:05Z", "modifyTime": ""}], totalRecords=1)
     decoded = GetCompactContacts(list_name="all").decode(page)
     assert decoded is not None
     (record,) = decoded.records
@@ -127,8 +122,10 @@ def test_contacts_of_the_documented_form_are_compact(page: bytes) -> None:
     assert_the_same(page)
 
 
-def test_a_long_page_is_left_to_the_model(page: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_page_is_left_to_the_model() -> None:
     """The model limits the memory that the values of a response may take."""
-    monkeypatch.setattr(compact_contacts, "_MAX_BYTES", len(page) - 1)
-    assert GetCompactContacts(list_name="all").decode(page) is None
-    assert_the_same(page)
+    record = {"id": "1", "name": "x" * 100_000}
+    for count, compact in ((40, True), (45, False)):
+        page = answer([record] * count)
+        assert (len(page) <= 4 * 2**20) == compact
+        assert (GetCompactContacts(list_name="all").decode(page) is not None) == compact

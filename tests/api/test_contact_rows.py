@@ -1,9 +1,10 @@
-"""Checking rows: every row is sent as text, in order, or set aside with its number, its field and a reason."""
+"""Checking rows: every row is sent as text, in order, or rejected with its number, its field and a reason."""
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,23 +22,12 @@ MARK = "qX7"
 
 GOOD_ADDRESSES = ("ada@example.com", f"{MARK}@sub.example.org", "čeněk+x@příklad.cz", "o'neil@x.co", "用户@例子.公司")
 BAD_ADDRESSES = (
-    "nonsense",
-    "a@b",
-    "a b@c.de",
-    "a@b.de,c@d.de",
-    "@x.de",
-    "a@",
-    "a@b..de",
-    "<a@b.de>",
-    "a@b.de\n",
-    "a@@b.de",
+    *("nonsense", "a@b", "a@b.de,c@d.de", "@x.de", "a@", "a@b..de", "<a@b.de>", "a@@b.de", "a b@c.de", "a@b.de\n"),
 )
-
-
 PHONES = ("+49 30 1", "(555) 123-4567 x89", "112", " 4930 1 ")
 
 
-class Colour(StrEnum):
+class Color(StrEnum):
     RED = "red"
 
 
@@ -57,22 +47,9 @@ half_pairs = st.builds(
     st.sampled_from("\ud800\udfff"),
 )
 scalars = st.one_of(
-    st.none(),
-    st.just(""),
-    texts,
-    half_pairs,
-    st.booleans(),
-    st.integers(),
-    st.sampled_from([Colour.RED, NoTime(2026, 1, 1)]),
-    st.floats(),
-    st.decimals(),
-    st.dates(),
-    st.times(),
-    st.datetimes(timezones=st.one_of(st.none(), st.just(UTC))),
-    st.uuids(),
-    st.binary(max_size=4),
-    st.timedeltas(),
-    st.lists(st.integers(), max_size=2),
+    *(st.none(), st.just(""), texts, half_pairs, st.booleans(), st.integers(), st.floats(), st.decimals()),
+    *(st.dates(), st.times(), st.datetimes(timezones=st.one_of(st.none(), st.just(UTC))), st.uuids(), st.timedeltas()),
+    *(st.sampled_from([Color.RED, NoTime(2026, 1, 1)]), st.binary(max_size=4), st.lists(st.integers(), max_size=2)),
 )
 addresses = st.one_of(st.emails(), st.sampled_from(GOOD_ADDRESSES), st.sampled_from(BAD_ADDRESSES), scalars)
 BY_PROPERTY = {
@@ -83,11 +60,7 @@ BY_PROPERTY = {
 }
 
 MAPPINGS = (
-    ("email",),
-    ("phoneNumber",),
-    ("email", "name"),
-    ("name", "phoneNumber"),
-    ("email", "phoneNumber"),
+    *(("email",), ("phoneNumber",), ("email", "name"), ("name", "phoneNumber"), ("email", "phoneNumber")),
     ("name", "phoneNumber", "email", "born"),
 )
 
@@ -138,7 +111,7 @@ def text_of(name: str, value: Any, *, needed: bool) -> str | None:
 
 
 def verdict(properties: Sequence[str], row: Any) -> list[str | None] | str:
-    """What a row is sent as, or the field for which it is set aside."""
+    """What a row is sent as, or the field for which it is rejected."""
     values = values_of(row)
     if len(values) != len(properties):
         return ""
@@ -165,7 +138,8 @@ def outcome(checked: CheckedRows) -> tuple[Any, Any]:
 
 @given(chunks())
 @example((("email",), []))
-def test_every_row_is_sent_in_order_or_set_aside(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
+def test_every_row_is_sent_in_order_or_rejected(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
+    """A reject keeps the row's values, and its reason shows none of them."""
     properties, rows = chunk
     checked = RowChecker(properties).check(rows, 1001)
 
@@ -175,23 +149,16 @@ def test_every_row_is_sent_in_order_or_set_aside(chunk: tuple[tuple[str, ...], l
     fields = {reject.row_number: reject.field for reject in checked.rejects}
     assert fields == {number: field for number, field in expected.items() if isinstance(field, str)}
     assert [reject.row_number for reject in checked.rejects] == sorted(fields)
-
-
-@given(chunks())
-def test_a_reject_keeps_the_values_and_tells_none(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
-    properties, rows = chunk
-    for reject in RowChecker(properties).check(rows, 1).rejects:
-        given_values = values_of(rows[reject.row_number - 1])
+    for reject in checked.rejects:
+        given_values = values_of(rows[reject.row_number - 1001])
         assert all(kept is value for kept, value in zip(reject.row, given_values, strict=True))
         assert reject.reason
-        assert MARK not in reject.reason
-        for value in map(str, given_values):
-            assert len(value) < 6 or value not in reject.reason
-        assert MARK not in repr(reject)
+        assert MARK not in reject.reason + repr(reject)
+        assert not any(len(value) >= 6 and value in reject.reason for value in map(str, given_values))
 
 
 @given(chunks())
-def test_a_row_s_fate_does_not_depend_on_its_neighbours(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
+def test_the_result_for_a_row_does_not_depend_on_other_rows(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
     properties, rows = chunk
     checker = RowChecker(properties)
     together = outcome(checker.check(rows, 1))
@@ -204,6 +171,7 @@ def test_a_row_s_fate_does_not_depend_on_its_neighbours(chunk: tuple[tuple[str, 
     assert outcome(checker.check(rows, 1)) == together  # nor on what the checker saw before
 
 
+NOT_FINITE = "is NaN or infinite: give None where there is no value"
 NO_ADDRESS = "is not an email address: it contains "
 BORN = date(1815, 12, 10)
 MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
@@ -222,14 +190,14 @@ MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
         (time(9, 30), "09:30:00"),
         (MOMENT, "2026-01-31T09:30:00+00:00"),
         (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-        (Colour.RED, "red"),
+        (Color.RED, "red"),
         ("", ""),
         (" as it is ", " as it is "),
         ("\x00\u2028𝄞", "\x00\u2028𝄞"),
         (None, None),
     ],
 )
-def test_what_has_one_form_as_text_is_sent_as_text(value: Any, text: str | None) -> None:
+def test_values_with_one_form_as_text_are_sent_as_text(value: Any, text: str | None) -> None:
     checked = RowChecker(("email", "note")).check([("ada@example.com", value)], 1)
     assert good_rows(checked) == {1: ["ada@example.com", text]}
 
@@ -249,18 +217,12 @@ def test_what_has_one_form_as_text_is_sent_as_text(value: Any, text: str | None)
         (("phoneNumber",), ("",), "phoneNumber", "is empty"),
         (("phoneNumber",), (None,), "phoneNumber", "is empty"),
         (("phoneNumber",), (4.9e12,), "phoneNumber", "is of type float: cast it to text"),
-        (("phoneNumber",), (True,), "phoneNumber", "is of type bool: cast it to text"),
         (("email", "phoneNumber"), (None, None), "email", "neither email nor phoneNumber is given"),
         (("email", "phoneNumber"), ("", ""), "email", "neither email nor phoneNumber is given"),
         (("email", "name"), ("a@b.de", b"Ada"), "name", "is of type bytes: cast it to text"),
         (("email", "name"), ("a@b.de", "\udfff"), "name", "holds half a surrogate pair, which is no text"),
-        (("email", "name"), ("a@b.de", float("nan")), "name", "is NaN or infinite: give None where there is no value"),
-        (
-            ("email", "name"),
-            ("a@b.de", Decimal("sNaN")),
-            "name",
-            "is NaN or infinite: give None where there is no value",
-        ),
+        (("email", "name"), ("a@b.de", float("nan")), "name", NOT_FINITE),
+        (("email", "name"), ("a@b.de", Decimal("sNaN")), "name", NOT_FINITE),
         (("email", "name"), ("a@b.de", NoTime(2026, 1, 1)), "name", "is of type NoTime: cast it to text"),
         (("email", "name"), ("a@b.de", timedelta(1)), "name", "is of type timedelta: cast it to text"),
         (("email", "name"), ("a@b.de", 10**5000), "name", "is a whole number with thousands of digits"),
@@ -275,9 +237,10 @@ def test_what_has_one_form_as_text_is_sent_as_text(value: Any, text: str | None)
         (("email", "name"), "ab", "", "has 1 values instead of 2"),
         (("email", "name"), None, "", "has 1 values instead of 2"),
         (("email", "name"), {"email": "a@b.de", "name": "Ada"}, "", "has 1 values instead of 2"),
+        (("email", "name"), deque(["a@b.de", b"Ada"]), "name", "is of type bytes: cast it to text"),
     ],
 )
-def test_what_cannot_be_sent_is_set_aside_in_words(
+def test_a_rejected_row_has_a_field_and_a_reason(
     properties: tuple[str, ...], row: Any, field: str, reason: str
 ) -> None:
     good = tuple("x@example.com" if name == "email" else "1" for name in properties)
@@ -288,35 +251,14 @@ def test_what_cannot_be_sent_is_set_aside_in_words(
     assert good_rows(checked) == {41: list(good), 43: list(good)}
 
 
-def test_a_phone_number_is_enough_where_both_are_mapped() -> None:
-    rows = [("", 49301234), (None, "+49 30 1"), ("ada@example.com", None), ("bob@example.com", "")]
-    checked = RowChecker(("email", "phoneNumber")).check(rows, 1)
-    assert good_rows(checked) == {
-        1: [None, "49301234"],
-        2: [None, "+49 30 1"],
-        3: ["ada@example.com", None],
-        4: ["bob@example.com", ""],
-    }
-
-
-def test_other_sequences_are_rows_too() -> None:
-    import sqlite3
-
-    connection = sqlite3.connect(":memory:")
-    connection.row_factory = sqlite3.Row
-    row = connection.execute("SELECT 'ada@example.com', 7").fetchone()
-    connection.close()
-    assert good_rows(RowChecker(("email", "name")).check([row], 1)) == {1: ["ada@example.com", "7"]}
-
-
-def test_what_is_sent_for_a_missing_value_can_be_chosen() -> None:
+def test_the_text_for_a_missing_value_can_be_chosen() -> None:
     rows = [("ada@example.com", None, "1"), (None, "Bob", 2), (None, None, None)]
     checked = RowChecker(("email", "name", "phoneNumber"), null_value="-").check(rows, 1)
     assert good_rows(checked) == {1: ["ada@example.com", "-", "1"], 2: ["-", "Bob", "2"]}
     assert [reject.row_number for reject in checked.rejects] == [3]
 
 
-def test_a_column_of_numbers_goes_well_with_bad_rows_in_every_chunk() -> None:
+def test_a_column_of_numbers_and_bad_rows_in_every_chunk() -> None:
     checker = RowChecker(("email", "customer"))
     for start in range(1, 40, 10):
         rows = [

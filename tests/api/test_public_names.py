@@ -5,29 +5,23 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import os
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.requests import MailRequest
-from benchmarks.parse_time import measure, modules_below
+from benchmarks.parse_time import modules_below
 from docs import exports
 
 MODULES = [importlib.import_module(name) for name in modules_below("api") if name != api.__name__]
 
 
-def imported_for_type_checkers() -> dict[str, str]:
-    """The module of each name under `if TYPE_CHECKING:`."""
+def test_type_checkers_see_the_names_that_python_has() -> None:
     tree = ast.parse(Path(api.__file__ or "").read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))  # under `if TYPE_CHECKING:`
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-def test_type_checkers_see_what_python_does() -> None:
-    seen = imported_for_type_checkers()
+    seen = {alias.name: str(node.module) for node in imports for alias in node.names}
     assert sorted(seen) == sorted(api.__all__)
     for name, module in seen.items():
         assert getattr(api, name) is getattr(importlib.import_module(module), name)
@@ -38,8 +32,8 @@ def test_the_lists_are_those_of_the_modules() -> None:
     assert source == exports.filled(source), "run: make docs"
 
 
-def test_every_request_and_error_is_there() -> None:
-    found = {
+def test_every_request_and_error_is_public() -> None:
+    names = {
         name
         for module in MODULES
         for name, kind in inspect.getmembers(module, inspect.isclass)
@@ -48,15 +42,8 @@ def test_every_request_and_error_is_there() -> None:
         # Not another way to send a public request.
         if not any(base.__name__ in api.__all__ and hasattr(base, "path") for base in kind.__mro__[1:])
     }
-    assert {"CreateCampaign", "GetToken", "MailAuthError"} <= found
-    # The fields that SendMail and SendBatch have in common.
-    assert found - set(api.__all__) == {"Delivery"}
-
-
-def test_importing_the_package_loads_nothing_else() -> None:
-    loaded = measure(["airflow_provider_mail.api"], after="json", env=os.environ).modules
-    assert {name for name in loaded if name.startswith("airflow_provider_mail.")} == {"airflow_provider_mail.api"}
-    assert {"httpx", "pydantic"} & set(loaded) == set()
+    assert {"CreateCampaign", "GetToken", "MailAuthError"} <= names
+    assert names - set(api.__all__) == {"Delivery"}, "the fields that SendMail and SendBatch have in common"
 
 
 def test_a_name_that_does_not_exist() -> None:

@@ -1,4 +1,4 @@
-"""The webhook configuration is brought to what is wanted, and to nothing else."""
+"""The webhook configuration becomes what is wanted, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,12 @@ def test_only_what_differs_is_sent(emulator: Emulator, client: Driver) -> None:
     assert configure(client, **wanted) == ["trans_event.opened", "trans_callback_url", "trans_enable"]
     assert configure(client, **wanted) == []
     assert configure(client, **wanted | {"trans_callback_url": B}) == ["trans_callback_url"]
-    bodies = [entry["body"] for entry in emulator.journal.entries(SAVE)]
-    assert bodies == [
+    assert configure(client, trans_enable=False) == ["trans_enable"], "false is a value, absent is none"
+    assert [entry["body"] for entry in emulator.journal.entries(SAVE)] == [
         {"transEvent": {"opened": True}, "transCallbackUrl": A, "transEnable": True},
         {"transCallbackUrl": B},
+        {"transEnable": False},
     ]
-
-
-def test_false_is_a_wish_and_absent_is_none(emulator: Emulator, client: Driver) -> None:
-    configure(client, trans_enable=True, trans_callback_url=A)
-    assert configure(client, trans_enable=False) == ["trans_enable"]
-    saved = client.send(GetWebhook())
-    assert (saved.trans_enable, saved.trans_callback_url) == (False, A)
 
 
 SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
@@ -50,30 +44,27 @@ SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
 def test_callbacks_of_senders(
     before: dict[str, str], wanted: dict[str, str], mode: str, emulator: Emulator, client: Driver
 ) -> None:
-    def extra(by_sender: dict[str, str]) -> list[dict[str, str]]:
-        return [{"sender": sender, "url": url} for sender, url in by_sender.items()]
+    def extra(by_sender: dict[str, str], mode: str) -> dict[str, Any]:
+        callbacks = [{"sender": sender, "url": url} for sender, url in by_sender.items()]
+        return {"trans_callback_url_extra": callbacks, "trans_callback_url_extra_update_mode": mode}
 
-    client.send(SaveWebhook(trans_callback_url_extra=extra(before), trans_callback_url_extra_update_mode="replace"))
-    there = {sender: url for sender, url in before.items() if url}
+    client.send(SaveWebhook(**extra(before, "replace")))
     saves = emulator.journal.count(SAVE)
+    configure(client, **extra(wanted, mode))
 
-    configure(client, trans_callback_url_extra=extra(wanted), trans_callback_url_extra_update_mode=mode)
+    existing = {sender: url for sender, url in before.items() if url}
+    merged = {**(existing if mode == "save" else {}), **wanted}
+    expected = {sender: url for sender, url in merged.items() if url}
+    assert {callback.sender: callback.url for callback in client.send(GetWebhook()).callbacks} == expected
+    assert emulator.journal.count(SAVE) - saves == (expected != existing)
 
-    expected = {**(there if mode == "save" else {}), **wanted}
-    expected = {sender: url for sender, url in expected.items() if url}
-    assert {each.sender: each.url for each in client.send(GetWebhook()).callbacks} == expected
-    assert emulator.journal.count(SAVE) - saves == (expected != there)
 
-
-def test_what_was_not_saved_after_all_is_noticed(emulator: Emulator, client: Driver) -> None:
+def test_mistakes_and_what_was_not_saved_are_named(emulator: Emulator, client: Driver) -> None:
+    with pytest.raises(MailValidationError, match="nothing to save"):
+        configure(client)
     configure(client, trans_callback_url=A, trans_enable=True)
-    # The service says yes and does nothing.
+    # The service reports success and saves nothing.
     emulator.faults.add("code_before", SAVE, code=200, message="", http_status=200)
     with pytest.raises(MailConflictError, match="these fields read back differently: trans_callback_url") as raised:
         configure(client, trans_callback_url=B)
     assert B not in str(raised.value)
-
-
-def test_an_empty_wish_is_a_mistake(client: Driver) -> None:
-    with pytest.raises(MailValidationError, match="nothing to save"):
-        configure(client)

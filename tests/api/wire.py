@@ -1,21 +1,22 @@
-"""A server that says what it is told to, byte by byte, whatever was asked."""
+"""Servers for what the emulator does not do: one that sends bytes from a script, one that holds requests together."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
 
 Script = Callable[[socket.socket], None]
 
 
 class Wire:
-    """Reads one request per connection, then plays the script; keeps what it was sent.
+    """Reads one request of each connection, then plays a script; keeps the requests.
 
-    ``answer`` may be bytes, or a function that is given the connection. ``reads`` is how much of a request is read at
-    most before.
+    ``answer`` is bytes, or a function that is given the connection. ``reads`` is how much of a request is read at most.
     """
 
     def __init__(self, answer: bytes | Script = b"") -> None:
@@ -37,7 +38,7 @@ class Wire:
         self._thread.join()
 
     def join(self) -> None:
-        """Wait until the connection that is being served is done with."""
+        """Wait until the script of the current connection has ended."""
         with self._serving:
             pass
 
@@ -47,7 +48,7 @@ class Wire:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            connection.settimeout(5)
+            connection.settimeout(60)
             with self._serving, connection, contextlib.suppress(OSError):
                 self.requests.append(read_request(connection, self.reads))
                 if callable(self.answer):
@@ -61,20 +62,79 @@ def read_request(connection: socket.socket, most: int | None = None) -> bytes:
     content = b""
     while True:
         head, end, body = content.partition(b"\r\n\r\n")
-        length = next(
-            (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0
-        )
-        if end and len(body) >= length:
-            return content
-        if most is not None and len(content) >= most:
+        lengths = (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        if (end and len(body) >= next(lengths, 0)) or (most is not None and len(content) >= most):
             return content
         piece = connection.recv(65_536 if most is None else most)
-        if not piece or piece.startswith(b"\x16"):  # the beginning of TLS, for which we wait in vain
+        if not piece or piece.startswith(b"\x16"):  # the beginning of TLS: no request follows
             return content
         content += piece
 
 
-def http(body: bytes = b'{"code": 200}', status: str = "200 OK", *headers: str) -> bytes:
-    """An answer as it should be."""
-    head = [f"HTTP/1.1 {status}", "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close"]
+def http(body: bytes = b'{"code": 200}', status: str = "200 OK", *headers: str, close: bool = True) -> bytes:
+    """A valid response, after which the connection is closed or kept."""
+    head = [f"HTTP/1.1 {status}", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    head += ["Connection: close"] * close
     return "\r\n".join([*head, *headers, "", ""]).encode("latin-1") + body
+
+
+class Gate:
+    """A service that responds to no request before so many are under way at once; ``most`` is how many were.
+
+    :param together: how many.
+    :param respond: makes the fields of a response from the body of a request.
+    :param is_held: whether a request waits for others.
+    """
+
+    def __init__(
+        self,
+        together: int,
+        respond: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: {},
+        is_held: Callable[[dict[str, Any]], bool] = lambda body: True,
+    ) -> None:
+        self.most = under_way = 0
+        self.bodies: list[dict[str, Any]] = []
+        lock, opened = threading.Lock(), threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(handler) -> None:
+                nonlocal under_way
+                body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+                with lock:
+                    self.bodies.append(body)
+                    under_way += 1
+                    self.most = max(self.most, under_way)
+                    if under_way == together:
+                        opened.set()
+                if is_held(body):
+                    assert opened.wait(60)
+                with lock:
+                    response = json.dumps({"code": 200, **respond(body)}).encode()
+                    under_way -= 1
+                handler.wfile.write(http(response, close=False))
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.socket.close()
+
+
+@contextlib.contextmanager
+def closed_port() -> Iterator[int]:
+    """A port on loopback on which nothing listens; it stays taken, so that nothing else can."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]

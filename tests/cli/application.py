@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from airflow.models import Connection
+from airflow.utils.session import create_session
+from sqlalchemy import delete, select
+
 from airflow_provider_mail.emulator import Emulator
-from tests.support.processes import free_port
 
 CONN = "mail_oauth"
 
 
-def register(emulator: Emulator) -> dict[str, Any]:
-    """Register a redirect to a free port of this machine; gives back the connection's fields."""
-    emulator.change_settings(oauth_redirect_uri=f"http://127.0.0.1:{free_port()}/callback", oauth_echo_state=True)
+def register(emulator: Emulator, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
+    """Register a redirect to a port of this machine; gives back the connection's fields."""
+    emulator.change_settings(oauth_redirect_uri=f"http://{host}:{port}/callback", oauth_echo_state=True)
     settings = emulator.settings
     return {
         "client_id": settings.oauth_client_id,
@@ -26,9 +30,6 @@ def register(emulator: Emulator) -> dict[str, Any]:
 
 def store(emulator: Emulator, fields: dict[str, Any]) -> None:
     """Store the connection, instead of one that is there."""
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-
     remove()
     with create_session() as session:
         session.add(Connection(conn_id=CONN, conn_type="mail", host=emulator.base_url, extra=json.dumps(fields)))
@@ -36,31 +37,33 @@ def store(emulator: Emulator, fields: dict[str, Any]) -> None:
 
 def remove() -> None:
     """Remove it."""
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete
-
     with create_session() as session:
         session.execute(delete(Connection).where(Connection.conn_id == CONN))
 
 
 @contextmanager
+def reserved_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """A port on which the command can listen, and which no other program is given."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, 0))
+        yield held.getsockname()[1]
+
+
+@contextmanager
 def stored(emulator: Emulator) -> Iterator[dict[str, Any]]:
     """The application's fields, in a connection that is there as long as the body runs."""
-    fields = register(emulator)
-    store(emulator, fields)
-    try:
-        yield fields
-    finally:
-        remove()
+    with reserved_port() as port:
+        fields = register(emulator, port)
+        store(emulator, fields)
+        try:
+            yield fields
+        finally:
+            remove()
 
 
 def extra() -> dict[str, Any]:
     """The connection's fields as they are now."""
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
     with create_session() as session:
         fields: dict[str, Any] = json.loads(
             session.scalars(select(Connection).where(Connection.conn_id == CONN)).one().extra

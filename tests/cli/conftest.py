@@ -27,19 +27,21 @@ class Said:
         """Of JSON output."""
         return json.loads(self.out)
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return json.loads(self.out)
-
 
 Command = Callable[..., Said]
 
 
 @pytest.fixture
 def command(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], airflow_home: Path
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    airflow_home: Path,
+    request: pytest.FixtureRequest,
 ) -> Command:
-    """Runs ``python -m airflow_provider_mail`` with these arguments."""
+    """Runs ``python -m airflow_provider_mail`` with these arguments; time passes at once unless a test moves it."""
+    if "still_clock" not in request.fixturenames:
+        request.getfixturevalue("clock")
 
     def connect(conn_id: str = "mail_default", **changed: Any) -> None:
         connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key, **changed}

@@ -8,9 +8,8 @@ import re
 import socket
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,9 +22,13 @@ from airflow_provider_mail.hooks.mail import MailHook
 from tests.cli import application
 from tests.cli.application import CONN, extra
 from tests.cli.conftest import Command, Said
-from tests.support.processes import wait_until
+from tests.support.clock import StillClock
 
 TOKEN = "auth/oauth/token"
+
+Login = Callable[..., Said]
+Visit = Callable[[str], str]
+"""What a person does with the address of the consent page; returns the address that the browser is sent to."""
 
 
 @pytest.fixture
@@ -36,84 +39,79 @@ def stored(emulator: Emulator, airflow_home: Path) -> Iterator[Callable[..., Non
         yield lambda **changed: application.store(emulator, {**fields, "requests_per_second": 50, **changed})
 
 
-Visit = Callable[[str], str | None]
+def printed_address(capfd: pytest.CaptureFixture[str]) -> str:
+    (url,) = re.findall(r"http\S+/authorize\S+", capfd.readouterr().out)
+    return url
 
 
-def approving(url: str) -> str:
-    """What a person does with the consent page; returns the address that the browser is sent to."""
-    return deciding(url, "approve")
+@pytest.fixture
+def paste(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Login:
+    """Runs the command; a person pastes the address of the redirect, and replies to a question."""
+
+    def login(visit: Visit, *arguments: str, reply: Callable[[], str] = lambda: "") -> Said:
+        def respond(prompt: str) -> str:
+            return f" {visit(printed_address(capfd))} " if prompt.startswith("Paste") else reply()
+
+        monkeypatch.setattr("builtins.input", respond)
+        return command("oauth", "login", "--conn-id", CONN, "--paste", *arguments)
+
+    return login
+
+
+@pytest.fixture
+def redirect(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Login:
+    """Runs the command; as soon as it listens, a browser visits something."""
+
+    def login(visit: Callable[[str], object], *arguments: str) -> Said:
+        browsers: list[threading.Thread] = []
+        activate = ThreadingHTTPServer.server_activate
+
+        def activate_and_visit(server: ThreadingHTTPServer) -> None:
+            activate(server)
+            browsers.append(threading.Thread(target=visit, args=[printed_address(capfd)]))
+            browsers[0].start()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadingHTTPServer, "server_activate", activate_and_visit)
+            said = command("oauth", "login", "--conn-id", CONN, *arguments)
+        browsers[0].join()
+        return said
+
+    return login
 
 
 def deciding(url: str, decision: str) -> str:
     page = httpx.get(url, timeout=60)
     assert page.status_code == 200, page.text
     form = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text)) | {"decision": decision}
-    answer = httpx.post(str(httpx.URL(url).join("/v5/auth/oauth/authorize")), data=form, timeout=60)
-    return answer.headers["location"]
+    response = httpx.post(str(httpx.URL(url).join("/v5/auth/oauth/authorize")), data=form, timeout=60)
+    return response.headers["location"]
+
+
+def approving(url: str) -> str:
+    return deciding(url, "approve")
+
+
+def denied(url: str) -> str:
+    return deciding(url, "deny")
+
+
+def forged(url: str) -> str:
+    return approving(re.sub("state=[^&]*", "state=x", url))
 
 
 def request(address: str, **headers: str) -> httpx.Response:
-    """Visit an address as soon as somebody listens there."""
-
-    def response() -> httpx.Response | None:
-        with suppress(httpx.ConnectError):
-            return httpx.get(address, headers=headers, trust_env=False, timeout=60)
-        return None
-
-    return wait_until(response, what="the command listens", interval=0.02)
-
-
-@pytest.fixture
-def login(command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Runs the command while a browser opens its page and comes back.
-
-    `visit` turns the one address into the other, or into `None` if it has been there: then the command listens no more.
-    """
-    from airflow_provider_mail.cli import oauth
-
-    def login(visit: Visit | None, *arguments: str) -> Said:
-        opened: list[str] = []
-        original = oauth.authorize_url
-
-        def noted(*given: Any, **named: Any) -> str:
-            opened.append(original(*given, **named))
-            return opened[-1]
-
-        monkeypatch.setattr(oauth, "authorize_url", noted)
-
-        def browse() -> None:
-            end = time.monotonic() + 60
-            while not opened and time.monotonic() < end:
-                time.sleep(0.02)
-            if visit is None or not opened:
-                return
-            address = visit(opened[0])
-            while address is not None and time.monotonic() < end:
-                try:
-                    httpx.get(address, trust_env=False, timeout=60)
-                    return
-                except httpx.ConnectError:
-                    time.sleep(0.02)  # it listens in a moment
-
-        browser = threading.Thread(target=browse)
-        browser.start()
-        try:
-            return command("oauth", "login", "--conn-id", CONN, *arguments)
-        finally:
-            browser.join()
-
-    return login
+    return httpx.get(address, headers=headers, trust_env=False, timeout=60)
 
 
 def test_the_token_is_stored_and_works(
-    stored: Callable[..., None], login: Callable[..., Said], command: Command, emulator: Emulator
+    stored: Callable[..., None], redirect: Login, command: Command, emulator: Emulator
 ) -> None:
-    said = login(approving)
+    said = redirect(lambda url: request(approving(url)))
     assert said.status == 0, said.err
     assert "is permanent" in said.out
     saved = extra()
-    assert saved["auth_type"] == "oauth"
-    assert saved["requests_per_second"] == 50
+    assert (saved["auth_type"], saved["requests_per_second"]) == ("oauth", 50)
     assert saved["access_token"] not in said.out + said.err
     assert command("check", "-c", CONN).status == 0
     assert emulator.journal.entries("lists/get")[-1]["auth"] == "oauth"
@@ -122,294 +120,153 @@ def test_the_token_is_stored_and_works(
     obtained = datetime.datetime.fromisoformat(status.pop("obtained_at"))
     assert abs((datetime.datetime.now(datetime.UTC) - obtained).total_seconds()) < 300
     assert status == {
-        "conn_id": CONN,
-        "auth_type": "oauth",
-        "token_stored": True,
-        "expires_at": None,
-        "is_permanent": True,
+        "conn_id": CONN, "auth_type": "oauth", "token_stored": True, "expires_at": None, "is_permanent": True,
         "seconds_left": None,
-    }
+    }  # fmt: skip
     assert re.search(r"stored +\| \d+ seconds ago +\| is permanent", command("oauth", "status", "-c", CONN).out)
 
 
-def test_pasting_the_address(
-    stored: Callable[..., None], command: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def paste(_: str) -> str:
-        (url,) = re.findall(r"http\S+", capfd.readouterr().out)
-        return f" {approving(url)} "
-
-    monkeypatch.setattr("builtins.input", paste)
-    assert command("oauth", "login", "-c", CONN, "--paste").status == 0
-    assert extra()["access_token"]
+def spent(url: str) -> str:
+    address, base = approving(url), urlsplit(url)
+    code = parse_qs(urlsplit(address).query)["code"][0]
+    fields = {name: extra()[name] for name in ("client_id", "client_secret")}
+    query = {"grant_type": "authorization_code", "code": code, **fields}
+    assert httpx.get(f"{base.scheme}://{base.netloc}/v5/{TOKEN}", params=query, timeout=60).json()["code"] == 200
+    return address
 
 
-def forged(url: str) -> str:
-    return approving(url.replace("state=", "state=x"))
-
-
-def denied(url: str) -> str:
-    return deciding(url, "deny")
+def steering(url: str) -> str:
+    address = denied(url).replace("error=access_denied", "error=%1b%5b2Jno%0d%9b31m%e2%80%ae" + "x" * 9000)
+    assert "%1b" in address
+    return address
 
 
 @pytest.mark.parametrize(
-    ("visit", "settings", "words"),
+    ("visit", "settings", "words", "used"),
     [
-        (denied, {}, "access was not granted (access_denied)"),
-        (denied, {"oauth_denial": "redirect_bare"}, "the redirect has no code"),
+        (denied, {}, "access was not granted (access_denied)", 0),
+        (denied, {"oauth_denial": "redirect_bare"}, "the redirect has no code", 0),
+        (steering, {}, "access was not granted ( [2Jno", 0),
+        (forged, {}, "does not belong to this login", 0),
+        (spent, {}, "code is unknown, used or expired", 2),
+        (approving, {"oauth_echo_state": False}, "Its code was not used", 0),
+        ("after five minutes", {}, "expired", 1),
+        ("without a response", {}, "", 1),
     ],
 )
 def test_nothing_is_stored(
-    stored: Callable[..., None],
-    login: Callable[..., Said],
-    emulator: Emulator,
-    visit: Visit,
-    settings: dict[str, Any],
-    words: str,
-) -> None:
-    emulator.change_settings(**settings)
-    said = login(visit)
-    assert said.status == 1
-    assert words in said.err
-    assert emulator.journal.count(TOKEN) == 0
-    assert "access_token" not in extra()
-
-
-def test_a_code_without_state_can_be_used_in_a_second_run(
-    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emulator.change_settings(oauth_echo_state=False)
-    addresses: list[str] = []
-
-    def remembering(url: str) -> str:
-        addresses.append(approving(url))
-        return addresses[-1]
-
-    said = login(remembering)
-    assert said.status == 1
-    assert "Its code was not used" in said.err
-    assert "--paste --allow-missing-state" in said.err
-    assert emulator.journal.count(TOKEN) == 0
-    assert "access_token" not in extra()
-
-    monkeypatch.setattr("builtins.input", lambda _: addresses[0])
-    said = login(None, "--paste", "--allow-missing-state")
-    assert said.status == 0
-    assert "did not return the state" in said.err
-    assert extra()["access_token"]
-
-
-@pytest.mark.parametrize(("answer", "used"), [("y", 1), ("", 0), ("n", 0)])
-def test_a_missing_state_is_asked_about_before_the_code_is_used(
-    stored: Callable[..., None],
-    login: Callable[..., Said],
-    emulator: Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: str,
+    stored: Callable[..., None], paste: Login, emulator: Emulator, visit: Any, settings: dict[str, Any], words: str,
     used: int,
-) -> None:
-    emulator.change_settings(oauth_echo_state=False)
-    used_before: list[int] = []
-
-    def asked(_: str) -> str:
-        used_before.append(emulator.journal.count(TOKEN))
-        return answer
-
-    monkeypatch.setattr("builtins.input", asked)
-    said = login(approving)
-    assert used_before == [0]
-    assert (said.status, emulator.journal.count(TOKEN)) == (1 - used, used)
-    assert ("access_token" in extra()) == bool(used)
-
-
-@pytest.mark.parametrize("arguments", [(), ("--allow-missing-state",)])
-def test_other_requests_do_not_end_the_login(
-    stored: Callable[..., None], login: Callable[..., Said], arguments: tuple[str, ...]
-) -> None:
-    statuses: list[int] = []
-
-    def after_others(url: str) -> None:
-        address = approving(url)
-        callback = address.partition("?")[0]
-        queries = ("", "?", "?x=1", "?code=", "?code=forged&state=x", "?error=forged&state=x", "?state=x")
-        statuses.extend(request(callback + query).status_code for query in queries)
-        request(address)
-
-    said = login(after_others, *arguments)
-    assert said.status == 0, said.err
-    assert statuses == [400] * 7
-    assert extra()["access_token"]
-
-
-def test_a_pasted_redirect_of_another_login(
-    stored: Callable[..., None], command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("builtins.input", lambda _: "http://127.0.0.1/callback?code=c&state=x")
-    said = command("oauth", "login", "-c", CONN, "--paste", "--allow-missing-state")
-    assert said.status == 1
-    assert "does not belong to this login" in said.err
-
-
-def test_a_name_that_leads_here_is_not_answered(
-    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
-) -> None:
-    answers: list[httpx.Response] = []
-
-    def rebound(url: str) -> None:
-        address = approving(url)
-        target = httpx.URL(address)
-        answers.append(request(f"{address}x", Host=f"evil.example.com:{target.port}"))
-        answers.append(request(address))
-
-    said = login(rebound)
-    assert said.status == 0, said.err
-    foreign, ours = answers
-    assert (foreign.status_code, foreign.content) == (404, b"")
-    assert ours.status_code == 200
-    assert foreign.headers["cache-control"] == ours.headers["cache-control"] == "no-store"
-
-
-def test_what_the_redirect_says_does_not_steer_the_terminal(
-    stored: Callable[..., None], login: Callable[..., Said]
-) -> None:
-    def forged_denial(url: str) -> str:
-        address = deciding(url, "deny").replace(
-            "error=access_denied", "error=%1b%5b2Jno%0d%9b31m%e2%80%ae" + "x" * 9000
-        )
-        assert "%1b" in address
-        return address
-
-    said = login(forged_denial)
-    assert said.status == 1
-    assert "access was not granted ( [2Jno" in said.err
-    assert said.err.strip().isprintable()
-    assert len(said.err) < 400
-
-
-def test_a_redirect_to_the_newer_loopback_address(
-    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
-) -> None:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
-            port = listener.getsockname()[1]
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
-    emulator.change_settings(oauth_redirect_uri=f"http://[::1]:{port}/callback")
-    stored(redirect_uri=f"http://[::1]:{port}/callback")
-    said = login(approving)
-    assert said.status == 0, said.err
-    assert extra()["access_token"]
-
-
-def test_a_code_works_once(stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator) -> None:
-    def spent(url: str) -> str:
-        address = approving(url)
-        (code,) = parse_qs(urlsplit(address).query)["code"]
-        settings = emulator.settings
-        exchanged = httpx.get(
-            f"{emulator.base_url}/v5/{TOKEN}",
-            params={
-                "grant_type": "authorization_code",
-                "client_id": settings.oauth_client_id,
-                "client_secret": settings.oauth_client_secret,
-                "code": code,
-            },
-            timeout=60,
-        )
-        assert exchanged.json()["code"] == 200
-        return address
-
-    said = login(spent)
-    assert said.status == 1
-    assert "code is unknown, used or expired" in said.err
-    assert "access_token" not in extra()
-
-
-def test_a_code_lives_five_minutes(stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator) -> None:
+) -> None:  # fmt: skip
     def slow(url: str) -> str:
         address = approving(url)
         emulator.clock.advance(minutes=5, seconds=1)
         return address
 
-    said = login(slow)
+    emulator.change_settings(**settings)
+    if visit == "without a response":
+        emulator.faults.add("close_after", TOKEN)
+    said = paste({"after five minutes": slow, "without a response": approving}.get(visit, visit))
     assert said.status == 1
-    assert "expired" in said.err
+    assert words in said.err
+    assert said.err.replace("\n", "").isprintable()
+    assert len(said.err) < 700
+    assert emulator.journal.count(TOKEN) == used, "a code is used once, whatever the response"
+    assert "access_token" not in extra()
 
 
-def test_an_answer_that_is_lost_is_not_asked_for_again(
-    stored: Callable[..., None], login: Callable[..., Said], emulator: Emulator
+def test_a_redirect_without_state_is_used_if_a_person_says_so(
+    stored: Callable[..., None], paste: Login, emulator: Emulator
 ) -> None:
-    emulator.faults.add("close_after", TOKEN)
-    said = login(approving)
-    assert said.status == 1
-    assert emulator.journal.count(TOKEN) == 1
+    emulator.change_settings(oauth_echo_state=False)
+    addresses: list[str] = []
+
+    def noting(url: str) -> str:
+        addresses.append(approving(url))
+        return addresses[-1]
+
+    for reply in ("", "n"):
+        said = paste(noting, reply=lambda reply=reply: reply)
+        assert (said.status, emulator.journal.count(TOKEN), "access_token" in extra()) == (1, 0, False)
+    assert "--paste --allow-missing-state" in said.err
+    said = paste(lambda _: addresses[-1], "--allow-missing-state")
+    assert (said.status, emulator.journal.count(TOKEN), "access_token" in extra()) == (0, 1, True)
+    assert "did not return the state" in said.err
+    said = paste(lambda url: f"{approving(url)}&state=x", "--allow-missing-state")
+    assert (said.status, "does not belong to this login" in said.err) == (1, True)
+
+    counts: list[int] = []
+    assert paste(approving, reply=lambda: counts.append(emulator.journal.count(TOKEN)) or "y").status == 0
+    assert (counts, emulator.journal.count(TOKEN)) == ([1], 2), "a person replies before the code is used"
 
 
-def test_a_connection_that_the_browser_does_not_use_holds_nothing_up(
-    stored: Callable[..., None], login: Callable[..., Said]
+@pytest.mark.parametrize("arguments", [(), ("--allow-missing-state",)])
+def test_other_requests_do_not_end_the_login(
+    stored: Callable[..., None], redirect: Login, arguments: tuple[str, ...]
 ) -> None:
-    idle = []
+    responses: list[httpx.Response] = []
 
-    def with_one_to_spare(url: str) -> str:
+    def visit(url: str) -> None:
         address = approving(url)
         target = urlsplit(address)
-        end = time.monotonic() + 60
-        while not idle and time.monotonic() < end:
-            try:
-                idle.append(socket.create_connection((target.hostname or "", target.port or 0), timeout=60))
-            except ConnectionRefusedError:
-                time.sleep(0.02)  # it listens in a moment
-        # A command that waits for this one finds its time over when it is closed.
-        over.start()
-        time.sleep(0.5)
-        return address
+        queries = ("", "?", "?x=1", "?code=", "?code=forged&state=x", "?error=forged&state=x", "?state=x")
+        responses.extend(request(address.partition("?")[0] + query) for query in queries)
+        # A name of others that leads here.
+        responses.append(request(address, Host=f"evil.example.com:{target.port}"))
+        with socket.create_connection((target.hostname or "", target.port or 0)):  # as browsers do
+            responses.append(request(address))
 
-    over = threading.Timer(90, lambda: idle[0].close())
+    said = redirect(visit, *arguments)
+    assert said.status == 0, said.err
+    assert [response.status_code for response in responses] == [400] * 7 + [404, 200]
+    assert responses[-2].content == b""
+    assert {response.headers["cache-control"] for response in responses} == {"no-store"}
+    assert extra()["access_token"]
+
+
+def test_a_redirect_to_the_newer_loopback_address(
+    stored: Callable[..., None], redirect: Login, emulator: Emulator
+) -> None:
     try:
-        said = login(with_one_to_spare, "--wait", "60")
-    finally:
-        over.cancel()
-        for connection in idle:
-            connection.close()
+        with application.reserved_port("::1") as port:
+            stored(**application.register(emulator, port, "[::1]"))
+            said = redirect(lambda url: request(approving(url)))
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
     assert said.status == 0, said.err
     assert extra()["access_token"]
 
 
-def test_nobody_comes_back(stored: Callable[..., None], login: Callable[..., Said]) -> None:
-    said = login(None, "--wait", "0.2")
+def test_the_command_does_not_wait_for_ever(
+    stored: Callable[..., None], redirect: Login, command: Command, emulator: Emulator, still_clock: StillClock
+) -> None:
+    def visit(url: str) -> None:
+        request(f"{emulator.settings.oauth_redirect_uri}?state=x")
+        still_clock.move(3600)
+
+    said = redirect(visit)
     assert said.status == 1
-    assert "no redirect within" in said.err
+    assert "no redirect within 300 s; 1 requests for redirect_uri did not belong to this login" in said.err
 
-
-def test_a_port_that_is_taken(stored: Callable[..., None], command: Command, emulator: Emulator) -> None:
     target = urlsplit(emulator.settings.oauth_redirect_uri)
     with socket.create_server((target.hostname or "", target.port or 0)):
-        said = command("oauth", "login", "-c", CONN)
-    assert said.status == 1
-    assert "redirect_uri: cannot listen" in said.err
-
-
-def test_what_is_missing_is_named_before_anything_is_opened(stored: Callable[..., None], command: Command) -> None:
+        assert "redirect_uri: cannot listen" in command("oauth", "login", "-c", CONN).err
     stored(client_id=None, client_secret="")
     said = command("oauth", "login", "-c", CONN)
     assert (said.status, said.out) == (1, "")
     assert "client_id, client_secret: required" in said.err
 
 
-def test_a_connection_that_is_not_in_the_database(
-    command: Command,
-    emulator: Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    login: Callable[..., Said],
+def test_a_connection_of_the_environment_needs_a_file(
+    command: Command, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, paste: Login
 ) -> None:
-    fields = application.register(emulator)
+    fields = application.register(emulator, 8765)
     connection = {"conn_type": "mail", "host": emulator.base_url, "extra": fields}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection))
     assert "pass --token-file" in command("oauth", "login", "-c", CONN).err
 
     file = tmp_path / "token.json"
-    said = login(approving, "--token-file", str(file))
+    said = paste(approving, "--token-file", str(file))
     assert said.status == 0, said.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     fields |= json.loads(file.read_text())
@@ -418,37 +275,26 @@ def test_a_connection_that_is_not_in_the_database(
     assert "exists" in command("oauth", "login", "-c", CONN, "--token-file", str(file)).err
 
 
-@pytest.mark.parametrize(("left", "words"), [(299, "expires in 29"), (-5, "has expired")])
+@pytest.mark.parametrize(
+    ("left", "warning", "life"),
+    [
+        (299, "expires in 2", "is valid for another"),
+        (-5, "has expired", "expired"),
+        (3 * 3600, "", "is valid for another 3 hours"),
+    ],
+)
 def test_the_hook_warns_before_the_token_ends(
-    stored: Callable[..., None],
-    emulator: Emulator,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    left: int,
-    words: str,
-) -> None:
+    stored: Callable[..., None], emulator: Emulator, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    still_clock: StillClock, command: Command, left: int, warning: str, life: str,
+) -> None:  # fmt: skip
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
     ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=left)
     stored(auth_type="oauth", access_token=emulator.issue_token(), oauth_expires_at=ends.isoformat())
     assert MailHook(CONN).config.auth_type == "oauth"
     logged = "".join(capfd.readouterr())
-    assert words in logged
-    assert f"airflow mail oauth login --conn-id {CONN}" in logged
-
-
-def test_the_hook_does_not_warn_of_a_long_life(
-    stored: Callable[..., None],
-    emulator: Emulator,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: Command,
-) -> None:
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
-    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=3)
-    stored(auth_type="oauth", access_token=emulator.issue_token(), oauth_expires_at=ends.isoformat())
-    assert MailHook(CONN).config.auth_type == "oauth"
-    assert "oauth login" not in "".join(capfd.readouterr())
+    assert warning in logged
+    assert (f"airflow mail oauth login --conn-id {CONN}" in logged) == bool(warning)
     status = command("oauth", "status", "-c", CONN, "-o", "json").data
     assert status["expires_at"] == ends.isoformat()
-    assert status["seconds_left"] == pytest.approx(3 * 3600, abs=120)
-    assert "is valid for another 3 hours" in command("oauth", "status", "-c", CONN).out
+    assert status["seconds_left"] == pytest.approx(left, abs=120)
+    assert life in command("oauth", "status", "-c", CONN).out

@@ -1,8 +1,8 @@
-"""The document's resources, and the event object, with their fields as they are read."""
+"""The specification's resources, and the event object, with their fields as they are read."""
 
 from __future__ import annotations
 
-from tests.document.fact_types import Fact
+from tests.document.fact_types import Fact, same
 
 EVENT_KEYS = ("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed")
 TRANS_EVENT = Fact("transEvent", "object", fields=tuple(Fact(key, "boolean") for key in EVENT_KEYS))
@@ -38,68 +38,35 @@ RESOURCES: dict[str, tuple[Fact, ...]] = {
     ),
     "Campaign send task": (
         Fact("mailName", "string", max_bytes=200),
-        Fact("subject", "string"),
-        Fact("mailContent", "string"),
-        Fact("senderName", "string"),
-        Fact("senderMail", "string"),
-        Fact("replyTo", "string"),
-        Fact("rcptEmails", "array of string"),
-        Fact("repelEmails", "array of string"),
-        Fact("rcptListNames", "array of string"),
-        Fact("repelListNames", "array of string"),
+        *same("string", "subject", "mailContent", "senderName", "senderMail", "replyTo"),
+        *same("array of string", "rcptEmails", "repelEmails", "rcptListNames", "repelListNames"),
         Fact("sendByDateTime", "integer", format="epoch_ms"),
         Fact("taskType", "string", enum=("MailList", "ABTest")),
         Fact("mailStatus", "integer", enum=(-1, 1, 2, 4)),
-        Fact("guid", "string"),
-        Fact("teamName", "string"),
-        Fact("languageCode", "string"),
-        Fact("marketName", "string"),
-        Fact("subscriptName", "string"),
-        Fact("projectCode", "string"),
-        Fact("reviewerName", "string"),
+        *same("string", "guid", "teamName", "languageCode", "marketName", "subscriptName", "projectCode"),
+        *same("string", "reviewerName"),
         Fact("mailStats", "object", resource="mailStats", note="returned only when mailStatus = 2"),
     ),
-    "mailStats": tuple(
-        Fact(name, "integer")
-        for name in (
-            "sentCount",
-            "deliveredCount",
-            "openCount",
-            "clickCount",
-            "hardBounce",
-            "softBounce",
-            "unsentCount",
-            "unsubscribeCount",
-        )
+    "mailStats": same(
+        "integer", "sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount",
+        "unsubscribeCount",
     ),
     "Campaign statistics record": (
         Fact("mailName", "string"),
         Fact("mailSendDate", "integer", format="epoch_ms"),
-        Fact("sentCount", "integer"),
-        Fact("openCount", "integer"),
-        Fact("clickCount", "integer"),
-        Fact("hardBounce", "integer"),
-        Fact("softBounce", "integer"),
-        Fact("unsentCount", "integer"),
-        Fact("unsubscribeCount", "integer"),
+        *same("integer", "sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount"),
+        *same("integer", "unsubscribeCount"),
     ),
     "Transactional daily statistics record": (
         Fact("statsDate", "string", format="date"),
-        Fact("sentCount", "integer"),
-        Fact("openCount", "integer"),
-        Fact("clickCount", "integer"),
-        Fact("bounceCount", "integer"),
-        Fact("unsentCount", "integer"),
-        Fact("unsubscribeCount", "integer"),
+        *same("integer", "sentCount", "openCount", "clickCount", "bounceCount", "unsentCount", "unsubscribeCount"),
     ),
     "Verified sender": (
         Fact("fromDomain", "string"),
-        Fact("mxStatus", "integer", enum=(0, 1)),
-        Fact("spfStatus", "integer", enum=(0, 1)),
-        Fact("dkimStatus", "integer", enum=(0, 1)),
-        Fact("dmarcStatus", "integer", enum=(0, 1)),
-        Fact("isValidate", "integer", enum=(0, 1)),
-        Fact("isServiceDomain", "integer", enum=(0, 1)),
+        *(
+            Fact(name, "integer", enum=(0, 1))
+            for name in ("mxStatus", "spfStatus", "dkimStatus", "dmarcStatus", "isValidate", "isServiceDomain")
+        ),
         Fact("senderType", "integer", enum=(1, 2)),
     ),
     "Webhook configuration": (
@@ -120,20 +87,8 @@ RESOURCES: dict[str, tuple[Fact, ...]] = {
     "Event": tuple(
         Fact(name, "string", format="iso8601" if name.endswith("DateTimeV2") else "")
         for name in (
-            "EventCode",
-            "Email",
-            "EventType",
-            "SenderEmail",
-            "SentMailListName",
-            "SubmitDateTimeV2",
-            "TriggeredDateTimeV2",
-            "UniqueMsgID",
-            "ReceiveServer",
-            "Guid",
-            "MailName",
-            "IP",
-            "Platform",
-            "BrowserType",
+            "EventCode", "Email", "EventType", "SenderEmail", "SentMailListName", "SubmitDateTimeV2", "Guid",
+            "MailName", "TriggeredDateTimeV2", "UniqueMsgID", "ReceiveServer", "IP", "Platform", "BrowserType",
         )
     ),
-}
+}  # fmt: skip

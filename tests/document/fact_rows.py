@@ -1,4 +1,4 @@
-"""Every row of the document's tables "Errors", "Limits", "Events" and of "States and transitions", with a stable id."""
+"""Every row of the tables "Errors", "Limits", "Events" and of "States and transitions", with a stable id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SENDS_CUSTOMISED = "transactional.sends_customised"
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """``form`` is ``single`` or ``batch`` where the document names one form of ``sends_customised``."""
+    """``form`` is ``single`` or ``batch`` where the specification names one form of ``sends_customised``."""
 
     id: str
     operation: str
@@ -21,7 +21,7 @@ class ErrorRow:
 
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """``value`` holds the row's numbers in the document's order."""
+    """``value`` holds the row's numbers in the specification's order."""
 
     id: str
     item: str
@@ -31,7 +31,7 @@ class LimitRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """``toggle`` is the key in ``transEvent``; empty where the document lists none."""
+    """``toggle`` is the key in ``transEvent``; empty where the specification lists none."""
 
     id: str
     event_code: str
@@ -141,64 +141,24 @@ NOT_SHOWN = "not shown"
 MAIL_STATUS = {-1: "draft", 1: "sending", 2: "send complete", 4: "send failed"}
 
 STATES = (
-    StateRow(
-        "states.campaign.1",
-        "(none)",
-        "create send task",
-        "onlySave = true",
-        "-1 draft",
-        "Task saved, nothing sent; sendListNames not required.",
-    ),
-    StateRow(
-        "states.campaign.2",
-        "(none)",
-        "create send task",
-        "onlySave false or absent",
-        NOT_SHOWN,
-        "Sent at sendDate, or immediately when sendDate is absent.",
-    ),
-    StateRow(
-        "states.campaign.3",
-        "scheduled task",
-        "cancel",
-        "send time has not yet passed",
-        NOT_SHOWN,
-        "A task whose send time has passed cannot be cancelled.",
-    ),
-    StateRow(
-        "states.campaign.4",
-        "1 sending",
-        "completion or failure",
-        "",
-        "2 or 4",
-        "Transitions: not shown. mailStats returned only at 2.",
-    ),
-    StateRow(
-        "states.campaign.5",
-        "any",
-        "delete by name",
-        "",
-        "removed",
-        "Restrictions of delete by state: not shown.",
-    ),
-    StateRow(
-        "states.oauth_code.1",
-        "issued",
-        "token exchange",
-        "within 5 minutes, first use",
-        "consumed; token issued",
-    ),
+    StateRow("states.campaign.1", "(none)", "create send task", "onlySave = true", "-1 draft",
+             "Task saved, nothing sent; sendListNames not required."),
+    StateRow("states.campaign.2", "(none)", "create send task", "onlySave false or absent", NOT_SHOWN,
+             "Sent at sendDate, or immediately when sendDate is absent."),
+    StateRow("states.campaign.3", "scheduled task", "cancel", "send time has not yet passed", NOT_SHOWN,
+             "A task whose send time has passed cannot be cancelled."),
+    StateRow("states.campaign.4", "1 sending", "completion or failure", "", "2 or 4",
+             "Transitions: not shown. mailStats returned only at 2."),
+    StateRow("states.campaign.5", "any", "delete by name", "", "removed",
+             "Restrictions of delete by state: not shown."),
+    StateRow("states.oauth_code.1", "issued", "token exchange", "within 5 minutes, first use",
+             "consumed; token issued"),
     StateRow("states.oauth_code.2", "issued", "5 minutes elapse", "", "expired"),
     StateRow("states.oauth_code.3", "consumed", "token exchange again", "", "rejected (code is single-use)"),
-    StateRow(
-        "states.webhook.1",
-        "enabled (transEnable true)",
-        "save with transEnable false",
-        "",
-        "paused: no webhook notifications",
-    ),
+    StateRow("states.webhook.1", "enabled (transEnable true)", "save with transEnable false", "",
+             "paused: no webhook notifications"),
     StateRow("states.webhook.2", "paused", "save with transEnable true", "", "enabled"),
-)
+)  # fmt: skip
 
 # "States and transitions" says these two in prose.
 TOKEN_PERMANENT = -1

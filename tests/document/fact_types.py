@@ -1,4 +1,4 @@
-"""The vocabulary in which the document's facts are written down."""
+"""The vocabulary of the facts of the specification."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ UNLISTED = "UNLISTED"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One field as the document gives it.
+    """One field as the specification gives it.
 
-    ``type`` is the JSON type on the wire; ``inferred`` marks a type that the document gives elsewhere (in the resource
-    or for the same field of another operation) and not beside this field. ``limited_elsewhere`` marks the name of an
-    existing thing, whose longest form the document gives where the thing is made. ``format`` is one of ``utc``
-    (YYYY-MM-DDThh:mm:ssZ), ``date`` (YYYY-MM-DD), ``epoch_ms``, ``iso8601``, ``email``, ``not_empty``, ``base64``,
-    ``http_url``, ``http_url_or_empty``, ``alphanumeric``, ``not_a_top_level_domain``.
+    ``type`` is the JSON type on the wire; ``inferred`` marks a type that the specification gives elsewhere (in the
+    resource or for the same field of another operation) and not beside this field. ``limited_elsewhere`` marks the name
+    of an existing thing, whose longest form the specification gives where the thing is made. ``format`` is one of
+    ``utc`` (YYYY-MM-DDThh:mm:ssZ), ``date`` (YYYY-MM-DD), ``epoch_ms``, ``iso8601``, ``email``, ``not_empty``,
+    ``base64``, ``http_url``, ``http_url_or_empty``, ``alphanumeric``, ``not_a_top_level_domain``.
     """
 
     wire: str
@@ -47,23 +47,26 @@ class Fact:
     note: str = ""
 
 
+def same(type: str, *names: str) -> tuple[Fact, ...]:
+    """Fields of one type about which there is no more to say."""
+    return tuple(Fact(name, type) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation, or one of the two documented shapes of ``sends_customised``.
+    """One operation, or one of the two documented forms of ``sends_customised``.
 
-    ``minimal`` is a smallest request body (or query) that the document's rules allow; ``response`` leaves out ``code``
-    and ``message``, which every JSON answer has. ``effect`` is the effect class of the design, not of the document.
+    ``minimal`` is a smallest request body (or query) that the specification's rules allow; ``response`` leaves out
+    ``code`` and ``message``, which every JSON response has. ``effect`` is of the design, not of the specification.
     """
 
     key: str
     method: str
     path: str
-    section: str
     effect: str
     request: tuple[Fact, ...] = ()
     response: tuple[Fact, ...] = ()
     minimal: dict[str, Any] = field(default_factory=dict)
-    json_response: bool = True
 
     @property
     def takes_sandbox_mode(self) -> bool:

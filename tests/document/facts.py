@@ -1,6 +1,6 @@
-"""The service's interface document as plain data: its operations and their fields.
+"""The service's specification as plain data: its operations and their fields.
 
-Written down from the document alone, never from the models, so that a comparison of the two can fail. The resources
+Written from the specification alone, never from the models, so that a comparison of the two can fail. The resources
 are in ``fact_resources``; the rows of the tables "Errors", "Limits", "Events" and of "States and transitions" are in
 ``fact_rows``.
 """
@@ -21,7 +21,7 @@ from tests.document.fact_types import (
     Operation,
 )
 
-# Fields that several operations share --------------------------------------------------------------------------------
+# Fields that several operations share.
 
 SANDBOX = Fact("sandboxMode", "boolean", default=False)
 LIST_NAME = Fact("listName", "string", YES)
@@ -49,7 +49,7 @@ LANGUAGES = ("zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br"
 # The 100 bytes of a recipient's name are in the table "Limits" and hold for both forms.
 RECIPIENT_NAME = Fact("name", "string", max_bytes=100)
 SINGLE_RECIPIENT = (Fact("email", "string", YES, format="email"), RECIPIENT_NAME)
-# Only the single form is said to check the address format; an empty address is refused in both.
+# Only the single form is said to check the address format; an empty address is rejected in both.
 BATCH_RECIPIENT = (Fact("email", "string", YES, format="not_empty"), RECIPIENT_NAME)
 
 TRANSACTIONAL_OPTIONS = (
@@ -74,405 +74,236 @@ MESSAGE_VERSION = (
     Fact("params", "object", inferred=True),
 )
 
-# Operations ----------------------------------------------------------------------------------------------------------
+
+def get(key: str, path: str, effect: str) -> tuple[str, str, str, str]:
+    return key, "GET", f"/v5/{path}", effect
+
+
+def post(key: str, path: str, effect: str) -> tuple[str, str, str, str]:
+    return key, "POST", f"/v5/{path}", effect
+
+
+# Operations.
 
 OAUTH = (
     Operation(
-        "oauth.authorize",
-        "GET",
-        "/v5/auth/oauth/authorize",
-        "OAuth",
-        UNLISTED,
-        request=(
-            Fact("client_id", "string", YES),
-            Fact("response_type", "string", YES, enum=("code",)),
+        *get("oauth.authorize", "auth/oauth/authorize", UNLISTED), request=(
+            Fact("client_id", "string", YES), Fact("response_type", "string", YES, enum=("code",)),
             Fact("redirect_uri", "string", YES, note="URL-encoded; must exactly match the registered value"),
             Fact("scope", "string", YES, enum=("All",)),
         ),
         minimal={
-            "client_id": "app",
-            "response_type": "code",
-            "redirect_uri": "https://client.example/back",
-            "scope": "All",
+            "client_id": "app", "response_type": "code", "redirect_uri": "https://client.example/back", "scope": "All",
         },
-        json_response=False,
     ),
     Operation(
-        "oauth.token",
-        "GET",
-        "/v5/auth/oauth/token",
-        "OAuth",
-        UNLISTED,
-        request=(
+        *get("oauth.token", "auth/oauth/token", UNLISTED), request=(
             Fact("grant_type", "string", YES, enum=("authorization_code",), inferred=True),
-            Fact("client_id", "string", YES, inferred=True),
-            Fact("client_secret", "string", YES, inferred=True),
+            Fact("client_id", "string", YES, inferred=True), Fact("client_secret", "string", YES, inferred=True),
             Fact("code", "string", YES, inferred=True),
         ),
         response=RESOURCES["OAuth token"],
         minimal={"grant_type": "authorization_code", "client_id": "app", "client_secret": "s", "code": "c"},
     ),
-)
+)  # fmt: skip
 
 CONTACTS = (
     Operation(
-        "contacts.upsert",
-        "POST",
-        "/v5/contacts/upsert",
-        "Contacts",
-        REPEATABLE,
-        request=(
+        *post("contacts.upsert", "contacts/upsert", REPEATABLE), request=(
             Fact("name", "string", note="defaults to email"),
             Fact("email", "string", CONDITIONAL, "required unless phoneNumber is given"),
             Fact("phoneNumber", "string", CONDITIONAL, "required unless email is given"),
-            Fact("listName", "string", note="existing list"),
-            SANDBOX,
+            Fact("listName", "string", note="existing list"), SANDBOX,
         ),
         minimal={"email": "ada@example.com"},
     ),
     Operation(
-        "contacts.imports",
-        "POST",
-        "/v5/contacts/imports",
-        "Contacts",
-        REPEATABLE,
-        request=(
+        *post("contacts.imports", "contacts/imports", REPEATABLE), request=(
             Fact("contactData", "array of array", YES),
             Fact(
-                "contactDataMapping",
-                "array of object",
-                YES,
+                "contactDataMapping", "array of object", YES,
                 fields=(Fact("columnNum", "integer", YES, minimum=0), Fact("propertyName", "string", YES)),
                 note="email and phoneNumber must not both be absent",
             ),
             Fact("updateMode", "integer", YES, enum=(1, 2, 3)),
             Fact("listName", "string", note="created if it does not exist"),
-            Fact("listDescription", "string", note="used only when listName is given"),
-            SANDBOX,
+            Fact("listDescription", "string", note="used only when listName is given"), SANDBOX,
         ),
         minimal={
-            "contactData": [["ada@example.com"]],
-            "contactDataMapping": [{"columnNum": 0, "propertyName": "email"}],
+            "contactData": [["ada@example.com"]], "contactDataMapping": [{"columnNum": 0, "propertyName": "email"}],
             "updateMode": 1,
         },
     ),
     Operation(
-        "contacts.get",
-        "POST",
-        "/v5/contacts/get",
-        "Contacts",
-        READ,
-        request=(Fact("email", "string", YES),),
-        response=(Fact("contact", "object", resource="Contact"),),
-        minimal={"email": "ada@example.com"},
+        *post("contacts.get", "contacts/get", READ), request=(Fact("email", "string", YES),),
+        response=(Fact("contact", "object", resource="Contact"),), minimal={"email": "ada@example.com"},
     ),
     Operation(
-        "contacts.list.get",
-        "POST",
-        "/v5/contacts/list/get",
-        "Contacts",
-        READ,
-        request=(
-            LIST_NAME,
-            Fact("pageSize", "integer", default=200, maximum=1000),
+        *post("contacts.list.get", "contacts/list/get", READ), request=(
+            LIST_NAME, Fact("pageSize", "integer", default=200, maximum=1000),
             Fact("pageIndex", "integer", default=1, minimum=1, note="one-based"),
             Fact("teamName", "string", note="default is the current team"),
         ),
-        response=(
-            Fact("requestId", "string"),
-            Fact("contactList", "array of object", resource="Contact"),
-            TOTAL,
-        ),
+        response=(Fact("requestId", "string"), Fact("contactList", "array of object", resource="Contact"), TOTAL),
         minimal={"listName": "customers"},
     ),
     Operation(
-        "contacts.delete",
-        "POST",
-        "/v5/contacts/delete",
-        "Contacts",
-        DELETE_OR_CANCEL,
-        request=(Fact("email", "string", YES), SANDBOX),
+        *post("contacts.delete", "contacts/delete", DELETE_OR_CANCEL), request=(Fact("email", "string", YES), SANDBOX),
         minimal={"email": "ada@example.com"},
     ),
-)
+)  # fmt: skip
 
 LISTS = (
     Operation(
-        "lists.add",
-        "POST",
-        "/v5/lists/add",
-        "Contact lists",
-        CREATE,
-        request=(LIST_NAME, Fact("listDescription", "string"), SANDBOX),
+        *post("lists.add", "lists/add", CREATE), request=(LIST_NAME, Fact("listDescription", "string"), SANDBOX),
         minimal={"listName": "customers"},
     ),
     Operation(
-        "lists.get",
-        "POST",
-        "/v5/lists/get",
-        "Contact lists",
-        READ,
-        request=(
-            Fact("search", "string"),
-            Fact("listType", "integer", enum=(0, 1), inferred=True),
-            Fact("sort", "string", enum=("CreateDate", "ModifyDate"), inferred=True),
-            PAGE_SIZE,
-            PAGE_INDEX,
+        *post("lists.get", "lists/get", READ), request=(
+            Fact("search", "string"), Fact("listType", "integer", enum=(0, 1), inferred=True),
+            Fact("sort", "string", enum=("CreateDate", "ModifyDate"), inferred=True), PAGE_SIZE, PAGE_INDEX,
         ),
         response=(Fact("lists", "array of object", resource="Contact list"), TOTAL),
     ),
     Operation(
-        "lists.delete",
-        "POST",
-        "/v5/lists/delete",
-        "Contact lists",
-        DELETE_OR_CANCEL,
-        request=(LIST_NAME, SANDBOX),
+        *post("lists.delete", "lists/delete", DELETE_OR_CANCEL), request=(LIST_NAME, SANDBOX),
         minimal={"listName": "customers"},
     ),
-)
+)  # fmt: skip
 
 TEMPLATES = (
     Operation(
-        "templates.add",
-        "POST",
-        "/v5/campaign/mail/template/add",
-        "Templates",
-        CREATE,
-        request=(
-            TEMPLATE_NAME,
-            Fact("templateContent", "string", YES, inferred=True),
-            Fact("templateSubject", "string", YES, inferred=True),
-            EDITOR_TYPE,
+        *post("templates.add", "campaign/mail/template/add", CREATE), request=(
+            TEMPLATE_NAME, Fact("templateContent", "string", YES, inferred=True),
+            Fact("templateSubject", "string", YES, inferred=True), EDITOR_TYPE,
         ),
         minimal={"templateName": "welcome", "templateContent": "<p>Hello {{name}}</p>", "templateSubject": "Hello"},
     ),
     Operation(
-        "templates.get",
-        "POST",
-        "/v5/campaign/mail/template/get",
-        "Templates",
-        READ,
+        *post("templates.get", "campaign/mail/template/get", READ),
         request=(Fact("templateName", "string", inferred=True, note="name contains"), PAGE_SIZE, PAGE_INDEX),
         response=(Fact("templateList", "array of object", resource="Email template"), TOTAL),
     ),
     Operation(
-        "templates.delete",
-        "POST",
-        "/v5/campaign/mail/template/delete",
-        "Templates",
-        DELETE_OR_CANCEL,
+        *post("templates.delete", "campaign/mail/template/delete", DELETE_OR_CANCEL),
         request=(Fact("templateName", "string", YES, inferred=True, limited_elsewhere=True),),
         minimal={"templateName": "welcome"},
     ),
-)
+)  # fmt: skip
 
 CAMPAIGNS = (
     Operation(
-        "campaigns.sends",
-        "POST",
-        "/v5/campaign/mail/sends",
-        "Campaign send tasks",
-        CREATE,
-        request=(
+        *post("campaigns.sends", "campaign/mail/sends", CREATE), request=(
             Fact("mailName", "string", YES, max_bytes=200, note="unique within the team"),
             Fact("senderMail", "string", YES, note="a verified sender of the account"),
-            Fact("senderName", "string", note="defaults to senderMail"),
-            Fact("subject", "string"),
-            Fact("content", "string"),
-            SEND_DATE,
-            Fact("onlySave", "boolean", default=False),
+            Fact("senderName", "string", note="defaults to senderMail"), Fact("subject", "string"),
+            Fact("content", "string"), SEND_DATE, Fact("onlySave", "boolean", default=False),
             Fact("sendListNames", "array of string", CONDITIONAL, "required unless onlySave is true", min_items=1),
-            Fact("repelListNames", "array of string"),
-            Fact("replyTo", "string", note="defaults to senderMail"),
-            ATTACHMENT,
-            Fact("languageCode", "string", enum=LANGUAGES),
-            Fact("marketName", "string"),
-            Fact("subscriptName", "string", note="must already exist"),
-            Fact("projectCode", "string"),
-            EDITOR_TYPE,
+            Fact("repelListNames", "array of string"), Fact("replyTo", "string", note="defaults to senderMail"),
+            ATTACHMENT, Fact("languageCode", "string", enum=LANGUAGES), Fact("marketName", "string"),
+            Fact("subscriptName", "string", note="must already exist"), Fact("projectCode", "string"), EDITOR_TYPE,
             SANDBOX,
         ),
         response=(Fact("id", "integer", note="long"), Fact("guid", "string")),
         minimal={"mailName": "spring", "senderMail": "news@shop.example", "sendListNames": ["customers"]},
     ),
     Operation(
-        "campaigns.cancel",
-        "POST",
-        "/v5/campaign/mail/cancel",
-        "Campaign send tasks",
-        DELETE_OR_CANCEL,
+        *post("campaigns.cancel", "campaign/mail/cancel", DELETE_OR_CANCEL),
         request=(Fact("mailName", "string", YES, inferred=True, limited_elsewhere=True), SANDBOX),
         minimal={"mailName": "spring"},
     ),
     Operation(
-        "campaigns.get",
-        "POST",
-        "/v5/campaign/mail/get",
-        "Campaign send tasks",
-        READ,
-        request=(
+        *post("campaigns.get", "campaign/mail/get", READ), request=(
             Fact("mailName", "string", inferred=True, note="name contains"),
-            Fact("subject", "string", inferred=True, note="contains"),
-            Fact("senderMail", "string", inferred=True),
-            TYPE,
-            Fact("allTeam", "boolean", default=False),
-            Fact("mailStatus", "array of integer", enum=(-1, 1, 2, 4), note="omitted = all"),
-            PAGE_SIZE,
-            PAGE_INDEX,
+            Fact("subject", "string", inferred=True, note="contains"), Fact("senderMail", "string", inferred=True),
+            TYPE, Fact("allTeam", "boolean", default=False),
+            Fact("mailStatus", "array of integer", enum=(-1, 1, 2, 4), note="omitted = all"), PAGE_SIZE, PAGE_INDEX,
         ),
         response=(Fact("mailList", "array of object", resource="Campaign send task"), TOTAL),
     ),
     Operation(
-        "campaigns.delete",
-        "POST",
-        "/v5/campaign/mail/delete",
-        "Campaign send tasks",
-        DELETE_OR_CANCEL,
+        *post("campaigns.delete", "campaign/mail/delete", DELETE_OR_CANCEL),
         request=(Fact("mailName", "string", YES, inferred=True, limited_elsewhere=True), SANDBOX),
         minimal={"mailName": "spring"},
     ),
     Operation(
-        "campaigns.stats.get",
-        "POST",
-        "/v5/campaign/mail/stats/get",
-        "Campaign send tasks",
-        READ,
+        *post("campaigns.stats.get", "campaign/mail/stats/get", READ),
         request=(START_DATE, END_DATE, Fact("mailName", "string", inferred=True), TYPE),
-        response=(Fact("mailStatsList", "array of object", resource="Campaign statistics record"), TOTAL),
-        minimal=DAY,
+        response=(Fact("mailStatsList", "array of object", resource="Campaign statistics record"), TOTAL), minimal=DAY,
     ),
-)
+)  # fmt: skip
 
 TRANSACTIONAL = (
     Operation(
-        "transactional.sends_customised.single",
-        "POST",
-        "/v5/transactional/mail/sends_customised",
-        "Transactional email",
-        SEND,
-        request=(
-            Fact("subject", "string", YES),
-            Fact("content", "string", YES),
-            Fact("senderMail", "string", YES),
+        *post("transactional.sends_customised.single", "transactional/mail/sends_customised", SEND), request=(
+            Fact("subject", "string", YES), Fact("content", "string", YES), Fact("senderMail", "string", YES),
             # Without a limit in the form; the table "Errors" has a row "senderName too long" for both forms.
-            Fact("senderName", "string"),
-            Fact("to", "object", YES, fields=SINGLE_RECIPIENT),
-            *TRANSACTIONAL_OPTIONS,
+            Fact("senderName", "string"), Fact("to", "object", YES, fields=SINGLE_RECIPIENT), *TRANSACTIONAL_OPTIONS,
         ),
         minimal={
-            "subject": "Receipt",
-            "content": "<p>Thank you</p>",
-            "senderMail": "shop@shop.example",
+            "subject": "Receipt", "content": "<p>Thank you</p>", "senderMail": "shop@shop.example",
             "to": {"email": "ada@example.com"},
         },
     ),
     Operation(
-        "transactional.sends_customised.batch",
-        "POST",
-        "/v5/transactional/mail/sends_customised",
-        "Transactional email",
-        SEND,
-        request=(
+        *post("transactional.sends_customised.batch", "transactional/mail/sends_customised", SEND), request=(
             Fact("subject", "string", CONDITIONAL, "one of subject / template subject"),
             Fact("content", "string", CONDITIONAL, "one of content / templateName"),
             Fact("templateName", "string", CONDITIONAL, "one of content / templateName; templateName wins"),
-            Fact("params", "object"),
-            Fact("senderMail", "string", YES),
-            Fact("senderName", "string", max_bytes=200),
+            Fact("params", "object"), Fact("senderMail", "string", YES), Fact("senderName", "string", max_bytes=200),
             *TRANSACTIONAL_OPTIONS,
             Fact("messageVersions", "array of object", YES, fields=MESSAGE_VERSION, min_items=1, max_items=100),
         ),
         minimal={
-            "subject": "Receipt",
-            "content": "<p>Thank you</p>",
-            "senderMail": "shop@shop.example",
+            "subject": "Receipt", "content": "<p>Thank you</p>", "senderMail": "shop@shop.example",
             "messageVersions": [{"to": [{"email": "ada@example.com"}], "cc": [], "bcc": []}],
         },
     ),
     Operation(
-        "transactional.stats.get",
-        "POST",
-        "/v5/transactional/mail/stats/get",
-        "Transactional email",
-        READ,
-        request=(START_DATE, END_DATE),
+        *post("transactional.stats.get", "transactional/mail/stats/get", READ), request=(START_DATE, END_DATE),
         response=(Fact("mailStatsList", "array of object", resource="Transactional daily statistics record"),),
         minimal=DAY,
     ),
-)
+)  # fmt: skip
 
 SENDERS = (
     Operation(
-        "senders.get",
-        "POST",
-        "/v5/verified_senders/get",
-        "Verified senders",
-        READ,
+        *post("senders.get", "verified_senders/get", READ),
         request=(Fact("senderEmail", "string", inferred=True, note="omitted returns all senders of the user"),),
         response=(Fact("mailFromDomains", "array of object", resource="Verified sender"),),
     ),
     Operation(
-        "senders.add",
-        "POST",
-        "/v5/verified_senders/add",
-        "Verified senders",
-        CREATE,
-        request=(
+        *post("senders.add", "verified_senders/add", CREATE), request=(
             Fact("senderEmail", "string", YES, format="not_a_top_level_domain", inferred=True),
-            Fact("senderType", "string", YES, enum=("1", "2")),
-            SANDBOX,
+            Fact("senderType", "string", YES, enum=("1", "2")), SANDBOX,
         ),
         minimal={"senderEmail": "shop.example", "senderType": "1"},
     ),
     Operation(
-        "senders.verify",
-        "POST",
-        "/v5/verified_senders/verify",
-        "Verified senders",
-        READ,
+        *post("senders.verify", "verified_senders/verify", READ),
         request=(Fact("fromDomain", "string", YES, inferred=True), Fact("selector", "string", YES, inferred=True)),
         response=tuple(Fact(name, "boolean") for name in ("valid", "goodMX", "goodSPF", "goodDKIM", "goodDMARC")),
         minimal={"fromDomain": "shop.example", "selector": "mail"},
     ),
     Operation(
-        "senders.delete",
-        "POST",
-        "/v5/verified_senders/delete",
-        "Verified senders",
-        DELETE_OR_CANCEL,
-        request=(Fact("senderEmail", "string", YES, inferred=True), SANDBOX),
-        minimal={"senderEmail": "shop.example"},
+        *post("senders.delete", "verified_senders/delete", DELETE_OR_CANCEL),
+        request=(Fact("senderEmail", "string", YES, inferred=True), SANDBOX), minimal={"senderEmail": "shop.example"},
     ),
-)
+)  # fmt: skip
 
 WEBHOOKS = (
+    Operation(*post("webhook.get", "webhook/get", READ), response=RESOURCES["Webhook configuration"]),
     Operation(
-        "webhook.get",
-        "POST",
-        "/v5/webhook/get",
-        "Webhook configuration",
-        READ,
-        response=RESOURCES["Webhook configuration"],
-    ),
-    Operation(
-        "webhook.save",
-        "POST",
-        "/v5/webhook/save",
-        "Webhook configuration",
-        REPEATABLE,
-        request=(
-            TRANS_EVENT,
-            Fact("transCallbackUrl", "string", format="http_url"),
+        *post("webhook.save", "webhook/save", REPEATABLE), request=(
+            TRANS_EVENT, Fact("transCallbackUrl", "string", format="http_url"),
             Fact(
-                "transCallbackUrlExtra",
-                "array of object",
+                "transCallbackUrlExtra", "array of object",
                 fields=(Fact("sender", "string", YES), Fact("url", "string", format="http_url_or_empty")),
             ),
             Fact("transCallbackUrlExtraUpdateMode", "string", enum=("save", "replace"), default="save"),
             Fact("transEnable", "boolean"),
         ),
     ),
-)
+)  # fmt: skip
 
 OPERATIONS = OAUTH + CONTACTS + LISTS + TEMPLATES + CAMPAIGNS + TRANSACTIONAL + SENDERS + WEBHOOKS

@@ -1,4 +1,4 @@
-"""Looks the models up by what the document says, never by their names."""
+"""Finds the models by what the specification says, never by their names."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def json_type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     return str(schema["type"])
 
 
-# A field of a request, wherever it is nested -------------------------------------------------------------------------
+# A field of a request, wherever it is nested.
 
 Steps = tuple[str | int, ...]
 
@@ -125,36 +125,26 @@ def walk(facts: tuple[Fact, ...], above: Steps = ()) -> Iterator[tuple[Steps, Fa
         yield from walk(fact.fields, (*steps, 0) if fact.type.startswith("array") else steps)
 
 
+SMALLEST = {
+    "utc": "2026-01-31T09:00:00Z", "date": "2026-01-31", "email": "ada@example.com", "base64": "eA==",
+    "http_url": "https://hooks.example/in", "http_url_or_empty": "https://hooks.example/in", "alphanumeric": "Spring1",
+    "not_a_top_level_domain": "shop.example", "not_empty": "ada@example.com",
+    "string": "x", "integer": 1, "boolean": True, "object": {"tag": "value"}, "array of string": ["x"],
+    "array of array": [["x"]],
+}  # fmt: skip
+
+
 def smallest(fact: Fact) -> Any:
-    """A smallest value of a field that the document allows."""
-    if fact.fields and fact.type == "object":
-        return {inner.wire: smallest(inner) for inner in fact.fields if inner.required == "yes"}
+    """A smallest value of a field that the specification allows."""
     if fact.fields:
-        return [{inner.wire: smallest(inner) for inner in fact.fields if inner.required == "yes"}]
-    if fact.type == "array of string":
-        return ["x"]
-    if fact.type == "array of array":
-        return [["x"]]
+        value = {inner.wire: smallest(inner) for inner in fact.fields if inner.required == "yes"}
+        return value if fact.type == "object" else [value]
     if fact.enum:
         return [fact.enum[0]] if fact.type.startswith("array") else fact.enum[0]
-    by_format = {
-        "utc": "2026-01-31T09:00:00Z",
-        "date": "2026-01-31",
-        "email": "ada@example.com",
-        "base64": "eA==",
-        "http_url": "https://hooks.example/in",
-        "http_url_or_empty": "https://hooks.example/in",
-        "alphanumeric": "Spring1",
-        "not_a_top_level_domain": "shop.example",
-        "not_empty": "ada@example.com",
-    }
-    if fact.format:
-        return by_format[fact.format]
-    if fact.wire == "phoneNumber":
+    if not fact.format and fact.wire == "phoneNumber":
         return "+441234"
-    if fact.wire.endswith(("Mail", "mail", "replyTo")):
-        return "ada@example.com"
-    return {"string": "x", "integer": 1, "boolean": True, "object": {"tag": "value"}}[fact.type]
+    is_address = not fact.format and fact.wire.endswith(("Mail", "mail", "replyTo"))
+    return SMALLEST["email" if is_address else fact.format or fact.type]
 
 
 def body_with(operation: Operation, steps: Steps, value: Any) -> dict[str, Any]:

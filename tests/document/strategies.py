@@ -1,4 +1,4 @@
-"""Values at the edges of the document's rules, and just beyond them."""
+"""Values at the edges of the specification's rules, and just beyond them."""
 
 from __future__ import annotations
 
@@ -52,15 +52,13 @@ def aware_times() -> st.SearchStrategy[datetime]:
     )
 
 
-# What users write ----------------------------------------------------------------------------------------------------
+# What users write.
 
 anything = st.text(ANY, min_size=1, max_size=60)
 """Text in any script, with control characters, quotes and whatever else somebody can paste into a field."""
 
 lines = st.text(IN_A_LINE, min_size=1, max_size=60)
 """The same without line breaks and control characters, for what becomes part of a header."""
-
-addresses = st.emails()
 
 phone_numbers = st.from_regex(r"\+?[0-9][0-9 ().-]{0,20}", fullmatch=True)
 
@@ -69,7 +67,3 @@ def at_most_bytes(size: int, alphabet: st.SearchStrategy[str] = ANY) -> st.Searc
     """Text of one up to so many bytes, the edge included."""
     text = st.text(alphabet, min_size=1, max_size=size)
     return text.filter(lambda text: len(text.encode()) <= size) | text_of_bytes(size, alphabet)
-
-
-def optional(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
-    return st.none() | values

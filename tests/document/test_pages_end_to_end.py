@@ -1,4 +1,4 @@
-"""Page sizes and page numbers of the document, as the service counts them and as our client reads them."""
+"""Page sizes and page numbers of the specification, as the service counts them and as our client reads them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.campaigns import GetCampaigns
-from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.contacts import GetListContacts
+from airflow_provider_mail.api import GetCampaigns, GetListContacts, GetLists, GetTemplates, MailClient
 from airflow_provider_mail.api.errors import MailRejectedError
-from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.emulator import Emulator
 from tests.document.fact_rows import LIMITS
 from tests.document.unchecked import unchecked
@@ -20,20 +16,6 @@ from tests.document.unchecked import unchecked
 ROWS = {row.item: row.value for row in LIMITS}
 DEFAULT, MOST = ROWS["contacts/list/get pageSize"]
 (SMALL,) = ROWS["pageSize default, campaign get, templates get, lists get"]
-
-
-def many_campaigns(emulator: Emulator) -> None:
-    emulator.add_campaigns(SMALL + 2, first_day=date(2026, 1, 1))
-
-
-def many_lists(emulator: Emulator) -> None:
-    for number in range(SMALL + 2):
-        emulator.add_list(f"list {number}")
-
-
-def many_templates(emulator: Emulator) -> None:
-    for number in range(SMALL + 2):
-        emulator.add_template(f"template {number}", subject="Hello", content="<p>Hello</p>")
 
 
 def test_contacts_come_200_a_page_and_1000_at_most(emulator: Emulator, client: MailClient):
@@ -48,14 +30,13 @@ def test_contacts_come_200_a_page_and_1000_at_most(emulator: Emulator, client: M
 
 
 @pytest.mark.parametrize(
-    ("request_class", "arrange"),
-    [(GetCampaigns, many_campaigns), (GetTemplates, many_templates), (GetLists, many_lists)],
-    ids=["campaigns.get", "templates.get", "lists.get"],
+    "request_class", [GetCampaigns, GetTemplates, GetLists], ids=["campaigns.get", "templates.get", "lists.get"]
 )
-def test_everything_else_comes_10_a_page_and_is_read_to_the_end(
-    request_class: Any, arrange: Any, emulator: Emulator, client: MailClient
-):
-    arrange(emulator)
+def test_everything_else_comes_10_a_page(request_class: Any, emulator: Emulator, client: MailClient):
+    emulator.add_campaigns(SMALL + 2, first_day=date(2026, 1, 1))
+    for number in range(SMALL + 2):
+        emulator.add_list(f"list {number}")
+        emulator.add_template(f"template {number}", subject="Hello", content="<p>Hello</p>")
     first = client.send(request_class())
     assert (len(first.records), first.total_records) == (SMALL, SMALL + 2)
     assert first.records == client.send(request_class(page_index=1)).records

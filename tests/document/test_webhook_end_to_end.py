@@ -21,7 +21,7 @@ EVERY_TOGGLE = {row.toggle: True for row in EVENTS if row.toggle}
 
 
 class Receiver:
-    """A callback URL that remembers what it was sent."""
+    """A callback URL that keeps what it receives."""
 
     def __init__(self) -> None:
         self.headers: list[dict[str, str]] = []
@@ -37,20 +37,10 @@ class Receiver:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing of this is for the test's output."""
+            def log_message(self, format: str, *args: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def events(self, path: str) -> list[MailEvent]:
         return [event for pushed_to, events in self.pushes for event in events if pushed_to == path]
@@ -59,21 +49,17 @@ class Receiver:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
-    receiver.start()
+    thread = threading.Thread(target=receiver.server.serve_forever, args=(0.01,))
+    thread.start()
     yield receiver
-    receiver.stop()
+    receiver.server.shutdown()
+    thread.join()
+    receiver.server.server_close()
 
 
-def test_pushes_come_as_documented_and_hold_at_most_1000_events(
-    emulator: Emulator, client: MailClient, receiver: Receiver
-):
-    client.send(
-        SaveWebhook(
-            trans_callback_url=f"{receiver.url}/default",
-            trans_event=EventToggles.model_validate(EVERY_TOGGLE),
-            trans_enable=True,
-        )
-    )
+def test_pushes_hold_at_most_1000_events(emulator: Emulator, client: MailClient, receiver: Receiver):
+    toggles = EventToggles.model_validate(EVERY_TOGGLE)
+    client.send(SaveWebhook(trans_callback_url=f"{receiver.url}/default", trans_event=toggles, trans_enable=True))
     emulator.add_list("customers", count=MOST + 500)
     client.send(CreateCampaign(mail_name="spring", sender_mail="news@example.com", send_list_names=["customers"]))
     emulator.clock.advance(days=30)
@@ -88,18 +74,16 @@ def test_pushes_come_as_documented_and_hold_at_most_1000_events(
     assert codes.count("Delivered") + codes.count("Bounced") + codes.count("Dropped") == MOST + 500
     assert set(codes) <= {row.event_code for row in EVENTS}
     assert {"Delivered", "Opened", "Clicked", "TaskStatus"} <= set(codes)
-    for event in events:
-        if event.event_code == "Delivered":
-            assert event.sender_email == "news@example.com"
-            assert event.submit_time
-            assert event.receive_server
-        if event.event_code == "Opened":
-            assert event.ip
-            assert event.platform
-            assert event.browser_type
+    delivered, opened = (
+        next(event for event in events if event.event_code == code) for code in ("Delivered", "Opened")
+    )
+    assert delivered.sender_email == "news@example.com"
+    assert delivered.submit_time
+    assert delivered.receive_server
+    assert all((opened.ip, opened.platform, opened.browser_type))
 
 
-def test_a_sender_with_an_override_has_its_own_callback_and_a_pause_stops_all(
+def test_a_sender_may_have_its_own_callback_and_a_pause_stops_all(
     emulator: Emulator, client: MailClient, receiver: Receiver
 ):
     emulator.add_sender("shop@other.example")
@@ -111,20 +95,20 @@ def test_a_sender_with_an_override_has_its_own_callback_and_a_pause_stops_all(
             trans_enable=True,
         )
     )
-    send = {"subject": "Hi", "content": "<p>Hi</p>", "to": Recipient(email="ada@example.com")}
     emulator.settings.hard_bounce_rate = emulator.settings.soft_bounce_rate = 0.0
-    client.send(SendMail(sender_mail="news@example.com", unique_msg_id="a", **send))
-    client.send(SendMail(sender_mail="shop@other.example", unique_msg_id="b", **send))
-    emulator.flush_events()
+
+    def send(id: str, sender: str = "news@example.com") -> None:
+        content = {"subject": "Hi", "content": "<p>Hi</p>", "to": Recipient(email="ada@example.com")}
+        client.send(SendMail(sender_mail=sender, unique_msg_id=id, **content))
+        emulator.flush_events()
+
+    send("a")
+    send("b", "shop@other.example")
     assert [(event.unique_msg_id, event.event_code) for event in receiver.events("/default")] == [("a", "Delivered")]
     assert [(event.unique_msg_id, event.event_code) for event in receiver.events("/shop")] == [("b", "Delivered")]
-
     client.send(SaveWebhook(trans_enable=False))
-    client.send(SendMail(sender_mail="news@example.com", unique_msg_id="c", **send))
-    emulator.flush_events()
+    send("c")
     assert len(receiver.pushes) == 2
-
     client.send(SaveWebhook(trans_enable=True))
-    client.send(SendMail(sender_mail="news@example.com", unique_msg_id="d", **send))
-    emulator.flush_events()
+    send("d")
     assert [event.unique_msg_id for event in receiver.events("/default")] == ["a", "d"]

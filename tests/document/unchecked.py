@@ -1,13 +1,12 @@
-"""Sending what a model would refuse: only so can it be seen what the service says to it."""
+"""Sending what a model would reject: only so can it be seen what the service says to it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse
+from airflow_provider_mail.api import MailRequest, MailResponse
 from tests.document.fact_types import Operation
 from tests.document.facts import OPERATIONS
 from tests.document.models import model_of
@@ -26,21 +25,12 @@ class Unchecked:
     model: type[MailRequest[Any]]
     body: dict[str, Any]
 
-    @property
-    def path(self) -> str:
-        return self.model.path
-
-    @property
-    def method(self) -> str:
-        return self.model.method
-
-    @property
-    def effect(self) -> Effect:
-        return self.model.effect
-
-    @property
-    def authenticated(self) -> bool:
-        return self.model.authenticated
+    def __getattr__(self, name: str) -> Any:
+        if name in ("path", "method", "effect", "authenticated"):
+            return getattr(self.model, name)
+        if name in ("pii_values", "senders"):
+            return lambda: iter(())
+        raise AttributeError(name)
 
     def decode(self, body: bytes | bytearray) -> None:
         return None
@@ -48,17 +38,8 @@ class Unchecked:
     def payload(self) -> bytes:
         return json.dumps(self.body).encode()
 
-    def pii_values(self) -> Iterator[str]:
-        return iter(())
-
-    def senders(self) -> Iterator[str]:
-        return iter(())
-
-    def query(self) -> dict[str, str]:
-        return dict(self.body)
-
-    def read(self, answer: Any) -> MailResponse:
-        return self.model.model_construct().read(answer)
+    def read(self, response: Any) -> MailResponse:
+        return self.model.model_construct().read(response)
 
 
 def unchecked(key: str, body: dict[str, Any]) -> MailRequest[Any]:

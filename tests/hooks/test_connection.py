@@ -17,6 +17,7 @@ from asgiref.sync import async_to_sync
 from airflow_provider_mail._polling.inbox_reader import InboxReader
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
@@ -96,21 +97,15 @@ def test_every_field_reaches_the_client(
     assert fields_of(hook.get_connection("mail_test"))["client_secret"] == every_field["client_secret"]
 
 
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, nothing: str | None) -> None:
-    hook = make_hook(host="https://api.example.com", password=API_KEY, extra=dict.fromkeys(FIELDS, nothing))
-
-    assert hook.config == DEFAULTS
-    assert hook.team_name is None
-
-
-def test_host_and_key_are_enough(make_hook: MakeHook) -> None:
-    hook = make_hook(host="https://api.example.com", password=API_KEY)
+@pytest.mark.parametrize("extra", [{}, dict.fromkeys(FIELDS), dict.fromkeys(FIELDS, "")])
+def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, extra: dict[str, Any]) -> None:
+    hook = make_hook(host="https://api.example.com", password=API_KEY, extra=extra)
 
     assert hook.config == DEFAULTS
     assert hook.config.credentials() == {"ApiKey": API_KEY}
     assert (hook.config.timeout, hook.config.max_in_flight, hook.config.requests_per_second) == (30, 16, None)
     assert not hook.config.sandbox
+    assert hook.team_name is None
 
 
 @pytest.mark.parametrize(
@@ -119,11 +114,9 @@ def test_host_and_key_are_enough(make_hook: MakeHook) -> None:
         ({"host": "api.example.com"}, "https://api.example.com"),
         ({"host": " https://api.example.com/ "}, "https://api.example.com"),
         ({"host": "https://api.example.com/v5"}, "https://api.example.com"),
-        ({"host": "https://api.example.com/v5/"}, "https://api.example.com"),
-        ({"host": "https://api.example.com/mail/v5"}, "https://api.example.com/mail"),
+        ({"host": "https://api.example.com/mail/v5/"}, "https://api.example.com/mail"),
         ({"host": "https://v5"}, "https://v5"),
         ({"host": "https://api.example.com", "port": 443}, "https://api.example.com"),
-        ({"host": "https://api.example.com", "port": 8443}, "https://api.example.com:8443"),
         ({"host": "https://api.example.com/mail", "port": 8443}, "https://api.example.com:8443/mail"),
         ({"host": "https://api.example.com:9000", "port": 443}, "https://api.example.com:9000"),
         ({"host": "https://api.example.com", "port": 0}, "https://api.example.com"),
@@ -135,24 +128,26 @@ def test_host_and_key_are_enough(make_hook: MakeHook) -> None:
         ({"host": "http://[::1]:8099", "port": 443}, "http://[::1]:8099"),
         ({"host": "https://bücher.example"}, "https://bücher.example"),
     ],
-)
+)  # fmt: skip
 def test_base_url(make_hook: MakeHook, fields: dict[str, Any], base_url: str) -> None:
     assert make_hook(**fields, password=API_KEY).config.base_url == base_url
+
+
+KEY_AT = f"mail://:{API_KEY}@"
 
 
 @pytest.mark.parametrize(
     ("uri", "base_url", "changed"),
     [
-        (f"mail://:{API_KEY}@api.example.com", "https://api.example.com", {}),
-        (f"mail://:{API_KEY}@api.example.com:8443/https", "https://api.example.com:8443", {}),
-        (f"mail://:{API_KEY}@https%3A%2F%2Fapi.example.com", "https://api.example.com", {}),
+        (f"{KEY_AT}api.example.com", "https://api.example.com", {}),
+        (f"{KEY_AT}api.example.com:8443/https", "https://api.example.com:8443", {}),
+        (f"{KEY_AT}https%3A%2F%2Fapi.example.com", "https://api.example.com", {}),
         (f"mail://https://:{API_KEY}@api.example.com", "https://api.example.com", {}),
-        (f"mail://:{API_KEY}@127.0.0.1:8099/http?sandbox=true", "http://127.0.0.1:8099", {"sandbox": True}),
-        (f"mail://:{API_KEY}@api.example.com/?sandbox=", "https://api.example.com", {}),
-        (f"mail://:{API_KEY}@api.example.com/?timeout=5&max_in_flight=2", "https://api.example.com",
-         {"timeout": 5.0, "max_in_flight": 2}),
+        (f"{KEY_AT}127.0.0.1:8099/http?sandbox=true", "http://127.0.0.1:8099", {"sandbox": True}),
+        (f"{KEY_AT}api.example.com/?sandbox=", "https://api.example.com", {}),
+        (f"{KEY_AT}x.example/?timeout=5&max_in_flight=2", "https://x.example", {"timeout": 5.0, "max_in_flight": 2}),
     ],
-)  # fmt: skip
+)
 def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, changed: dict[str, Any]) -> None:
     assert make_hook(uri).config == DEFAULTS.model_copy(update={"base_url": base_url, **changed})
 
@@ -197,7 +192,7 @@ def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, chan
         ({}, {"base_url": "https://elsewhere.example.com"}, "extra: unknown field base_url"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(
+def test_a_wrong_field_is_named(
     make_hook: MakeHook, fields: dict[str, Any], extra: dict[str, Any], complaint: str
 ) -> None:
     hook = make_hook(**{"host": "https://api.example.com", "password": "planted-secret", "extra": extra, **fields})
@@ -212,7 +207,7 @@ def test_what_is_wrong_is_named(
     assert str(caught_async.value) == str(caught.value)
 
 
-def test_everything_that_is_wrong_is_named_at_once(make_hook: MakeHook) -> None:
+def test_all_wrong_fields_are_named_at_once(make_hook: MakeHook) -> None:
     hook = make_hook(host="", extra={"timeout": "soon", "max_in_flight": 0})
 
     with pytest.raises(MailConfigError) as caught:
@@ -222,39 +217,23 @@ def test_everything_that_is_wrong_is_named_at_once(make_hook: MakeHook) -> None:
 
 
 @pytest.mark.parametrize("extra", ["{", "[1]", '"text"', "planted-secret"])
-def test_extra_that_is_no_object(extra: str) -> None:
-    # Airflow refuses to store such a connection, but a secrets backend may hold one.
-    connection = SimpleNamespace(
-        conn_id="mail_test",
-        conn_type="mail",
-        host="https://api.example.com",
-        port=None,
-        schema=None,
-        password=API_KEY,
-        extra=extra,
-    )
+def test_extra_that_is_not_an_object(extra: str) -> None:
+    # Airflow does not store such a connection, but a secrets backend may hold one.
+    fields = {"host": "https://api.example.com", "port": None, "schema": None, "password": API_KEY, "extra": extra}
     with pytest.raises(MailConfigError) as caught:
-        client_config(connection)
+        client_config(SimpleNamespace(conn_id="mail_test", conn_type="mail", **fields))
     assert str(caught.value) == "connection 'mail_test': extra: is not a JSON object"
     assert caught.value.__context__ is None
 
 
-def test_a_key_with_a_line_break_at_its_end_works(make_hook: MakeHook, emulator: Emulator) -> None:
-    from airflow_provider_mail.api.lists import GetLists
-
+def test_which_credential_is_sent(make_hook: MakeHook, emulator: Emulator) -> None:
+    """A line break at the end of a key does no harm; an access token is sent instead of the key."""
     make_hook(host=emulator.base_url, password=f"{emulator.api_key}\n").send(GetLists())
-    (entry,) = emulator.journal.entries()
-    assert entry["auth"] == "api_key"
-
-
-def test_the_access_token_is_sent_instead_of_the_key(make_hook: MakeHook, emulator: Emulator) -> None:
-    from airflow_provider_mail.api.lists import GetLists
-
     extra = {"auth_type": "oauth", "access_token": emulator.issue_token()}
     make_hook(host=emulator.base_url, password=emulator.api_key, extra=extra).send(GetLists())
-    (entry,) = emulator.journal.entries()
-    assert entry["auth"] == "oauth"
-    assert "apikey" not in entry["headers"]
+    key, token = emulator.journal.entries()
+    assert (key["auth"], token["auth"]) == ("api_key", "oauth")
+    assert "apikey" not in token["headers"]
 
 
 def test_the_async_client_gets_the_same_settings(make_hook: MakeHook, every_field: dict[str, Any]) -> None:
@@ -270,15 +249,11 @@ def test_the_async_client_gets_the_same_settings(make_hook: MakeHook, every_fiel
 
 def test_one_hook_keeps_one_client_until_it_is_closed(make_hook: MakeHook) -> None:
     hook = make_hook(host="https://api.example.com", password=API_KEY)
-
     client = hook.get_conn()
     assert hook.get_conn() is client
     hook.close()
     hook.close()
     assert hook.get_conn() is not client
-
-
-def test_the_default_connection() -> None:
     assert MailHook().mail_conn_id == "mail_default"
 
 

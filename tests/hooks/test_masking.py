@@ -1,4 +1,4 @@
-"""Secrets of a connection are masked by Airflow's own masker once a hook has read it, and shown by nothing of ours."""
+"""Secrets of a connection are masked by Airflow once a hook has read it, and shown by nothing of ours."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class Masking(logging.Filter):
 @contextmanager
 def captured_log(*filters: logging.Filter) -> Iterator[io.StringIO]:
     """Everything that is logged, at any level."""
-    text = io.StringIO()
+    text, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(text)
-    for each in filters:
-        handler.addFilter(each)
-    root = logging.getLogger()
+    for one in filters:
+        handler.addFilter(one)
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
@@ -49,73 +48,63 @@ def captured_log(*filters: logging.Filter) -> Iterator[io.StringIO]:
 
 
 @pytest.fixture
-def planted(make_hook: Callable[..., MailHook]) -> dict[str, str]:
-    """Secrets that nobody can have masked before, in the connection `mail_test`."""
-    planted = {name: f"planted-{secrets.token_hex(8)}" for name in SECRETS}
-    extra = {name: value for name, value in planted.items() if name in FIELDS}
-    make_hook(host="https://api.example.com", password=planted["password"], extra=extra)
-    return planted
+def plant(make_hook: Callable[..., MailHook]) -> Callable[..., dict[str, str]]:
+    """Make the connection `mail_test` with secrets that nothing can have masked before, and return them."""
+
+    def make(**others: object) -> dict[str, str]:
+        planted = {name: f"planted-{secrets.token_hex(8)}" for name in SECRETS}
+        extra = {name: value for name, value in planted.items() if name in FIELDS}
+        make_hook(host="https://api.example.com", password=planted["password"], extra={**extra, **others})
+        return planted
+
+    return make
 
 
-def sync_read(hook: MailHook) -> None:
-    hook.get_conn()
+async def open_async(hook: MailHook) -> None:
+    async with await hook.get_async_conn():
+        pass
 
 
-def async_read(hook: MailHook) -> None:
-    async def read() -> None:
-        async with await hook.get_async_conn():
-            pass
-
-    asyncio.run(read())
-
-
-def test_there_are_secrets_to_look_for() -> None:
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_secrets_are_masked_in_log_lines(plant: Callable[..., dict[str, str]], kind: str) -> None:
     assert SECRETS == ["password", "access_token", "client_secret"]
-
-
-@pytest.mark.parametrize("read", [sync_read, async_read])
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_is_masked_in_log_lines(planted: dict[str, str], name: str, read: Callable[[MailHook], None]) -> None:
-    read(MailHook("mail_test"))
-
+    planted, hook = plant(), MailHook("mail_test")
+    if kind == "sync":
+        hook.get_conn()
+    else:
+        asyncio.run(open_async(hook))
     with captured_log(Masking()) as log:
-        logging.getLogger("somebody.elses").info("it is %s, you know", planted[name])
-    assert log.getvalue() == "it is ***, you know\n"
+        for name in SECRETS:
+            logging.getLogger("of.others").info("it is %s, you know", planted[name])
+    assert log.getvalue() == "it is ***, you know\n" * 3
 
 
-def test_nothing_of_ours_shows_a_secret(planted: dict[str, str]) -> None:
-    hook = MailHook("mail_test")
+def test_nothing_of_ours_shows_a_secret(plant: Callable[..., dict[str, str]]) -> None:
+    planted, hook = plant(), MailHook("mail_test")
     shown = [repr(hook), repr(hook.config), str(hook.config), hook.config.model_dump_json(), repr(hook.get_conn())]
     assert not [text for text in shown for secret in planted.values() if secret in text]
 
 
 @pytest.mark.parametrize("wrong", [{"timeout": "soon"}, {"auth_type": "basic"}, {"sandbox": []}, {"surprise": 1}])
 def test_no_error_about_a_connection_shows_a_secret(
-    make_hook: Callable[..., MailHook], wrong: dict[str, object]
+    plant: Callable[..., dict[str, str]], wrong: dict[str, object]
 ) -> None:
-    planted = {name: f"planted-{secrets.token_hex(8)}" for name in SECRETS}
-    extra = {name: value for name, value in planted.items() if name in FIELDS}
-    hook = make_hook(host="https://api.example.com", password=planted["password"], extra={**extra, **wrong})
-
-    works, words = hook.test_connection()
+    planted = plant(**wrong)
+    works, message = MailHook("mail_test").test_connection()
     assert not works
-    assert not [secret for secret in planted.values() if secret in words]
-
-    with pytest.raises(MailConfigError) as caught:
+    with pytest.raises(MailConfigError) as raised:
         MailHook("mail_test").get_conn()
-    # As those print it who show variables: Airflow 3.0 on its console, services that collect errors.
-    shown = "".join(
+    # With variables, as Airflow 3.0 prints it on its console, and services that collect errors.
+    lines = [
         line
-        for link in chain_of(caught.value)
+        for link in chain_of(raised.value)
         for line in traceback.TracebackException.from_exception(link, capture_locals=True).format(chain=False)
         if "tests/" not in line
-    )
-    assert not [secret for secret in planted.values() if secret in shown]
+    ]
+    assert not [secret for secret in planted.values() if secret in message + "".join(lines)]
 
 
-def test_nothing_is_logged_about_a_request_that_needs_masking(
-    make_hook: Callable[..., MailHook], emulator: Emulator
-) -> None:
+def test_the_logs_of_a_request_need_no_masking(make_hook: Callable[..., MailHook], emulator: Emulator) -> None:
     planted = f"planted-{secrets.token_hex(8)}"
     emulator.change_settings(api_key=planted)
     with captured_log() as log:

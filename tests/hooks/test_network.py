@@ -1,4 +1,4 @@
-"""TLS, proxies and redirects: the credentials reach the service that the connection names, and nobody else."""
+"""TLS, proxies and redirects: the credentials reach the service that the connection names, and no other."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.hooks.wire import Authority, Proxy
 
-MakeHook = Callable[..., MailHook]
-Send = Callable[[MailHook], object]
+LIST = "/v5/lists/get"
 
 
-def sync_send(hook: MailHook) -> object:
-    return hook.send(GetLists())
+async def async_send(hook: MailHook) -> None:
+    async with await hook.get_async_conn() as client:
+        await client.send(GetLists())
 
 
-def async_send(hook: MailHook) -> object:
-    async def send() -> object:
-        async with await hook.get_async_conn() as client:
-            return await client.send(GetLists())
+@pytest.fixture(params=["sync", "async"])
+def send(request: pytest.FixtureRequest, make_hook: Callable[..., MailHook]) -> Callable[..., None]:
+    """Send one request over a connection of these fields, with a client of either kind."""
 
-    return asyncio.run(send())
+    def send(service: Emulator, **extra: str) -> None:
+        hook = make_hook(host=service.base_url, password=service.api_key, extra=extra)
+        hook.send(GetLists()) if request.param == "sync" else asyncio.run(async_send(hook))
+        hook.close()
 
-
-both_clients = pytest.mark.parametrize("send", [sync_send, async_send])
+    return send
 
 
 @pytest.fixture(scope="module")
@@ -44,75 +45,52 @@ def secure(authority: Authority) -> Iterator[Emulator]:
         yield running
 
 
-@both_clients
-def test_a_certificate_of_ones_own_is_trusted_through_the_bundle(
-    make_hook: MakeHook, secure: Emulator, authority: Authority, send: Send
+def test_a_certificate_is_trusted_only_through_the_bundle(
+    secure: Emulator, authority: Authority, send: Callable[..., None]
 ) -> None:
-    send(make_hook(host=secure.base_url, password=secure.api_key, extra={"ca_bundle": str(authority.bundle)}))
+    with pytest.raises(MailConfigError, match=r"certificate is not trusted.*Set ca_bundle"):
+        send(secure)
+    assert secure.journal.entries() == []
+    send(secure, ca_bundle=str(authority.bundle))
     (entry,) = secure.journal.entries()
     assert (entry["code"], entry["auth"]) == (200, "api_key")
 
 
-@both_clients
-def test_nothing_is_sent_to_who_cannot_prove_who_he_is(make_hook: MakeHook, secure: Emulator, send: Send) -> None:
-    with pytest.raises(MailConfigError, match=r"certificate is not trusted.*Set ca_bundle"):
-        send(make_hook(host=secure.base_url, password=secure.api_key))
-    assert secure.journal.entries() == []
-
-
-@both_clients
-def test_a_certificate_for_another_address_is_not_enough(make_hook: MakeHook, authority: Authority, send: Send) -> None:
-    extra = {"ca_bundle": str(authority.bundle)}
+def test_a_certificate_for_another_address_is_not_trusted(authority: Authority, send: Callable[..., None]) -> None:
     with Emulator(EmulatorSettings(tls_certificate=str(authority.issue("127.0.0.2")))) as other:
         with pytest.raises(MailConfigError, match="IP address mismatch"):
-            send(make_hook(host=other.base_url, password=other.api_key, extra=extra))
+            send(other, ca_bundle=str(authority.bundle))
         assert other.journal.entries() == []
 
 
-@both_clients
-def test_a_proxy_carries_the_request(make_hook: MakeHook, emulator: Emulator, send: Send) -> None:
+@pytest.mark.parametrize("source", ["connection", "environment"])
+def test_a_proxy_carries_the_request(
+    source: str, monkeypatch: pytest.MonkeyPatch, emulator: Emulator, send: Callable[..., None]
+) -> None:
     with Proxy() as proxy:
-        hook = make_hook(host=emulator.base_url, password=emulator.api_key, extra={"proxy": proxy.url})
-        send(hook)
-        hook.close()
-    assert proxy.seen == [f"POST {emulator.base_url}/v5/lists/get HTTP/1.1"]
+        if source == "environment":
+            for name in ("NO_PROXY", "no_proxy"):
+                monkeypatch.delenv(name, raising=False)
+            monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        send(emulator, **({"proxy": proxy.url} if source == "connection" else {}))
+    assert proxy.seen == [f"POST {emulator.base_url}{LIST} HTTP/1.1"]
     assert emulator.journal.count("lists/get") == 1
 
 
-@both_clients
-def test_a_proxy_sees_nothing_of_what_goes_through_it_over_tls(
-    make_hook: MakeHook, secure: Emulator, authority: Authority, send: Send
+def test_a_proxy_sees_nothing_of_a_request_over_tls(
+    secure: Emulator, authority: Authority, send: Callable[..., None]
 ) -> None:
     with Proxy() as proxy:
-        extra = {"proxy": proxy.url, "ca_bundle": str(authority.bundle)}
-        hook = make_hook(host=secure.base_url, password=secure.api_key, extra=extra)
-        send(hook)
-        hook.close()
+        send(secure, proxy=proxy.url, ca_bundle=str(authority.bundle))
     assert proxy.seen == [f"CONNECT {secure.base_url.removeprefix('https://')} HTTP/1.1"]
     assert secure.journal.count("lists/get") == 1
 
 
-@both_clients
-def test_the_proxy_of_the_environment_is_used(
-    monkeypatch: pytest.MonkeyPatch, make_hook: MakeHook, emulator: Emulator, send: Send
-) -> None:
-    monkeypatch.delenv("NO_PROXY")
-    monkeypatch.delenv("no_proxy")
-    with Proxy() as proxy:
-        monkeypatch.setenv("HTTP_PROXY", proxy.url)
-        hook = make_hook(host=emulator.base_url, password=emulator.api_key)
-        send(hook)
-        hook.close()
-    assert len(proxy.seen) == 1
-    assert emulator.journal.count("lists/get") == 1
-
-
-@both_clients
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_credentials_do_not_follow_a_redirect(make_hook: MakeHook, emulator: Emulator, send: Send, status: int) -> None:
+def test_credentials_do_not_follow_a_redirect(status: int, emulator: Emulator, send: Callable[..., None]) -> None:
     with Emulator() as elsewhere:
-        emulator.faults.add("redirect", status=status, location=f"{elsewhere.base_url}/v5/lists/get", count=None)
+        emulator.faults.add("redirect", status=status, location=elsewhere.base_url + LIST, count=None)
         with pytest.raises(MailConfigError, match="redirect"):
-            send(make_hook(host=emulator.base_url, password=emulator.api_key))
+            send(emulator)
         assert elsewhere.journal.entries() == []
     assert emulator.journal.count() == 1

@@ -7,7 +7,6 @@ import datetime
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -18,37 +17,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-_SIGNS_CERTIFICATES = x509.KeyUsage(
-    key_cert_sign=True,
-    **dict.fromkeys(
-        (
-            "digital_signature",
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "crl_sign",
-            "encipher_only",
-            "decipher_only",
-        ),
-        False,
-    ),
-)
+_OTHER_USES = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+               "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
 
 
 class Authority:
-    """A certificate authority that nobody trusts but those who are given its `bundle`."""
+    """A certificate authority that only those trust who have its `bundle`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Authority of the tests")])
-        certificate = (
-            self._certificate(self._name, self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(_SIGNS_CERTIFICATES, critical=True)  # from Python 3.13 on an authority must say so
-            .sign(self._key, hashes.SHA256())
-        )
+        signs = x509.KeyUsage(key_cert_sign=True, **dict.fromkeys(_OTHER_USES, False))
+        builder = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        # From Python 3.13 on an authority must say that it signs certificates.
+        certificate = builder.add_extension(signs, critical=True).sign(self._key, hashes.SHA256())
         self.bundle = folder / "ca.pem"
         self.bundle.write_bytes(certificate.public_bytes(Encoding.PEM))
 
@@ -56,32 +39,21 @@ class Authority:
         """A certificate for a server at an IP address, with its key in the same file."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Server of the tests")])
-        certificate = (
-            self._certificate(subject, key)
-            .add_extension(names, critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
+        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Server of the tests")]), key)
+        builder = builder.add_extension(names, critical=False).add_extension(identifier, critical=False)
         path = self._folder / f"server-{address}.pem"
         path.write_bytes(
-            certificate.public_bytes(Encoding.PEM)
+            builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
             + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         )
         return path
 
-    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(hours=1))
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        )
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now, hour = datetime.datetime.now(datetime.UTC), datetime.timedelta(hours=1)
+        builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now - hour).not_valid_after(now + hour)
+        return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
 
 
 class Proxy:
@@ -89,11 +61,11 @@ class Proxy:
 
     `seen` holds the first line of every request, such as `CONNECT 127.0.0.1:8443 HTTP/1.1`.
 
-    :param refuses: answer 407 to everything.
+    :param rejects: respond to everything with 407.
     """
 
-    def __init__(self, *, refuses: bool = False) -> None:
-        self._refuses = refuses
+    def __init__(self, *, rejects: bool = False) -> None:
+        self._rejects = rejects
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -130,7 +102,7 @@ class Proxy:
             line, rest = head.split(b"\r\n", 1)
             self.seen.append(line.decode())
             method, target, version = line.split(b" ")
-            if self._refuses:
+            if self._rejects:
                 client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
                 return
             tunnel = method == b"CONNECT"
@@ -153,10 +125,3 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
             target.sendall(piece)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
-
-
-@contextlib.contextmanager
-def silent_server() -> Iterator[str]:
-    """The URL of something that accepts connections and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from tests.support.browser import browser, chromium
-from tests.tasks.conftest import (
-    _less_patient,
-    _made_once,
-    _mail_default,
-    connect,
-    errors,
-    new_dag,
-    run,
-    run_in_airflow,
-    run_with,
-)
+from airflow_provider_mail.notifications.mail import MailNotifier
+from tests.support.clock import Clock
+from tests.tasks.conftest import _made_once, _mail_default, connect, errors, new_dag, run, run_in_airflow, run_with
 from tests.tasks.sending import SENDS
 
-__all__ = [
-    "_less_patient",
-    "_made_once",
-    "_mail_default",
-    "browser",
-    "chromium",
-    "connect",
-    "errors",
-    "new_dag",
-    "run",
-    "run_in_airflow",
-    "run_with",
-]
+__all__ = ["_made_once", "_mail_default", "connect", "errors", "new_dag", "run", "run_in_airflow", "run_with"]
 
 AIRFLOW = "https://airflow.example.com"
 PEOPLE = ["ada@example.com", "bob@example.com"]
+DEADLINE = {
+    "dag_run": {
+        "dag_id": "orders",
+        "dag_run_id": "scheduled__2026-01-31T06:00:00+00:00",
+        "logical_date": "2026-01-31T06:00:00Z",
+        "run_after": "2026-01-31T07:00:00Z",
+        "state": "running",
+    },
+    "deadline": {"id": "0199", "deadline_time": datetime.datetime(2026, 1, 31, 8, tzinfo=datetime.UTC)},
+}
 
 
 @pytest.fixture(autouse=True)
-def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _settings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
     monkeypatch.setenv("AIRFLOW__EMAIL__FROM_EMAIL", "Airflow <news@example.com>")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"{AIRFLOW}/")
-
-
-@pytest.fixture(autouse=True)
-def _quiet_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+
+
+def notify(context: dict[str, Any], **arguments: Any) -> None:
+    """Call a notifier as Airflow does."""
+    MailNotifier(**{"to": "ada@example.com"} | arguments)(dict(context))
 
 
 def bodies(emulator: Emulator) -> list[Any]:

@@ -54,7 +54,7 @@ class Visitor:
     """Requests pages with the token of a user.
 
     :param client: the client of the server.
-    :param role: the role of the user; ``None`` for one without permissions, empty for nobody.
+    :param role: the role of the user; ``None`` for one without permissions, empty for no user.
     """
 
     def __init__(self, client: TestClient, role: str | None = "viewer") -> None:
@@ -95,12 +95,12 @@ def may_read_only(monkeypatch: pytest.MonkeyPatch, dag_id: str) -> None:
     monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", is_authorized_dag)
 
 
-def forget() -> None:
-    """Forget what the process knows of the tables."""
-    reader._found.clear()
-    events._remembered.clear()
-    lists._lists.clear()
-    lists._overlaps.clear()
+def forget(*, tables: bool = True) -> None:
+    """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
+    if tables:
+        reader._found.clear()
+    for remembered in (events._remembered, lists._lists, lists._overlaps):
+        remembered.clear()
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> 
         assert f'<span class="state {state}">{state}</span>' in everything
 
 
-def test_pages(visitor: Visitor, empty: Warehouse) -> None:
+def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse) -> None:
     records = [stats(f"letter {number:03}", FIRST_SENDING, 1) for number in range(120)]
     load_stats(empty, records, FIRST_SENDING, ACCOUNT)
     seen: list[str] = []
@@ -68,7 +68,7 @@ def test_pages(visitor: Visitor, empty: Warehouse) -> None:
         visitor.get("", status=400, page=bad)
 
 
-def test_a_campaign(visitor: Visitor, filled: Warehouse) -> None:
+def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: Warehouse) -> None:
     page = Page(visitor.get("campaign", account=ACCOUNT, name="week-6"))
     assert "About week-6" in page.text
     assert "Newsletter, Shop" in page.text
@@ -81,12 +81,8 @@ def test_a_campaign(visitor: Visitor, filled: Warehouse) -> None:
     assert "planted.example" not in page.text, "addresses of the sender are left out"
     visitor.get("campaign", status=404, account=ACCOUNT, name="nothing")
     visitor.get("campaign", status=404, account="mail_shop", name="week-6")
-
-
-def test_a_campaign_without_statistics(visitor: Visitor, filled: Warehouse) -> None:
     assert "It has no counts yet" in visitor.get("campaign", account=ACCOUNT, name="planned")
-    first = visitor.get("campaign", account=ACCOUNT, name="week-0")
-    assert "A median needs three earlier campaigns" in first
+    assert "A median needs three earlier campaigns" in visitor.get("campaign", account=ACCOUNT, name="week-0")
 
 
 def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
@@ -110,35 +106,30 @@ def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
         assert "95053" not in page.text
 
 
-def test_a_link_to_the_task(visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult]) -> None:
-    """Only for a task instance that there is: a name may look like one."""
-    with DAG("sends", schedule=None) as dag:
-        EmptyOperator(task_id="newsletter")
-    run = run_dag(dag)
-    names = [f"sends/newsletter/{run.run_id}", f"sends/other/{run.run_id}", "2026/spring/sale"]
-    load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in names], FIRST_SENDING, ACCOUNT)
-    found = [
-        [link for link in Page(visitor.get("campaign", account=ACCOUNT, name=name)).links() if "/dags/" in link]
-        for name in names
-    ]
-    assert found == [[f"/team/airflow/dags/sends/runs/{quote(run.run_id, safe='')}/tasks/newsletter"], [], []]
-
-
-def test_links_to_tasks_of_dags_that_one_may_read(
+def test_links_to_tasks_that_there_are_and_one_may_read(
     visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = []
+    """A name may look like that of a task instance."""
+    runs = {}
     for dag_id in ("readable", "unreadable"):
         with DAG(dag_id, schedule=None) as dag:
             EmptyOperator(task_id="newsletter")
-        names.append(f"{dag_id}/newsletter/{run_dag(dag).run_id}")
+        runs[dag_id] = run_dag(dag).run_id
+    names = [f"{dag_id}/newsletter/{run_id}" for dag_id, run_id in runs.items()]
+    names += [f"readable/other/{runs['readable']}", "2026/spring/sale"]
     load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in names], FIRST_SENDING, ACCOUNT)
-    may_read_only(monkeypatch, "readable")
-    found = [
-        [link for link in Page(visitor.get("campaign", account=ACCOUNT, name=name)).links() if "/dags/" in link]
-        for name in names
+
+    def links() -> list[list[str]]:
+        pages = [Page(visitor.get("campaign", account=ACCOUNT, name=name)) for name in names]
+        return [[link for link in page.links() if "/dags/" in link] for page in pages]
+
+    addresses = [
+        [f"/team/airflow/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/newsletter"]
+        for dag_id, run_id in runs.items()
     ]
-    assert [len(links) for links in found] == [1, 0]
+    assert links() == [*addresses, [], []]
+    may_read_only(monkeypatch, "readable")
+    assert links() == [addresses[0], [], [], []]
 
 
 def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: Warehouse) -> None:

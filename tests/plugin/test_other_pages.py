@@ -6,14 +6,11 @@ import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
-from airflow_provider_mail.plugin import events, lists
-from airflow_provider_mail.plugin.remember import KEEP_SECONDS, Remembered
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -27,6 +24,7 @@ from tests.webhook.pushes import push, receive
 pytestmark = pytest.mark.not_unit
 
 PAGES = ("", "lists", "overlaps", "transactional", "loads", "imports", "events", "waits")
+CAMPAIGN = "campaign?account=mail_default&name=week-6"
 
 
 def text_of(visitor: Visitor, path: str, **query: str) -> str:
@@ -34,56 +32,49 @@ def text_of(visitor: Visitor, path: str, **query: str) -> str:
     return Page(visitor.get(path, **query)).text
 
 
-@pytest.mark.parametrize(
-    ("path", "dag"),
-    [
-        ("lists", "mail_contacts_to_warehouse"),
-        ("overlaps", "mail_contacts_to_warehouse"),
-        ("transactional", "mail_daily_statistics"),
-        ("loads", "mail_daily_statistics"),
-        ("imports", "mail_campaign"),
-        ("events", "mail_drain_events"),
-        ("events", "mail_reconcile_events"),
-    ],
-)
-def test_without_tables_they_name_the_dag_that_makes_them(
-    visitor: Visitor, empty: Warehouse, path: str, dag: str
-) -> None:
-    assert f"<code>{dag}</code>" in visitor.get(path)
+def test_without_tables_they_name_the_dag_that_makes_them(visitor: Visitor, empty: Warehouse) -> None:
+    dags = {
+        "lists": "mail_contacts_to_warehouse",
+        "overlaps": "mail_contacts_to_warehouse",
+        "transactional": "mail_daily_statistics",
+        "loads": "mail_daily_statistics",
+        "imports": "mail_campaign",
+        "events": "mail_drain_events",
+    }
+    for path, dag in dags.items():
+        assert f"<code>{dag}</code>" in visitor.get(path)
+    assert "<code>mail_reconcile_events</code>" in visitor.get("events")
 
 
-def test_lists(visitor: Visitor, filled: Warehouse) -> None:
+def test_lists_and_their_overlaps(visitor: Visitor, filled: Warehouse) -> None:
     text = text_of(visitor, "lists")
     # Of twelve contacts, one has no date of creation, and four were created in March.
     assert "Newsletter 12 +4 2026-03 mail_default" in text
     assert "Shop <b> 6 +2 2026-03 mail_default" in text
     overlap = "Newsletter Shop <b> 4 33.3 % 66.7 % mail_default"
     assert overlap in text_of(visitor, "overlaps")
-    filled.execute("DELETE FROM mail_contacts")
-    assert overlap in text_of(visitor, "overlaps"), "counted once in ten minutes"
-
-
-def test_a_contact_in_three_lists_is_in_three_pairs(visitor: Visitor, filled: Warehouse) -> None:
     filled.execute(
         "INSERT INTO mail_contacts (mail_conn_id, team, list_name, id, properties, observed_at) "
         "SELECT mail_conn_id, team, 'Regulars', id, properties, observed_at FROM mail_contacts "
         "WHERE list_name = 'Newsletter' AND id IN ('1', '9', '10')"
     )
+    assert "Regulars" not in text_of(visitor, "overlaps"), "counted once in ten minutes"
+    forget()
     text = text_of(visitor, "overlaps")
-    assert "Newsletter Shop <b> 4 33.3 % 66.7 % mail_default" in text
+    assert overlap in text
     assert "Newsletter Regulars 3 25.0 % 100.0 % mail_default" in text
     assert "Shop <b> Regulars 2 33.3 % 66.7 % mail_default" in text
 
 
-def test_transactional(visitor: Visitor, filled: Warehouse) -> None:
+def test_transactional_mail_by_day(visitor: Visitor, filled: Warehouse) -> None:
     text = visitor.get("transactional")
     assert "2026-03-10 108 37.0 % 3.7 % 2 1 0" in Page(text).text
     assert "2026-03-04 missing" in Page(text).text
     assert text.count('class="unknown"') == 1
-    assert text_of(visitor, "transactional", account="nobody") == Page(text).text
+    assert text_of(visitor, "transactional", account="no_such") == Page(text).text
 
 
-def test_loads(visitor: Visitor, filled: Warehouse) -> None:
+def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
     text = text_of(visitor, "loads")
     assert (
         "mail_transactional_stats mail_default Last load 2026-03-11 08:00 more than two days ago 1 day missing" in text
@@ -100,7 +91,7 @@ def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: C
 
     def seen() -> tuple[str, str]:
         forget()
-        return text_of(visitor, "loads"), visitor.get("campaign", account="mail_default", name="week-6")
+        return text_of(visitor, "loads"), visitor.get(CAMPAIGN)
 
     before = seen()
     copies = ("mail_loads", "mail_campaign_stats_snapshots")
@@ -108,18 +99,16 @@ def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: C
     assert seen() == before
 
 
-def test_imports(visitor: Visitor, filled: Warehouse) -> None:
+def test_imports_with_and_without_their_counts(visitor: Visitor, filled: Warehouse) -> None:
     text = text_of(visitor, "imports")
     only_rejected = "crm/contacts/manual__1 \N{EN DASH} \N{EN DASH} 2 2026-03-01 08:00"
     failed = "crm/contacts/<u>2</u> failed 1,234 1,232 2 2026-03-01 08:00 Shop <b> mail_default"
     whole = "crm/files/manual__3 success sandbox 1,234 1,234 0 2026-03-01 08:00 mail_default"
-    assert all(row in text for row in (only_rejected, failed, whole))
+    assert [row for row in (only_rejected, failed, whole) if row not in text] == []
     assert text.count("crm/contacts/<u>2</u>") == 2, "in the table and above its reasons, from the counts only"
     assert "crm/contacts/<u>2</u> 2026-03-01 08:00 Field Reason Rows email is <i>no</i> address 2" in text
     assert "email is no address 2 name is too long 1" in text
 
-
-def test_imports_without_their_counts(visitor: Visitor, filled: Warehouse) -> None:
     filled.execute("DROP TABLE mail_imports")
     text = text_of(visitor, "imports")
     first, second = text.index("crm/contacts/<u>2</u>"), text.index("crm/contacts/manual__1")
@@ -129,7 +118,7 @@ def test_imports_without_their_counts(visitor: Visitor, filled: Warehouse) -> No
     assert "There is no table of imports yet: mail_imports" in text_of(visitor, "imports")
 
 
-def test_events(visitor: Visitor, filled: Warehouse) -> None:
+def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> None:
     text = text_of(visitor, "events")
     assert "Delivered 6" in text
     assert "<i>Opened</i> 3" in text
@@ -138,9 +127,6 @@ def test_events(visitor: Visitor, filled: Warehouse) -> None:
     assert "2026-03-01 sent_count differs 5 105 100 mail_default" in text
     assert "1 of 2 comparisons differ." in text
     assert "2026-03-01 open_count agrees 0 9 8 to 10 mail_default" in text
-
-
-def test_events_without_a_table_of_differences(visitor: Visitor, filled: Warehouse) -> None:
     filled.execute("DROP TABLE mail_event_differences")
     text = text_of(visitor, "events")
     assert "Delivered 6" in text
@@ -165,17 +151,12 @@ def test_the_inbox(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.Monk
     assert "Delivered 6" in text
 
 
-def test_no_page_shows_personal_data(visitor: Visitor, filled: Warehouse) -> None:
-    for path in (*PAGES, "campaign?account=mail_default&name=week-6"):
-        text = visitor.get(path)
-        assert [word for word in ("planted", "Planted", "203.0.113.77") if word in text] == [], path
-
-
-def test_nothing_is_written(visitor: Visitor, filled: Warehouse) -> None:
+def test_pages_show_no_personal_data_and_write_nothing(visitor: Visitor, filled: Warehouse) -> None:
     file = Path(filled.hook.get_connection("warehouse").host or "")
     before = file.read_bytes()
-    for path in PAGES:
-        visitor.get(path)
+    for path in (*PAGES, CAMPAIGN):
+        text = visitor.get(path)
+        assert [word for word in ("planted", "Planted", "203.0.113.77") if word in text] == [], path
     assert file.read_bytes() == before
 
 
@@ -184,8 +165,8 @@ def test_pages_are_the_same_in_every_database(
     visitor: Visitor, filled: Warehouse, make_warehouse: Callable[..., Warehouse], kind: str
 ) -> None:
     pages = (
-        *PAGES, "?q=WEEK-&sort=open_rate", "?sort=mail_name&account=mail_shop", "?q=_",
-        "campaign?account=mail_default&name=week-6", "campaign?account=mail_default&name=planned",
+        *PAGES, "?q=WEEK-&sort=open_rate", "?sort=mail_name&account=mail_shop", "?q=_", CAMPAIGN,
+        "campaign?account=mail_default&name=planned",
     )  # fmt: skip
 
     def texts() -> dict[str, str]:
@@ -197,82 +178,55 @@ def test_pages_are_the_same_in_every_database(
     assert texts() == expected
 
 
-def test_waits(visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow.models.trigger import Trigger
-
-    from airflow_provider_mail.plugin import waits
-
-    end = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC).timestamp()
-    triggers: list[Any] = [
-        MailCampaignTrigger(mail_conn_id="mail_default", mail_name="<b>spring</b>", end_time=end),
-        MailSenderTrigger(mail_conn_id="mail_default", sender_email="sender@planted.example"),
-    ]
-    found = [
-        waits._wait("dag", "task", "manual__1", number, Trigger.from_object(each))
-        for number, each in enumerate(triggers)
-    ]
-    # The query runs in Airflow's database, where other tests may have left tasks that wait.
-    assert "Deferred tasks, from Airflow's database" in text_of(visitor, "waits")
-    monkeypatch.setattr(waits, "get", lambda user: found)
-    text = visitor.get("waits")
-    assert "planted" not in text
-    assert "dag/task/manual__1/0 campaign is sent <b>spring</b>" in Page(text).text
-    assert "2026-12-01 00:00" in text
-    assert 'href="/team/airflow/dags/dag/runs/manual__1/tasks/task/mapped/1"' in text
-
-
 def test_waits_of_dags_that_one_may_read(
     visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks of two DAGs, one of which the user may not read, and a task that waits for something else."""
+    """Tasks of three DAGs, one of which the user may not read, and a task that waits for something else."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
     from sqlalchemy import update
 
-    ours = MailCampaignTrigger(mail_conn_id="mail_default", mail_name="planted-name")
+    end = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC).timestamp()
+    campaign = MailCampaignTrigger(mail_conn_id="mail_default", mail_name="<b>spring</b>", end_time=end)
+    sender = MailSenderTrigger(mail_conn_id="mail_default", sender_email="sender@planted.example")
+    runs = {}
     with create_session() as session:
-        for dag_id, trigger in (("read", ours), ("unreadable", ours), ("read_else", None)):
+        for dag_id, trigger in (("read", campaign), ("unreadable", campaign), ("read_else", None), ("senders", sender)):
             with DAG(dag_id, schedule=None) as dag:
                 EmptyOperator(task_id="waits")
-            run = run_dag(dag)
-            row = Trigger.from_object(ours)
+            runs[dag_id] = run_dag(dag).run_id
+            row = Trigger.from_object(trigger or campaign)
             if trigger is None:
                 row.classpath = "airflow_provider.mail.MailCampaignTrigger"
             session.add(row)
             session.flush()
-            is_it = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == run.run_id)
-            session.execute(update(TaskInstance).where(is_it).values(trigger_id=row.id))
-    assert text_of(visitor, "waits").count("planted-name") == 2
-    may_read_only(monkeypatch, "read")
+            is_it = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == runs[dag_id])
+            session.execute(
+                update(TaskInstance).where(is_it).values(trigger_id=row.id, map_index=1 if dag_id == "read" else -1)
+            )
+    # In Airflow's database, where other tests may have left tasks that wait.
     text = text_of(visitor, "waits")
-    assert text.count("planted-name") == 1
-    assert "read/waits/" in text
-    assert "unreadable" not in visitor.get("waits")
+    assert "Deferred tasks, from Airflow's database" in text
+    assert f"unreadable/waits/{runs['unreadable']} campaign is sent <b>spring</b>" in text
+    assert f"senders/waits/{runs['senders']} sender is verified" in text
+    assert "read_else" not in text
+    may_read_only(monkeypatch, "read")
+    page = visitor.get("waits")
+    assert f"read/waits/{runs['read']}/1 campaign is sent <b>spring</b>" in Page(page).text
+    assert "2026-12-01 00:00" in page
+    assert re.search(r'href="/team/airflow/dags/read/runs/[^/]+/tasks/waits/mapped/1"', page)
+    assert not [word for word in ("unreadable", "senders", "planted") if word in page]
+    assert "planted" not in text
 
 
 def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehouse) -> None:
     """Known from the page before: they are looked for again."""
-    paths = (*PAGES, "campaign?account=mail_default&name=week-6")
-    for path in paths:
+    for path in (*PAGES, CAMPAIGN):
         visitor.get(path)
     for (table,) in filled.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'"):
         filled.execute(f"DROP TABLE {table}")
-    for remembered in (events._remembered, lists._lists, lists._overlaps):
-        remembered.clear()
+    forget(tables=False)
     for path in PAGES:
         assert "There is no table" in visitor.get(path) or path == "waits"
-    visitor.get(paths[-1], status=404)
-
-
-def test_a_result_is_computed_again_after_ten_minutes() -> None:
-    now, computed = [0.0], []
-    remembered: Remembered[int] = Remembered(lambda: now[0])
-
-    def compute() -> int:
-        computed.append(1)
-        return len(computed)
-
-    assert [remembered.get("a", compute), remembered.get("a", compute), remembered.get("b", compute)] == [1, 1, 2]
-    now[0] = KEEP_SECONDS
-    assert remembered.get("a", compute) == 3
+    visitor.get(CAMPAIGN, status=404)

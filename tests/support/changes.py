@@ -40,6 +40,28 @@ def at_request(
         emulator.service.perform = perform  # type: ignore[method-assign]
 
 
+@contextmanager
+def at_every_request(emulator: Emulator, operation: str, change: Callable[[int], object]) -> Iterator[None]:
+    """Do something whenever the service has performed a request, before it responds.
+
+    :param operation: the path of the requests behind ``/v5/``.
+    :param change: gets the number of the request among those of this operation from now on, counted from zero.
+    """
+    perform, numbers = emulator.service.perform, itertools.count()
+
+    def changing(request: Any, *arguments: Any) -> Any:
+        response = perform(request, *arguments)
+        if request.path == f"/v5/{operation}":
+            change(next(numbers))
+        return response
+
+    emulator.service.perform = changing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        emulator.service.perform = perform  # type: ignore[method-assign]
+
+
 def time_out_task() -> None:
     """Let the ``execution_timeout`` of the task that runs be over: its timer sends the same signal."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)

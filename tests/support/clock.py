@@ -19,6 +19,7 @@ import pytest
 import time_machine
 
 from airflow_provider_mail.api._core.exchange import Exchange
+from airflow_provider_mail.api._core.interrupt import Interrupt
 from tests.support.defaults import set_default
 
 STUCK_SECONDS = 30
@@ -32,16 +33,25 @@ class Clock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._skipped = 0.0
+        self.skipped = 0.0
+        """Seconds that were slept."""
         self._changes: list[tuple[float, Callable[[], object]]] = []
 
     def monotonic(self) -> float:
-        return _monotonic() + self._skipped
+        return _monotonic() + self.skipped
 
     def sleep(self, seconds: float) -> None:
         """Let time pass. Whoever sleeps beside others wakes at the moment that was meant: pauses do not add up."""
         self.pass_until(self.monotonic() + seconds)
         _sleep(0)
+
+    @property
+    def _sleep_interruptibly(self) -> Callable[[Interrupt, float], None]:
+        def sleep(interrupt: Interrupt, seconds: float) -> None:
+            self.sleep(seconds)
+            interrupt.check()
+
+        return sleep
 
     def after(self, seconds: float, change: Callable[[], object]) -> None:
         """Do something so many seconds from now: at the first sleep until then or later, before the sleeper wakes."""
@@ -52,12 +62,15 @@ class Clock:
         with self._lock:
             left = moment - self.monotonic()
             if left > 0:
-                self._skipped += left
+                self.skipped += left
                 self._traveller.shift(left)
             due = [change for at, change in self._changes if at <= self.monotonic()]
             self._changes = [one for one in self._changes if one[1] not in due]
         for change in due:
             change()
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _Loop(self)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -67,6 +80,7 @@ class Clock:
         with pytest.MonkeyPatch.context() as patch, time_machine.travel(now) as self._traveller:
             patch.setattr(time, "sleep", self.sleep)
             patch.setattr(time, "monotonic", self.monotonic)
+            patch.setattr(Interrupt, "sleep", self._sleep_interruptibly)
             set_default(patch, Exchange.__init__, "clock", self.monotonic)
             asyncio.set_event_loop_policy(_Policy(self))
             try:
@@ -83,7 +97,7 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
         self._clock = clock
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return _Loop(self._clock)
+        return self._clock.new_event_loop()
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -124,3 +138,30 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
         if not ready:
             self._loop.clock.pass_until(self._loop.time() + timeout)
         return ready
+
+
+class StillClock(Clock):
+    """Stands still until somebody sleeps or the test moves it: for event loops beside threads that the test steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = _monotonic()
+
+    def monotonic(self) -> float:
+        return self._start + self._skipped
+
+    move = Clock.sleep
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _StillLoop(self)
+
+
+class _StillLoop(asyncio.SelectorEventLoop):
+    """Waits for its threads, and for timers until the clock is moved; that wakes it only if one of its tasks does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        super().__init__()
+
+    def time(self) -> float:
+        return self._clock.monotonic()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import dags, mariadb, sampling  # its profile, before the tests, which take it over
-from tests.support.clock import Clock
+from tests.support.clock import Clock, StillClock
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 
@@ -73,6 +73,14 @@ def _no_unit(config: pytest.Config) -> None:
 def clock() -> Iterator[Clock]:
     """Time passes at once: see `tests.support.clock`."""
     clock = Clock()
+    with clock.installed():
+        yield clock
+
+
+@pytest.fixture
+def still_clock() -> Iterator[StillClock]:
+    """Time stands still until the test moves it."""
+    clock = StillClock()
     with clock.installed():
         yield clock
 

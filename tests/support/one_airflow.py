@@ -15,7 +15,7 @@ from tests.support.env import ROOT
 from tests.support.postgres import PostgresServer
 from tests.support.statsd import StatsdServer, statsd_server
 
-DAGS = ROOT / "tests" / "e2e" / "dags"
+DAGS = ROOT / "tests" / "real" / "airflow" / "dags"
 YESTERDAY = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
 # Some examples are in a hurry: they begin yesterday, and poll every few seconds.
 HURRY = {

@@ -17,7 +17,7 @@ from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK
 
 SENDS = "transactional/mail/sends_customised"
-MINUTE = datetime.timedelta(minutes=1)
+DAY = datetime.timedelta(days=1)
 AT_ONCE = {"retries": 2, "retry_delay": datetime.timedelta(0)}
 
 remembers = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")

@@ -18,7 +18,8 @@ from tests.tasks.conftest import Connect, Done, Run, SqlDatabase
 from tests.tasks.test_example_dags import example
 
 asks = pytest.mark.skipif(
-    AIRFLOW_VERSION < (3, 3), reason="3.0 asks nobody; dag.test() of 3.1 and 3.2 cannot: see tests/e2e/test_approval.py"
+    AIRFLOW_VERSION < (3, 3),
+    reason="3.0 asks nobody; dag.test() of 3.1 and 3.2 cannot: see tests/real/airflow",
 )
 
 

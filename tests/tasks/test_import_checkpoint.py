@@ -1,4 +1,7 @@
-"""The stored checkpoint of an import, without a task: what was accepted and is unchanged is not sent again."""
+"""The stored checkpoint of an import: when it is not believed, how often it is written, and how large it gets.
+
+That no row is lost, whatever happens to it, is shown by `tests/machines/test_importing.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,31 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task import import_checkpoint
-from airflow_provider_mail._task.import_checkpoint import KEY, StoredImportCheckpoint
-from airflow_provider_mail._task.import_checkpoint import import_checkpoint as of_task
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.import_plan import ImportPlan
-from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject
+from airflow_provider_mail.api.flows.validate_rows import CheckedRows
+from tests.support.clock import Clock
+from tests.support.task_parts import CHECKPOINT_KEY, StoredImportCheckpoint
 
-PLAN = ImportPlan(properties=("email", "name"), list_name="vip", chunk_size=10)
+PLAN = ImportPlan(properties=("email", "name"), list_name="vip", list_description="V", chunk_size=10)
 CONFIG = ClientConfig(base_url="https://api.example.com", api_key="key")
-LOG = logging.getLogger("test.checkpoint")
+DAY = 24 * 3600
+AIRFLOWS_LIMIT = 65_535
 
 
 class Store:
-    """Keeps the record as JSON, or fails."""
+    """Keeps the record as JSON, or fails; a write takes some seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.kept: dict[str, str] = {}
         self.retention: Any = None
         self.broken = False
         self.writes = 0
+        self.seconds = 0.0
 
     def _work(self) -> None:
+        self.clock.sleep(self.seconds)
         if self.broken:
             raise RuntimeError("no store today")
 
@@ -50,144 +56,114 @@ class Store:
         self.kept.pop(key, None)
 
 
-def rows(chunk: int, text: str = "", rejects: Sequence[int] = ()) -> CheckedRows:
-    """Ten rows, of which the rejected ones are not valid."""
-    numbers = [number for number in range(10 * chunk + 1, 10 * chunk + 11) if number not in rejects]
-    encoded = json.dumps([[f"{text}{number}@example.com", None] for number in numbers]).encode()
-    return CheckedRows(
-        encoded, numbers, [Reject(row_number=number, field="email", reason="wrong", row=()) for number in rejects]
-    )
+@pytest.fixture
+def store(clock: Clock) -> Store:
+    return Store(clock)
+
+
+def rows(chunk: int) -> CheckedRows:
+    """Ten valid rows."""
+    numbers = range(10 * chunk + 1, 10 * chunk + 11)
+    return CheckedRows(json.dumps([[f"{number}@example.com", None] for number in numbers]).encode(), numbers, [])
 
 
 def begin(store: Store, plan: ImportPlan = PLAN, config: ClientConfig = CONFIG) -> StoredImportCheckpoint:
-    checkpoint = StoredImportCheckpoint(store, LOG)
+    checkpoint = StoredImportCheckpoint(store, logging.getLogger("test.checkpoint"))
     checkpoint.load(plan, config)
     return checkpoint
 
 
-def ask(checkpoint: StoredImportCheckpoint, chunks: int = 3, **texts: str) -> list[Sequence[int] | None]:
-    """What to send again of each chunk; `c1="x"` gives the second one other rows."""
-    return [
-        checkpoint.lookup(number, 10 * number + 1, rows(number, texts.get(f"c{number}", "")))
-        for number in range(chunks)
-    ]
+def look_up(checkpoint: StoredImportCheckpoint, chunks: int = 3) -> list[Sequence[int] | None]:
+    """What to send again of each chunk."""
+    return [checkpoint.lookup(number, 10 * number + 1, rows(number)) for number in range(chunks)]
 
 
-def first_try(*refused: int, chunks: int = 3) -> Store:
-    """A store after a try whose chunks were accepted, but for some rows."""
-    store = Store()
+def first_try(store: Store, *rejected: int) -> None:
+    """Three chunks are accepted, but for some rows."""
     checkpoint = begin(store)
-    assert ask(checkpoint, chunks) == [None] * chunks
-    for number in range(chunks):
-        checkpoint.accepted(number, [row for row in refused if row in rows(number).numbers])
+    assert look_up(checkpoint) == [None] * 3
+    for number in range(3):
+        checkpoint.accepted(number, [row for row in rejected if row in rows(number).numbers])
     checkpoint.save()
-    return store
 
 
-def test_what_was_accepted_is_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_accepted_chunk_is_sent_again_only_for_its_rejected_rows(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    store = first_try()
+    first_try(store, 4, 12, 13)
     assert store.retention == timedelta(days=1)
-    assert ask(begin(store), chunks=5) == [[], [], [], None, None]
-    assert "3 chunks were accepted in earlier tries" in caplog.text
-    assert "Resumed: 30 rows were accepted in earlier tries and are not sent; continuing with row 31." in caplog.text
-    assert caplog.text.count("Resumed") == 1
-
-
-def test_only_what_was_accepted_is_skipped() -> None:
-    store = Store()
     checkpoint = begin(store)
-    ask(checkpoint)
-    checkpoint.accepted(2, [])
-    checkpoint.accepted(0, [])
+    assert look_up(checkpoint, chunks=5) == [[4], [12, 13], [], None, None]
+    checkpoint.accepted(1, [13])
     checkpoint.accepted(9, [])
     checkpoint.save()
-    assert ask(begin(store)) == [[], None, []]
-
-
-def test_rejected_rows_are_sent_again_and_forgotten_when_accepted() -> None:
-    store = first_try(4, 12, 13)
-    checkpoint = begin(store)
-    assert ask(checkpoint) == [[4], [12, 13], []]
-    checkpoint.accepted(1, [13])
-    checkpoint.save()
-    assert ask(begin(store)) == [[4], [13], []]
-
-
-def test_other_rows_discard_what_comes_after(caplog: pytest.LogCaptureFixture) -> None:
-    store = first_try(4, 11, 25)
-    checkpoint = begin(store)
-    assert ask(checkpoint, c1="new") == [[4], None, None]
-    assert "Everything from row 11 on is imported again" in caplog.text
-    # At once: the rows of the first try must not count as accepted if they return.
-    assert ask(begin(store)) == [[4], None, None]
-    checkpoint.accepted(1, [])
-    checkpoint.save()
-    assert ask(begin(store), c1="new") == [[4], [], None]
-
-
-def test_rows_that_became_invalid_or_moved_are_other_rows() -> None:
-    store = first_try()
-    assert begin(store).lookup(0, 1, rows(0, rejects=[3])) is None
-    store = first_try()
-    assert begin(store).lookup(0, 2, rows(0)) is None
+    assert look_up(begin(store)) == [[4], [13], []]
+    assert "3 chunks were accepted in earlier tries" in caplog.text
+    assert "Resumed: 27 rows were accepted in earlier tries and are not sent; continuing with row 31." in caplog.text
+    assert caplog.text.count("Resumed") == 1
 
 
 @pytest.mark.parametrize(
     ("plan", "config"),
     [
         (replace(PLAN, list_name="other"), CONFIG),
+        (replace(PLAN, list_description="other"), CONFIG),
         (replace(PLAN, properties=("email", "city")), CONFIG),
         (replace(PLAN, chunk_size=11), CONFIG),
+        (replace(PLAN, sandbox_mode=True), CONFIG),
         (PLAN, CONFIG.model_copy(update={"sandbox": True})),
         (PLAN, ClientConfig(base_url="https://api.example.com", api_key="another")),
         (PLAN, ClientConfig(base_url="https://other.example.com", api_key="key")),
     ],
-    ids=["list", "properties", "size", "sandbox", "key", "host"],
+    ids=["list", "description", "properties", "size", "sandbox", "sandboxed connection", "key", "host"],
 )
 def test_other_settings_import_everything(
-    plan: ImportPlan, config: ClientConfig, caplog: pytest.LogCaptureFixture
+    store: Store, plan: ImportPlan, config: ClientConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = first_try()
-    assert ask(begin(store, plan, config)) == [None] * 3
+    first_try(store)
+    assert look_up(begin(store, replace(PLAN, max_in_flight=1))) == [[], [], []], "that makes no difference"
+    assert look_up(begin(store, plan, config)) == [None] * 3
     assert "with other settings or to another account" in caplog.text
-    assert KEY not in store.kept, "the first settings may return, and this try has sent newer rows"
+    assert store.kept == {}, "the first settings may return, and this try has sent newer rows"
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "record",
     [
-        ({"written": 0}, "older than a day"),
-        ({"version": 2}, "not written by this version"),
-        ({"digests": "AAAA"}, "not written by this version"),
-        ({"digests": "?"}, "not written by this version"),
-        ({"refused": [0]}, "not written by this version"),
-        ({"more": 1}, "not written by this version"),
+        *(0, "text", [1, 2], {}, {"version": 2}, {"digests": "AAAA"}, {"digests": "?"}, {"digests": "A" * 100_000}),
+        *({"refused": [0]}, {"refused": ["3"]}, {"refused": list(range(1, 5000))}, {"written": None}, {"more": 1}),
     ],
-    ids=str,
+    ids=lambda record: str(record)[:30],
 )
-def test_a_record_that_is_old_or_not_understood_imports_everything(
-    change: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = first_try()
-    store.kept[KEY] = json.dumps({**json.loads(store.kept[KEY]), **change})
-    assert ask(begin(store)) == [None] * 3
-    assert reason in caplog.text
-    assert KEY not in store.kept
+def test_a_record_of_another_version_is_not_used(store: Store, record: Any, caplog: pytest.LogCaptureFixture) -> None:
+    first_try(store)
+    whole = {**json.loads(store.kept[CHECKPOINT_KEY]), **record} if isinstance(record, dict) and record else record
+    store.kept[CHECKPOINT_KEY] = json.dumps(whole)
+    assert look_up(begin(store)) == [None] * 3
+    assert "Everything is imported again: the record of an earlier try was not written by this version" in caplog.text
+    assert store.kept == {}
 
 
-def test_a_record_is_good_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = first_try()
-    written = json.loads(store.kept[KEY])["written"]
-    monkeypatch.setattr(import_checkpoint.time, "time", lambda: written + 24 * 3600.0)
-    assert ask(begin(store)) == [[], [], []]
+def test_a_record_is_used_for_a_day(store: Store, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    first_try(store)
+    clock.sleep(DAY - 60)
+    checkpoint = begin(store)
+    assert look_up(checkpoint, 4) == [[], [], [], None]
+    checkpoint.accepted(3, [])
+    checkpoint.save()
+    clock.sleep(DAY - 60)  # from the last chunk on
+    assert look_up(begin(store), 4) == [[], [], [], []]
+    clock.sleep(120)
+    assert look_up(begin(store), 4) == [None] * 4
+    assert "the record of an earlier try is older than a day" in caplog.text
 
 
-def test_a_store_that_does_not_work_ends_no_import(caplog: pytest.LogCaptureFixture) -> None:
-    store = first_try()
+def test_a_store_that_fails_ends_no_import(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    first_try(store)
     store.broken = True
     checkpoint = begin(store)
-    assert ask(checkpoint) == [None] * 3
+    assert look_up(checkpoint) == [None] * 3
     assert "Everything is imported again: the task state could not be read: no store today" in caplog.text
     assert "could not be deleted, so the next try may skip accepted rows: no store today" in caplog.text
     checkpoint.accepted(0, [])
@@ -195,42 +171,57 @@ def test_a_store_that_does_not_work_ends_no_import(caplog: pytest.LogCaptureFixt
     assert "could not be written, so the next try may send more again: no store today" in caplog.text
     store.broken = False
     checkpoint.save()
-    assert ask(begin(store)) == [[], None, None]
+    assert look_up(begin(store)) == [[], None, None]
 
 
-def test_the_record_is_written_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(import_checkpoint.time, "monotonic", lambda: now)
-    store = Store()
+@pytest.mark.parametrize(("seconds", "interval"), [(0.0, 2.0), (1.0, 20.0)], ids=["store", "slow store"])
+def test_the_record_is_written_from_time_to_time(store: Store, clock: Clock, seconds: float, interval: float) -> None:
     checkpoint = begin(store)
-    ask(checkpoint, 4)
-    for number, (seconds, writes) in enumerate([(1.9, 0), (0.1, 1), (1.9, 1), (0.1, 2)]):
-        now += seconds
+    look_up(checkpoint, 5)
+    store.seconds = seconds
+    for number, (pause, writes) in enumerate([(1, 0), (1.5, 1), (interval - 1, 1), (1.5, 2)]):
+        clock.sleep(pause)
         checkpoint.accepted(number, [])
         assert store.writes == writes
     checkpoint.save()
     assert store.writes == 2, "nothing has changed"
 
 
-def test_the_record_has_a_largest_size(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_record_has_a_largest_size(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(import_checkpoint, "MAX_CHUNKS", 2)
-    store = first_try()
-    assert "The checkpoint holds at most 2 chunks: the next try sends all others again." in caplog.text
-    assert ask(begin(store), 4) == [[], [], None, None]
+
+    def checked(chunk: int) -> CheckedRows:
+        first = 90_000_001 + 2 * chunk
+        return CheckedRows(b"[]", range(first, first + 2), [])
+
+    checkpoint = begin(store)
+    for chunk in range(5000):
+        first = checked(chunk).numbers[0]
+        assert checkpoint.lookup(chunk, first, checked(chunk)) is None
+        checkpoint.accepted(chunk, [first] if chunk % 2 else [])
+    checkpoint.save()
+    assert 30_000 < len(store.kept[CHECKPOINT_KEY]) < 45_000 < AIRFLOWS_LIMIT
+    assert "The checkpoint holds at most 4000 chunks" in caplog.text
+
+    again = begin(store)
+    found = [again.lookup(chunk, checked(chunk).numbers[0], checked(chunk)) for chunk in range(5000)]
+    # Chunks whose rejected rows were too many to be stored are sent as a whole.
+    assert found[:4] == [[], [90_000_003], [], [90_000_007]]
+    assert found[1998:2004] == [[], [90_003_999], [], None, [], None]
+    assert found[3999:] == [None] * 1001
 
 
-def test_a_chunk_with_too_many_rejected_rows_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_checkpoint, "MAX_REJECTED", 3)
-    store = first_try(1, 2, 3, 14)
-    assert ask(begin(store)) == [[1, 2, 3], None, []]
-
-
-def test_a_task_has_a_checkpoint_where_airflow_has_a_store() -> None:
-    context: Any = {"task_state_store": first_try()}
-    checkpoint = of_task(context, LOG)
-    assert checkpoint is not None
-    checkpoint.load(PLAN, CONFIG)
-    assert ask(checkpoint) == [[], [], []]
-    context.clear()
-    assert of_task(context, LOG) is None
+def test_the_record_shows_no_row_and_its_digests_need_the_key(clock: Clock) -> None:
+    records = []
+    for key in ("key", "key", "another"):
+        store = Store(clock)
+        checkpoint = begin(store, config=ClientConfig(base_url="https://api.example.com", api_key=key))
+        look_up(checkpoint)
+        checkpoint.accepted(0, [3])
+        checkpoint.save()
+        records.append(json.loads(store.kept[CHECKPOINT_KEY]))
+        assert "example" not in store.kept[CHECKPOINT_KEY]
+    one, same, other = records
+    assert (one["digests"], one["settings"]) == (same["digests"], same["settings"])
+    assert one["digests"] != other["digests"]
+    assert one["settings"] != other["settings"]

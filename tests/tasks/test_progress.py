@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 from airflow.sdk import get_current_context
 
-from airflow_provider_mail._task import progress
-from airflow_provider_mail._task.progress import STATE_KEY, ProgressLog, TaskProgress
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
+from tests.support.changes import at_every_request
+from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
+from tests.support.task_parts import PROGRESS_KEY, ProgressLog, TaskProgress
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 
 
@@ -37,11 +39,11 @@ from tests.tasks.conftest import TASK, Run, SqlDatabase
     ],
     ids=str,
 )
-def test_lines(progress: TaskProgress, line: str) -> None:
+def test_a_line_shows_what_is_known(progress: TaskProgress, line: str) -> None:
     assert progress.line("rows") == line
 
 
-def test_records_leave_out_what_is_not_known() -> None:
+def test_a_record_leaves_out_what_is_not_known() -> None:
     known = TaskProgress(25, 10.0, 100, rejected=1).record()
     at = datetime.fromisoformat(known.pop("at"))
     assert abs((datetime.now(UTC) - at).total_seconds()) < 60
@@ -65,60 +67,49 @@ class FailingStore:
     delete = set
 
 
-def test_a_store_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
-    monkeypatch.setattr(progress, "STORE_INTERVAL", 0.0)
+def test_progress_is_shown_when_it_is_due(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    """A line every ten seconds, a record every thirty; a store that fails ends nothing."""
     caplog.set_level(logging.DEBUG)
     shown = ProgressLog(logging.getLogger(), {"task_state_store": FailingStore()})  # type: ignore[typeddict-item]
-    assert shown.update(5)
+    due = []
+    for _ in range(9):
+        clock.sleep(6)
+        due.append(shown.update(5))
+    assert due == [False, True, False, True, False, True, False, True, False]
+    assert caplog.text.count("The progress could not be stored: no API server") == 1
     shown.close()
     assert caplog.text.count("The progress could not be stored: no API server") == 2
 
 
-def test_nothing_is_shown_before_its_time(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    shown = ProgressLog(logging.getLogger(), {"task_state_store": FailingStore()})  # type: ignore[typeddict-item]
-    assert not shown.update(5)
-    shown.close()
-    assert caplog.text == ""
-
-
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="a task state store came with Airflow 3.3")
-def test_a_running_import_has_its_progress_in_the_store(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
-    monkeypatch.setattr(progress, "STORE_INTERVAL", 0.0)
-    monkeypatch.setattr(progress, "STORE_SHARE", 0)  # on a busy machine the store is slow
-
+def test_a_running_import_has_its_progress_in_the_store(run: Run, emulator: Emulator, clock: Clock) -> None:
     def rows() -> Iterator[dict[str, str]]:
         for number in range(40):
             yield {"email": f"{number}@example.com"}
-        print("stored:", json.dumps(get_current_context()["task_state_store"].get(STATE_KEY)))
+        print("stored:", json.dumps(get_current_context()["task_state_store"].get(PROGRESS_KEY)))
 
-    done = run(lambda: MailImportContactsOperator(task_id=TASK, contacts=rows, chunk_size=1, max_in_flight=1))
+    with at_every_request(emulator, "contacts/imports", lambda _: clock.sleep(40)):
+        done = run(lambda: MailImportContactsOperator(task_id=TASK, contacts=rows, chunk_size=1, max_in_flight=1))
 
     assert done.state == "success"
     (stored,) = (line.partition("stored:")[2] for line in done.log.splitlines() if "stored:" in line)
     record = json.JSONDecoder().raw_decode(stored.strip())[0]
     assert record["rejected"] == 0
-    assert 30 <= record["done"] <= 40
-    assert STATE_KEY not in done.result.state_store(TASK)
+    assert 0 < record["done"] < 40
+    assert PROGRESS_KEY not in done.result.state_store(TASK)
 
 
-def test_a_load_has_the_total_of_the_service(
-    run: Run, emulator: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+def test_a_load_shows_the_total_of_the_service(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, clock: Clock
 ) -> None:
-    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
     emulator.add_list("news", count=4)
 
-    done = run(
-        lambda: MailContactsToSqlOperator(
-            task_id=TASK, sql_conn_id=warehouse.conn_id, list_name="news", page_size=1, max_in_flight=1
+    with at_every_request(emulator, "contacts/list/get", lambda _: clock.sleep(20)):
+        done = run(
+            lambda: MailContactsToSqlOperator(
+                task_id=TASK, sql_conn_id=warehouse.conn_id, list_name="news", page_size=1, max_in_flight=1
+            )
         )
-    )
 
     assert done.state == "success"
-    assert "1 records done" in done.log
-    assert "25% of 4" in done.log
-    assert "100% of 4, about 0 s left" in done.log
+    assert re.search(r"\d records done, \d+ records/s, \d+% of 4, about \d+ s left", done.log)

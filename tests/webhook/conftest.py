@@ -1,45 +1,58 @@
-"""Inboxes in the databases that can hold one, and receivers that fill them."""
+"""Inboxes in the databases that can hold one."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_mail.webhook.inbox import Inbox
-from tests.support.postgres import PostgresServer
+from airflow_provider_mail.webhook.tokens import Tokens
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
+    ALL,
     Warehouse,
     make_warehouse,
     warehouse_database,
     warehouse_maria,
 )
-from tests.webhook.running import RunningReceiver
+from tests.webhook.draining import Drains
+from tests.webhook.pushes import sqlite_inbox
+from tests.webhook.receiving import TOKEN
 
 
 @pytest.fixture(params=["sqlite", "psycopg3", "psycopg2"])
 def inbox(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Inbox:  # noqa: F811
-    """An empty inbox."""
+    """An empty inbox, the database of connection `warehouse`."""
     made = Inbox(make_warehouse(request.param).hook)
     made.create()
     return made
 
 
-def sqlite_connection(path: Path) -> str:
-    """In the spelling of ``AIRFLOW_CONN_...``."""
-    return json.dumps({"conn_type": "sqlite", "host": str(path)})
+@pytest.fixture
+def ready(inbox: Inbox) -> Inbox:
+    """An inbox with a token."""
+    Tokens(inbox).create()
+    Tokens(inbox).add(TOKEN, "mail_default")
+    return inbox
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def receiver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningReceiver]:
-    """A receiver that runs, with an inbox in SQLite or Postgres; what earlier tests pushed is in it."""
-    folder = tmp_path_factory.mktemp("receiver")
-    if request.param == "sqlite":
-        with RunningReceiver(folder, sqlite_connection(folder / "inbox.db")) as running:
-            yield running
-    else:
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        with server.database() as database, RunningReceiver(folder, database.airflow_connection) as running:
-            yield running
+@pytest.fixture(params=ALL)
+def drained(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse], tmp_path: Path) -> Drains:  # noqa: F811
+    """An inbox in SQLite, and every warehouse."""
+    return Drains(sqlite_inbox(tmp_path / "inbox.db"), make_warehouse(request.param))
+
+
+@pytest.fixture(params=["sqlite", "psycopg3"])
+def together(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Drains:  # noqa: F811
+    """Inbox and warehouse in one database."""
+    warehouse = make_warehouse(request.param)
+    inbox = Inbox(warehouse.hook)
+    inbox.create()
+    return Drains(inbox, warehouse)
+
+
+@pytest.fixture
+def embedded(make_warehouse: Callable[..., Warehouse], tmp_path: Path) -> Drains:  # noqa: F811
+    """Inbox and warehouse in SQLite."""
+    return Drains(sqlite_inbox(tmp_path / "inbox.db"), make_warehouse("sqlite"))

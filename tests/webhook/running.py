@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 from airflow.providers.postgres.hooks.postgres import PostgresHook
@@ -19,24 +18,12 @@ from airflow_provider_mail.webhook.tokens import Tokens, new_token
 from tests.support import env
 from tests.support.processes import Component, free_port, wait_until
 
-COMMAND = [sys.executable, "-m", "airflow_provider_mail"]
 HEADERS = {"User-Agent": "ServiceWebhooks", "Content-Type": "application/json;charset=UTF-8"}
 
 
-def event(number: int = 1, code: str = "Delivered", **fields: str) -> dict[str, str]:
-    """An event as the service pushes it."""
-    return {
-        "EventCode": code,
-        "Email": f"reader{number}@planted.example",
-        "TriggeredDateTimeV2": "2026-11-22T10:00:00Z",
-        "UniqueMsgID": f"message-{number}",
-        **fields,
-    }
-
-
-def push(*events: Mapping[str, Any]) -> bytes:
-    """The body of a push."""
-    return json.dumps(events).encode()
+def sqlite_connection(path: Path) -> str:
+    """In the spelling of ``AIRFLOW_CONN_...``."""
+    return json.dumps({"conn_type": "sqlite", "host": str(path)})
 
 
 class RunningReceiver:
@@ -69,7 +56,8 @@ class RunningReceiver:
             | {f"AIRFLOW__MAIL__{name.upper()}": value for name, value in (settings or {}).items()}
         )
         self.log = folder / "receiver.log"
-        command = [*COMMAND, "receive", "--port", str(self.port), "--workers", str(workers)]
+        command = [sys.executable, "-m", "airflow_provider_mail", "receive", "--port", str(self.port)]
+        command += ["--workers", str(workers)]
         self.process = Component("receiver", command, env=self.environment, log=self.log)
 
     def __enter__(self) -> Self:
@@ -84,47 +72,30 @@ class RunningReceiver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.stop(timeout=30)
+        self.process.stop(timeout=60)
         for name in self.connection:
             del os.environ[name]
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it responds."""
         self.process.start()
 
-        def answers() -> bool:
+        def responds() -> bool:
             if (code := self.process.exit_code()) is not None:
                 raise RuntimeError(f"the receiver ended with {code}: {self.process.tail()}")
             try:
-                return httpx.get(f"{self.url}/").status_code == 404
+                return httpx.get(f"{self.url}/", timeout=60).status_code == 404
             except httpx.TransportError:
                 return False
 
-        wait_until(answers, what="the receiver answers", interval=0.05)
+        wait_until(responds, what="the receiver responds", interval=0.05)
 
-    def post(self, body: bytes, *, token: str | None = None, **headers: str) -> httpx.Response:
+    def post(self, body: bytes) -> httpx.Response:
         """Push a body."""
-        with httpx.Client() as client:
-            url = f"{self.url}/{self.token if token is None else token}"
-            return client.post(url, content=body, headers={**HEADERS, **headers}, timeout=60)
+        return httpx.post(f"{self.url}/{self.token}", content=body, headers=HEADERS, timeout=60)
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """What is in the inbox, in the order of arrival."""
-        rows = self.query("SELECT body, mail_conn_id, task_status FROM mail_inbox ORDER BY id")
-        return [(zlib.decompress(body), conn_id, status) for body, conn_id, status in rows]
+    def events(self) -> list[dict[str, str]]:
+        """The events in the inbox, in the order of arrival."""
+        from tests.webhook.receiving import stored
 
-    def bodies(self) -> list[bytes]:
-        """The bodies in the inbox, in the order of arrival."""
-        return [body for body, _, _ in self.rows()]
-
-    def query(self, sql: str) -> list[Any]:
-        """Run a statement in the database of the inbox."""
-        connection = self.inbox.open()
-        try:
-            cursor = connection.cursor()
-            cursor.execute(sql)
-            rows = list(cursor.fetchall()) if cursor.description else []
-            connection.commit()
-            return rows
-        finally:
-            connection.close()
+        return [event for push in stored(self.inbox) for event in json.loads(push.body)]

@@ -1,98 +1,83 @@
-"""What a push is answered with, and that what was accepted is in the inbox (document, "Events").
-
-The hostile bodies are a sample unless MAIL_ALL_FAULTS is set.
-"""
+"""How the receiver responds to a push, and that what was accepted is in the inbox (document, "Events")."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
-import os
-import re
-import socket
+from collections.abc import AsyncIterator
+from typing import Any
 
-import httpx
-import psutil
 import pytest
+from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
+from starlette.testclient import TestClient
 
+from airflow_provider_mail.webhook.app import ReceiverApp
+from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.receiver import BODY_SECONDS
 from airflow_provider_mail.webhook.tokens import new_token
+from tests.support.clock import StillClock
 from tests.webhook.hostile import BODIES, ODD_EVENTS, is_push
-from tests.webhook.running import HEADERS, RunningReceiver, event, push
+from tests.webhook.pushes import body, event
+from tests.webhook.receiving import TOKEN, Sender, receiver, stored
+from tests.webhook.running import HEADERS
 from tests.webhook.test_events import read
 
-ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
-HOSTILE_BODIES = 10_000 if ALL else 60
-MOST_GROWTH = 15 * 2**20
-"""Bytes of memory, after the first tenth of them."""
-
-pytestmark = [pytest.mark.not_unit, pytest.mark.timeout(3600 if ALL else 300)]
+pytestmark = pytest.mark.not_unit
 
 
-def exchange(receiver: RunningReceiver, request: bytes, *, ends: bool = False) -> bytes:
-    """Send bytes, and return all bytes of the answer, without its date.
+def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:
+    async def run() -> None:
+        async with receiver(ready) as sender:
+            for number, push in enumerate(bodies, 1):
+                response = await sender.request("POST", f"/{TOKEN}", push)
+                assert (response.status_code, response.text) == (200, "OK")
+                assert len(stored(ready)) == number
 
-    :param ends: tell the receiver that no more bytes follow before it answers; it may then close without an answer.
-    """
-    with socket.create_connection(("127.0.0.1", receiver.port), timeout=60) as connection:
-        answer = b""
-        with contextlib.suppress(ConnectionError):  # it may answer before it has read everything
-            connection.sendall(request)
-            if not ends:
-                answer = connection.recv(65536)
-            connection.shutdown(socket.SHUT_WR)
-        answer += b"".join(iter(lambda: connection.recv(65536), b""))
-    return re.sub(rb"date: [^\r]*\r\n", b"", answer)
-
-
-def raw(target: str, method: str = "POST", body: bytes = b"[]", **headers: str) -> bytes:
-    lines = {"Host": "x", "Content-Length": str(len(body)), "Connection": "close", **HEADERS, **headers}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode() + body
-
-
-def test_a_push_is_in_the_inbox_when_it_is_accepted(receiver: RunningReceiver) -> None:
     bodies = [
-        push(event(1), event(2, "Opened")),
-        push(event(3, "TaskStatus")),
+        body(event(1), event(2, "Opened")),
+        body(event(3, "TaskStatus")),
         b" [ ] ",
         json.dumps([{"EventCode": "Ünknown", "Anything": [1, None, {}]}], ensure_ascii=False).encode(),
-        push(*(event(number) for number in range(1000))),
+        body(*(event(number) for number in range(1000))),
     ]
-    for body in bodies:
-        answer = receiver.post(body)
-        assert (answer.status_code, answer.text) == (200, "OK")
-        assert receiver.bodies()[-1] == body
-    expected = [(body, "mail_default", b"TaskStatus" in body) for body in bodies]
-    assert [(body, conn_id, bool(status)) for body, conn_id, status in receiver.rows()][-5:] == expected
+    asyncio.run(run())
+    expected = [(push, "mail_default", b"TaskStatus" in push) for push in bodies]
+    assert [(push.body, push.mail_conn_id, push.task_status) for push in stored(ready)] == expected
 
 
-def test_behind_a_path_that_a_proxy_leaves_or_adds(receiver: RunningReceiver) -> None:
-    for path in (f"/mail-events/{receiver.token}", f"/a/b/{receiver.token}/", f"/{receiver.token}?x=1"):
-        assert httpx.post(f"{receiver.url}{path}", content=b"[]", headers=HEADERS, timeout=60).status_code == 200
+def test_who_does_not_know_the_token_learns_nothing(ready: Inbox) -> None:
+    """Wrong, missing and unknown tokens get the same response, whatever else is right or wrong with the request."""
+
+    async def run() -> None:
+        async with receiver(ready) as sender:
+            responses = [await sender.request("POST", path, b"[]") for path in wrong]
+            responses += [await sender.request(method, "/x") for method in ("GET", "PUT", "DELETE", "OPTIONS", "PATCH")]
+            responses += [await sender.request("POST", "/x", b"{", **{name: "x"}) for name in HEADERS]
+            found = {(each.status_code, each.content, tuple(each.headers.items())) for each in responses}
+            assert [each[:2] for each in found] == [(404, b"Not Found")]
+            assert stored(ready) == []
+            for path in (f"/mail-events/{TOKEN}", f"/a/b/{TOKEN}/", f"/{TOKEN}?x=1"):
+                assert (await sender.request("POST", path, b"[]")).status_code == 200
+
+    wrong = ("/", f"/{new_token()}", "/docs", "/openapi.json", f"/{TOKEN}/x", f"/{TOKEN[:-1]}", f"/x?{TOKEN}",
+             f"/{TOKEN}%00", "/%ff", "/" + "a" * 20_000)  # fmt: skip
+    asyncio.run(run())
 
 
-def test_who_does_not_know_the_token_learns_nothing(receiver: RunningReceiver) -> None:
-    """Wrong, missing and unknown answer alike, whatever else is right or wrong with the request."""
-    wrong = ("/", f"/{new_token()}", "/docs", "/openapi.json", f"/{receiver.token}/x", f"/{receiver.token[:-1]}",
-             f"/x?{receiver.token}", f"/{receiver.token}%00", "/%ff", "/" + "a" * 20_000)  # fmt: skip
-    answers = {exchange(receiver, raw(target)) for target in wrong}
-    answers |= {exchange(receiver, raw("/x", method, b"")) for method in ("GET", "PUT", "DELETE", "OPTIONS", "PATCH")}
-    answers |= {
-        exchange(receiver, raw("/x", body=b"{")),
-        exchange(receiver, raw("/x", **{"Content-Length": "9000000"})),
-        exchange(receiver, raw("/x", **{"Content-Type": "text/plain"})),
-        exchange(receiver, raw("/x", **{"User-Agent": "curl"})),
-    }
-    assert len(answers) == 1
-    assert answers.pop().startswith(b"HTTP/1.1 404 ")
-    upgrade = raw(f"/{new_token()}", "GET", b"", Upgrade="websocket", Connection="Upgrade, close")
-    assert exchange(receiver, upgrade).startswith(b"HTTP/1.1 404 ")
+def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
+    """Each with its status."""
 
+    async def run() -> None:
+        async with receiver(ready) as sender:
+            for method, push, headers, status in table:
+                before = len(stored(ready))
+                response = await sender.request(method, f"/{TOKEN}", push, **headers)
+                assert response.status_code == status, (method, push[:40], headers)
+                assert len(stored(ready)) == before + (status == 200)
+                assert response.headers.get("Allow") == ("POST" if status == 405 else None)
 
-@pytest.mark.parametrize(
-    ("method", "body", "headers", "status"),
-    [
+    table: list[tuple[str, bytes, dict[str, str], int]] = [
         ("GET", b"", {}, 405),
         ("PUT", b"[]", {}, 405),
         ("POST", b"[]", {"User-Agent": "curl/8"}, 403),
@@ -105,97 +90,118 @@ def test_who_does_not_know_the_token_learns_nothing(receiver: RunningReceiver) -
         ("POST", b"{}", {}, 400),
         ("POST", b"nonsense", {}, 400),
         ("POST", b"\xef\xbb\xbf {}", {}, 400),
-        ("POST", push(*[{}] * 1001), {}, 400),
-        ("POST", push(*[event(Email="\ud83d")] * 1001), {}, 400),
+        ("POST", body(*[{}] * 1000), {}, 200),
+        ("POST", body(*[{}] * 1001), {}, 400),
+        ("POST", body(*[event(Email="\ud83d")] * 1001), {}, 400),
         ("POST", b"[" + b"1," * 200_000 + b"1]", {}, 400),
-        ("POST", b"[" + b" " * (8 * 2**20) + b"]", {}, 413),
-    ],
-    # The name of a test is in the environment of the processes that it starts, which has a limit.
-    ids=lambda value: str(value)[:40],
-)  # fmt: skip
-def test_what_is_taken(
-    receiver: RunningReceiver, method: str, body: bytes, headers: dict[str, str], status: int
-) -> None:
-    before = len(receiver.bodies())
-    answer = httpx.request(
-        method, f"{receiver.url}/{receiver.token}", content=body, headers={**HEADERS, **headers}, timeout=60
-    )
-    assert answer.status_code == status
-    assert len(receiver.bodies()) == before + (status == 200)
-    if status == 405:
-        assert answer.headers["Allow"] == "POST"
+        ("POST", b"[" + b" " * (8 * 2**20 - 2) + b"]", {}, 200),
+        ("POST", b"[" + b" " * (8 * 2**20 - 1) + b"]", {}, 413),
+    ]
+    asyncio.run(run())
 
 
-@pytest.mark.parametrize("odd", ODD_EVENTS, ids=lambda odd: str(odd)[:20])
-def test_one_event_never_refuses_the_others(receiver: RunningReceiver, odd: bytes) -> None:
+def test_one_event_never_rejects_the_others(ready: Inbox) -> None:
     """The drain judges what is in an array."""
-    others = b",".join(push(event(number))[1:-1] for number in range(999))
-    for body in (b"[%b,%b]" % (odd, others), b"\xef\xbb\xbf[%b]" % odd, b" [" + odd):
-        assert receiver.post(body).status_code == 200
-        assert receiver.bodies()[-1] == body
-        rows, letters = read(body)
-        assert (len(rows), len(letters)) == (999 if others in body else 0, 1)
+
+    async def run() -> None:
+        async with receiver(ready) as sender:
+            assert {await sender.push(push) for push in pushes} == {200}
+
+    others = b",".join(body(event(number))[1:-1] for number in range(999))
+    pushes = [
+        push for odd in ODD_EVENTS for push in (b"[%b,%b]" % (odd, others), b"\xef\xbb\xbf[%b]" % odd, b" [" + odd)
+    ]
+    asyncio.run(run())
+    assert [push.body for push in stored(ready)] == pushes
+    for push in pushes:
+        rows, letters = read(push)
+        assert (len(rows), len(letters)) == (999 if others in push else 0, 1)
 
 
-def test_a_body_in_chunks_is_bounded_too(receiver: RunningReceiver) -> None:
-    def chunks() -> list[bytes]:
-        return [b"[" + b" " * 2**20, *[b" " * 2**20] * 8, b"]"]
+async def status_of(sender: Sender, *chunks: bytes, then: Any) -> int:
+    """Push a body in chunks, after which the server receives something else."""
+    scope = {
+        "type": "http", "method": "POST", "path": f"/{TOKEN}", "raw_path": b"", "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()],
+    }  # fmt: skip
+    sent, left = [], iter(chunks)
 
-    assert (
-        httpx.post(f"{receiver.url}/{receiver.token}", content=iter(chunks()), headers=HEADERS, timeout=60).status_code
-        == 413
-    )
-    few = iter([b"[", b"{}", b"]"])
-    assert httpx.post(f"{receiver.url}/{receiver.token}", content=few, headers=HEADERS, timeout=60).status_code == 200
+    async def receive() -> Any:
+        chunk = next(left, None)
+        return await then() if chunk is None else {"type": "http.request", "body": chunk, "more_body": True}
 
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-def test_a_body_that_is_cut_off_is_not_stored(receiver: RunningReceiver) -> None:
-    before = len(receiver.bodies())
-    exchange(receiver, raw(f"/{receiver.token}", body=b"[]", **{"Content-Length": "100"}), ends=True)
-    assert receiver.post(b"[]").status_code == 200
-    assert len(receiver.bodies()) == before + 1
-
-
-def test_while_nothing_can_be_stored_the_service_is_told_to_try_again(receiver: RunningReceiver) -> None:
-    receiver.query("ALTER TABLE mail_inbox RENAME TO hidden")
-    answer = receiver.post(push(event(9)))
-    receiver.query("ALTER TABLE hidden RENAME TO mail_inbox")
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-    assert receiver.post(push(event(9))).status_code == 200
+    await sender.app(scope, receive, send)
+    return int(sent[0]["status"])
 
 
-def test_the_log_has_each_request_but_no_secret_and_no_address(receiver: RunningReceiver) -> None:
-    receiver.post(push(event(7)))
-    receiver.post(b'[{"Email": "reader7@planted.example"')
-    httpx.get(f"{receiver.url}/{receiver.token}/x?{receiver.token}", timeout=60)
-    log = receiver.log.read_text()
-    assert '"POST /... HTTP/1.1" 200' in log
-    assert '"GET /... HTTP/1.1" 404' in log
-    assert receiver.token not in log
-    assert "planted.example" not in log
+def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: StillClock) -> None:
+    async def run() -> None:
+        async def chunks(count: int) -> AsyncIterator[bytes]:
+            yield b"["
+            for _ in range(count):
+                yield b" " * 2**20
+            yield b"]"
+
+        async def cut_off() -> Any:
+            return {"type": "http.disconnect"}
+
+        async def hang() -> Any:
+            hangs.set()
+            await asyncio.Event().wait()
+
+        hangs = asyncio.Event()
+        async with receiver(ready) as sender:
+            assert [await sender.push(chunks(count)) for count in (9, 1)] == [413, 200]
+            assert await status_of(sender, b"[", then=cut_off) == 400
+            waits = asyncio.create_task(status_of(sender, b"[", then=hang))
+            await hangs.wait()
+            still_clock.move(BODY_SECONDS)
+            assert await waits == 400
+
+    asyncio.run(run())
+    assert len(stored(ready)) == 1
 
 
-def test_hostile_bodies(receiver: RunningReceiver) -> None:
-    process = psutil.Process(receiver.process.pid)
+@pytest.mark.parametrize("ready", ["sqlite"], indirect=["ready"])
+def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     counts = {200: 0, 400: 0}
-    memory: list[int] = []
-    before = len(receiver.bodies())
+    with asyncio.Runner() as runner:
+        context = receiver(ready)
+        sender = runner.run(context.__aenter__())
 
-    with httpx.Client(headers=HEADERS, timeout=60) as client:
-
-        @settings(max_examples=HOSTILE_BODIES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(suppress_health_check=list(HealthCheck), deadline=None)
         @given(body=BODIES)
         def each(body: bytes) -> None:
-            status = client.post(f"{receiver.url}/{receiver.token}", content=body).status_code
+            status = runner.run(sender.push(body))
             assert status == (200 if is_push(body) else 400)
             counts[status] += 1
-            memory.append(process.memory_info().rss)
 
         each()
-
+        runner.run(context.__aexit__(None, None, None))
     assert min(counts.values()) > 0
-    assert len(receiver.bodies()) == before + counts[200]
-    assert max(memory) - max(memory[: len(memory) // 10 + 1]) < MOST_GROWTH
-    log = receiver.log.read_text()
-    assert receiver.token not in log
-    assert "Traceback" not in log
+    assert len(stored(ready)) == counts[200]
+    assert caplog.text == ""
+
+
+def test_the_receiver_works_below_a_base_path(ready: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Airflow's API server mounts it; a proxy may take the base path away. What a server logs has no token."""
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    outer, scopes = FastAPI(root_path="/team/airflow"), []
+    outer.mount("/mail-events", ReceiverApp())
+
+    async def server(scope: Any, receive: Any, send: Any) -> None:
+        await outer(scope, receive, send)
+        scopes.append({name: value for name, value in scope.items() if "path" in name or "query" in name})
+
+    with TestClient(server, root_path="") as client:
+        for base in ("/team/airflow", ""):
+            url = f"{base}/mail-events/{TOKEN}"
+            assert client.post(url, content=body(event(1)), headers=HEADERS).status_code == 200
+            assert client.post(url, content=b"{}", headers=HEADERS).status_code == 400
+            assert client.post(f"{url}x?{TOKEN}", content=b"[]", headers=HEADERS).status_code == 404
+            assert client.get(f"{base}/mail-events/health").status_code == 200
+    assert len(stored(ready)) == 2
+    assert TOKEN not in str(scopes)

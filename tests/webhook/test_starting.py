@@ -18,12 +18,12 @@ from airflow_provider_mail.webhook.settings import OPTIONS, ReceiverSettings
 from airflow_provider_mail.webhook.tokens import Tokens, new_token
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
-
-Environment = dict[str, str]
-
-NO_TOKEN = "the inbox has no valid token: make one with `airflow mail receive rotate`"
+from tests.webhook.receiving import Sender, execute
 
 pytestmark = pytest.mark.not_unit
+
+NO_TOKEN = "the inbox has no valid token: make one with `airflow mail receive rotate`"
+CONN_ID = "AIRFLOW__MAIL__INBOX_CONN_ID"
 
 
 @pytest.fixture(autouse=True)
@@ -48,39 +48,25 @@ def lifespan(app: ReceiverApp) -> list[dict[str, Any]]:
     return sent
 
 
-def request(app: ReceiverApp, path: str = "/x") -> list[dict[str, Any]]:
-    """Answer a request without having been started, as inside the API server."""
-    sent: list[dict[str, Any]] = []
-    scope = {"type": "http", "path": path, "raw_path": b"", "query_string": b"", "headers": [], "method": "GET"}
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b""}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    asyncio.run(app(scope, receive, send))
-    return sent
+def statuses(app: ReceiverApp, *paths: str) -> list[int]:
+    """Request something without a start, as inside the API server."""
+    return asyncio.run(Sender(app).get(*paths))
 
 
-def started(capfd: pytest.CaptureFixture[str]) -> str:
+def error(capfd: pytest.CaptureFixture[str]) -> str:
     """Why the command and the application do not start."""
     with pytest.raises(SystemExit) as end:
         main(["receive"])
     assert end.value.code == 1
-    said = capfd.readouterr().err.strip()
-    assert lifespan(ReceiverApp()) == [{"type": "lifespan.startup.failed", "message": said}]
-    return said
-
-
-def test_without_an_inbox(capfd: pytest.CaptureFixture[str]) -> None:
-    said = started(capfd)
-    assert said.startswith("[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite")
+    message = capfd.readouterr().err.strip()
+    assert lifespan(ReceiverApp()) == [{"type": "lifespan.startup.failed", "message": message}]
+    return message
 
 
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
+        ("inbox_conn_id", "", "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or"),
         ("inbox_conn_id", "nowhere", "nowhere"),
         ("inbox_conn_id", "other_mail", "the inbox needs a Postgres or SQLite database"),
         ("inbox_table", "a b", "`table` must be a name"),
@@ -92,7 +78,7 @@ def test_without_an_inbox(capfd: pytest.CaptureFixture[str]) -> None:
         ("receive_max_pending_bytes", "1", "[mail] receive_max_pending_bytes: must be at least"),
     ],
 )
-def test_with_an_impossible_setting(
+def test_an_impossible_setting_is_named(
     make_warehouse: Callable[..., Warehouse],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -102,38 +88,26 @@ def test_with_an_impossible_setting(
 ) -> None:
     make_warehouse("sqlite")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER_MAIL", "mail://x")
-    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    monkeypatch.setenv(CONN_ID, "warehouse")
     monkeypatch.setenv(f"AIRFLOW__MAIL__{option.upper()}", value)
-    assert problem in started(capfd)
+    assert problem in error(capfd)
 
 
-def test_without_a_token(inbox: Inbox, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
-    assert started(capfd) == NO_TOKEN
-    Tokens(inbox).create()
-    assert started(capfd) == NO_TOKEN
-    Tokens(inbox).add(new_token(), "mail_default")
-    assert [message["type"] for message in lifespan(ReceiverApp())] == [
-        "lifespan.startup.complete",
-        "lifespan.shutdown.complete",
-    ]
-
-
-def test_inside_a_server_that_runs_on(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_it_starts_with_a_token(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     app = ReceiverApp()
-    assert [request(app)[0]["status"] for _ in range(3)] == [503, 503, 503]
+    assert statuses(app, "/x", "/x", "/alive") == [503, 503, 200]
     assert caplog.text.count("there is no inbox") == 1
-    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
-    assert request(app)[0]["status"] == 503, "who has a token is not known"
+    monkeypatch.setenv(CONN_ID, "warehouse")
+    assert error(capfd) == NO_TOKEN
+    assert statuses(app, "/x") == [503], "which tokens are valid is not known"
     Tokens(inbox).create()
-    assert request(ReceiverApp())[0]["status"] == 404, "nobody has a token"
-
-
-def test_by_default_nothing_is_received() -> None:
-    settings = ReceiverSettings.from_airflow()
-    assert (settings.inbox_conn_id, settings.receive_in_api_server) == ("", False)
+    assert error(capfd) == NO_TOKEN
+    assert statuses(ReceiverApp(), "/x") == [404]
+    Tokens(inbox).add(new_token(), "mail_default")
+    messages = [message["type"] for message in lifespan(ReceiverApp())]
+    assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 def test_the_page_has_every_option() -> None:
@@ -141,41 +115,46 @@ def test_the_page_has_every_option() -> None:
     for name, option in OPTIONS.items():
         default = f"`{option['default']}`" if option["default"] else "empty"
         assert f"| `{name}` | {option['description'].replace('``', '`')} | {default} |\n" in page
+    settings = ReceiverSettings.from_airflow()
+    assert (settings.inbox_conn_id, settings.receive_in_api_server) == ("", False), "nothing is received by default"
 
 
-def test_the_rights_that_the_receiver_needs(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    if inbox.is_sqlite:
-        pytest.skip("SQLite has no rights")
-    tokens, token, role = Tokens(inbox), new_token(), f"receiver_{os.getpid()}"
-    tokens.create()
-    tokens.add(token, "mail_default")
-    columns = "received_at, body_bytes, drained_at"
-    grants = f"GRANT INSERT, SELECT ({columns}) ON mail_inbox TO {role}; GRANT SELECT ON mail_inbox_tokens TO {role}"
-    with inbox.connected() as owner:
-        owner.execute(f"CREATE ROLE {role}; {grants}")
-        owner.connection.commit()
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr(inbox.hook, "get_conn", as_role(inbox.hook.get_conn, role))
-                assert list(tokens.valid().values()) == ["mail_default"]
-                with closing(inbox.open()) as connection:
-                    inbox.insert(connection, [Push(b"[]", datetime.now(UTC), "mail_default", False)])
-                inbox.probe()
-                assert inbox.state().waiting_bytes == 2
-        finally:
-            owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-            owner.connection.commit()
-    assert list(inbox.newest()) == ["mail_default"]
+@pytest.mark.parametrize("inbox", ["psycopg3", "psycopg2"], indirect=True)
+@pytest.mark.parametrize(
+    "rights",
+    [
+        pytest.param(
+            "INSERT, SELECT (received_at, body_bytes, drained_at) ON mail_inbox TO {0}; "
+            "GRANT SELECT ON mail_inbox_tokens",
+            id="receiver",
+        ),
+        pytest.param("SELECT, INSERT, UPDATE ON mail_inbox", id="drain"),
+    ],
+)
+def test_few_rights_in_the_database_are_enough(ready: Inbox, monkeypatch: pytest.MonkeyPatch, rights: str) -> None:
+    role, connect = f"role_{os.getpid()}", ready.hook.get_conn
 
-
-def as_role(connect: Callable[[], Any], role: str) -> Callable[[], Any]:
-    """A function that connects with the rights of a role."""
-
-    def connected() -> Any:
+    def connect_as_role() -> Any:
         connection = connect()
         with closing(connection.cursor()) as cursor:
             cursor.execute(f"SET SESSION AUTHORIZATION {role}")
         connection.commit()
         return connection
 
-    return connected
+    execute(ready, f"CREATE ROLE {role}; GRANT {rights.format(role)} TO {role}")
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(ready.hook, "get_conn", connect_as_role)
+            if "UPDATE" not in rights:
+                assert list(Tokens(ready).valid().values()) == ["mail_default"]
+                ready.probe()
+            ready.create()
+            with closing(ready.open()) as connection:
+                ready.insert(connection, [Push(b"[]", datetime.now(UTC), "mail_default", False)])
+                assert ready.state().waiting_bytes == 2
+                if "UPDATE" in rights:
+                    (taken,) = ready.take(connection, max_pushes=9, max_bytes=9)
+                    ready.finish(connection, [taken.id], datetime.now(UTC))
+    finally:
+        execute(ready, f"DROP OWNED BY {role}; DROP ROLE {role}")
+    assert list(ready.newest()) == ["mail_default"]

@@ -125,16 +125,18 @@ class ChunkUploader:
         """Halve rejected rows until each row that the service rejects stands alone."""
         pending = [(rows, numbers, rejection)]
         alone: list[Reject] = []
+        rejections: list[MailRejectedError] = []
         while pending and not self._interrupt.stopped:
             rows, numbers, rejection = pending.pop()
             if len(rows) == 1:
                 if len(alone) == MAX_REJECTED_ROWS:
                     if not result.some_accepted:
                         raise rejection
-                    self._report(alone, rejection, result)
+                    self._report(alone, rejections, result)
                 message = rejection.service_message or "no message"
                 reason = f"rejected by the service (code {rejection.code}): {message}"
                 alone.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
+                rejections.append(rejection)
                 continue
             middle = len(rows) // 2
             # The second half is posted first, so that the first one is popped first. Both are posted before either is
@@ -144,13 +146,13 @@ class ChunkUploader:
                 if rejection_of_half is not None:
                     pending.append((rows[half], numbers[half], rejection_of_half))
         if alone and not self._interrupt.stopped:
-            self._report(alone, rejection, result)
+            self._report(alone, rejections, result)
 
-    def _report(self, alone: list[Reject], rejection: MailRejectedError, result: ChunkResult) -> None:
-        """Report rejected rows, unless the service would now reject a valid contact with the same code.
+    def _report(self, alone: list[Reject], rejections: list[MailRejectedError], result: ChunkResult) -> None:
+        """Report rejected rows, unless the service would now reject a valid contact with the code of any of them.
 
         :param alone: the rows; emptied.
-        :param rejection: the last one.
+        :param rejections: of these rows; emptied.
         """
         accepted_row = None
         if self._accepted_body is not None:
@@ -159,10 +161,14 @@ class ChunkUploader:
         if probe is not None:
             template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [probe]})
             response = self._request(template.payload(), result)
-            if isinstance(response, MailRejectedError) and response.code == rejection.code:
-                raise _account_error(rejection, result.accepted)
+            if isinstance(response, MailRejectedError):
+                # The limit may have been reached between two of the rows.
+                same = next((rejection for rejection in rejections if rejection.code == response.code), None)
+                if same is not None:
+                    raise _account_error(same, result.accepted)
         result.rejects.extend(alone)
         alone.clear()
+        rejections.clear()
 
     def _post(self, body: bytes, rows: int, result: ChunkResult) -> MailRejectedError | None:
         response = self._request(body, result)

@@ -1,0 +1,214 @@
+"""Transactional mail over several tries: nobody gets a message twice unless the user chose it, and nobody is left out.
+
+The service is the emulator, with faults at any request; a process may end at any request and at any write of its
+record; the store may be away for a while; messages may change between tries.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.emulator import Emulator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
+from airflow_provider_mail.version_compat import AirflowException
+from tests.machines.tries import Kill, KilledError, Tries
+from tests.support.changes import at_every_request
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.sampling import examples
+
+SENDS = "transactional/mail/sends_customised"
+IN_ONE = 2
+
+UNCLEAR: list[tuple[str, dict[str, Any]]] = [
+    ("close_before", {}),
+    ("reset_after", {}),
+    ("http_error_before", {"status": 503}),
+    ("http_error_after", {}),
+    ("code_after", {"code": 500}),
+    ("html_after", {}),
+    ("cut_json", {}),
+    ("empty_body", {}),
+]
+CLEAR: list[tuple[str, dict[str, Any]]] = [
+    ("code_before", {"code": 403, "message": "insufficient email credits"}),
+    ("code_before", {"code": 400, "message": "uniqueMsgID is malformed"}),
+    ("code_before", {"code": 401, "http_status": 401}),
+    ("too_many_requests", {"retry_after": 60}),
+]
+faults = st.none() | st.tuples(st.sampled_from(UNCLEAR + CLEAR), st.integers(0, 4), st.sampled_from([1, 2, None]))
+kills = st.none() | st.builds(Kill, st.sampled_from(["before", "after", "request"]), st.integers(0, 5))
+absences = st.sampled_from([range(0), range(0), range(1, 3), range(2, 6), range(0, 4)])
+
+
+class Sending(RuleBasedStateMachine):
+    """The model: the messages, how often each person may be mailed, and the requests that were begun."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        super().__init__()
+        self.emulator = emulator
+        emulator.reset()
+        emulator.add_sender("news@example.com")
+        self.tries = Tries(emulator)
+        self.numbers = itertools.count()
+        self.allowed: Counter[str] = Counter()
+        self.begun: list[list[dict[str, Any]]] = []
+        self.skipped = False
+        self.sound = True
+
+    @initialize(count=st.integers(1, 7), ids_count=st.booleans())
+    def begin(self, count: int, ids_count: bool) -> None:
+        self.messages = [self._message() for _ in range(count)]
+        self.ids_count = ids_count
+        self.emulator.change_settings(duplicate_unique_msg_id_code=400 if ids_count else None)
+
+    @rule(how=st.sampled_from(["other", "more", "fewer"]), place=st.integers(0, 6))
+    def change_messages(self, how: str, place: int) -> None:
+        messages = list(self.messages)
+        if how == "other":
+            messages[min(place, len(messages) - 1)] = self._message()
+        elif how == "more":
+            messages.append(self._message())
+        elif len(messages) > 1:
+            messages.pop()
+        self.previous, self.messages = self.messages, messages
+
+    @rule()
+    def return_to_the_messages_before(self) -> None:
+        self.messages = getattr(self, "previous", self.messages)
+
+    @rule(
+        choice=st.sampled_from(["fail", "resend", "skip"]),
+        fault=faults,
+        kill=kills,
+        away=absences,
+        unreadable=st.sampled_from([False, False, False, True]),
+    )
+    def run_a_try(self, choice: str, fault: Any, kill: Kill | None, away: range, unreadable: bool) -> None:
+        self.sound = False
+        self.emulator.faults.clear()
+        self.emulator.journal.clear()
+        if fault is not None:
+            (kind, params), skip, count = fault
+            self.emulator.faults.add(kind, SENDS, skip=skip, count=count, **params)
+        self.tries.unavailable, self.tries.unreadable = away, unreadable
+        done, doubt = self._recorded()
+        conflict = self._chunks()[: len(self.begun)] != self.begun
+        if doubt and choice == "resend" and not conflict and not self.ids_count:
+            self.allowed.update(message["to"] for message in self.begun[-1])
+        self.skipped |= choice == "skip"
+        messages = self.messages
+        operator = MailSendBatchOperator(
+            task_id="task",
+            sender_mail="news@example.com",
+            subject="Hello",
+            content="<p>{{name}}</p>",
+            messages=lambda: messages,
+            versions_per_request=IN_ONE,
+            on_ambiguous=choice,
+        )
+        unrecorded: list[Any] = []
+
+        def requested(number: int) -> None:
+            record = self.tries.record(TASK_STATE_KEY)
+            if not (record and record["under_way"]):
+                unrecorded.append(record)
+            self.tries.requested(number)
+
+        error: BaseException | None = None
+        result: dict[str, Any] = {}
+        try:
+            with at_every_request(self.emulator, SENDS, requested):
+                result = self.tries.run(operator, kill)
+        except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, KilledError) as raised:
+            error = raised
+        assert not unrecorded
+        self._note_begun(len(self.begun))
+        self._check_mails()
+        if unreadable:
+            assert error is not None
+            assert self.emulator.journal.count(SENDS) == 0
+        elif conflict:
+            assert "these differ from what an earlier try began to send" in str(error)
+            assert self.emulator.journal.count(SENDS) == 0
+        elif error is None:
+            self._check_success(result)
+        elif not isinstance(error, KilledError | AirflowRuntimeError):
+            self._check_doubt(str(error), choice, self.begun[done] if doubt else None)
+        self.sound = True
+
+    def _check_mails(self) -> None:
+        """Nobody was mailed more often than allowed, each got their own message, and the record claims no more."""
+        mails = self._mails()
+        assert all(count <= 1 + self.allowed[email] for email, count in mails.items())
+        for message in self.emulator.messages():
+            assert message["content"] == f"<p>{message['recipients'][0]['email']}</p>"
+        record = self.tries.record(TASK_STATE_KEY)
+        assert record is None or record["recipients"] <= len(mails)
+
+    def _check_success(self, result: dict[str, Any]) -> None:
+        missing = {message["to"] for message in self.messages} - self._mails().keys()
+        assert result["recipients"] + result["unknown_recipients"] == len(self.messages)
+        assert len(missing) <= result["unknown_recipients"]
+        assert self.skipped or not result["unknown_recipients"]
+        assert self._recorded() == (len(self._chunks()), False)
+
+    def _check_doubt(self, said: str, choice: str, doubtful: list[dict[str, Any]] | None) -> None:
+        """Who has to decide is told which request is in doubt; nothing is sent before."""
+        entries = self.emulator.journal.entries(SENDS)
+        unclear = [entry for entry in entries if entry["fault"] in {kind for kind, _ in UNCLEAR}]
+        if choice == "fail" and doubtful is not None:
+            assert entries == []
+            assert "was in flight when an earlier try ended and may have been sent" in said
+        elif unclear and choice != "skip":
+            assert entries[-1] == unclear[-1], "nothing is sent after it"
+            assert "got no clear response" in said
+            assert unclear[-1]["body"]["uniqueMsgID"] in said
+            assert self._recorded()[1]
+
+    def teardown(self) -> None:
+        """What was begun is finished, whatever happened, once the user has decided and the messages are the same."""
+        if self.sound and self._chunks()[: len(self.begun)] == self.begun:
+            self.run_a_try("resend", None, None, range(0), unreadable=False)
+            assert self._recorded() == (len(self._chunks()), False)
+
+    # --- the model ---
+
+    def _recorded(self) -> tuple[int, bool]:
+        """How many requests are done with, and whether the next one is in doubt."""
+        record = self.tries.record(TASK_STATE_KEY)
+        if record is None:
+            return 0, False
+        return record["requests"] + record["unknown_requests"], record["under_way"] is not None
+
+    def _note_begun(self, before: int) -> None:
+        done, doubt = self._recorded()
+        self.begun = [*self.begun, *self._chunks()[before:]][: done + doubt]
+
+    def _chunks(self) -> list[list[dict[str, Any]]]:
+        return [self.messages[place : place + IN_ONE] for place in range(0, len(self.messages), IN_ONE)]
+
+    def _mails(self) -> Counter[str]:
+        return Counter(person["email"] for message in self.emulator.messages() for person in message["recipients"])
+
+    def _message(self) -> dict[str, Any]:
+        email = f"p{next(self.numbers)}@example.com"
+        return {"to": email, "params": {"name": email}}
+
+
+@pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
+def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
+    run_state_machine_as_test(
+        lambda: Sending(emulator),
+        settings=settings(
+            max_examples=examples(40), stateful_step_count=10, suppress_health_check=list(HealthCheck), deadline=None
+        ),
+    )

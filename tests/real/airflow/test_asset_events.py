@@ -1,0 +1,82 @@
+"""A DAG that runs because a campaign has gone out, and what becomes of that when the triggerer dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from tests.support.airflow import RunningAirflow
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.postgres import Database
+from tests.support.processes import wait_until
+
+DAG = "mail_on_campaign_sent"
+REMEMBERS = AIRFLOW_VERSION >= (3, 3)
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with Emulator(EmulatorSettings(sending_seconds=10_000)) as emulator:
+        emulator.add_sender("news@example.com")
+        yield emulator
+        assert emulator.crashes() == []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
+    airflow.set_mail_connection("mail_default", emulator)
+    airflow.set_connection("warehouse", warehouse.airflow_connection)
+
+
+def remembered(airflow: RunningAirflow) -> int:
+    """How many values triggers have stored."""
+    with airflow.metadata.connect() as connection:
+        (count,) = connection.execute("SELECT count(*) FROM asset_state_store").fetchone() or (0,)
+        return int(count)
+
+
+@pytest.mark.ci
+def test_a_run_for_what_has_gone_out(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
+    def told(count: int) -> list[str]:
+        """Of which campaigns the runs were told, in the end of so many; all runs end well."""
+
+        def names() -> list[str] | None:
+            ids = [run["dag_run_id"] for run in airflow.api.runs(DAG)]
+            found = [name for run_id in ids for name in airflow.xcom(DAG, run_id, "names") or []]
+            return found if len(found) >= count else None
+
+        found = wait_until(names, what=f"{count} events")
+        states = {airflow.wait_for_run(DAG, run["dag_run_id"]) for run in airflow.api.runs(DAG)}
+        assert states == {"success"}
+        return found
+
+    def loaded() -> dict[str, int]:
+        with warehouse.connect() as connection:
+            return dict(connection.execute("SELECT mail_name, sent_count FROM mail_campaign_stats").fetchall())
+
+    before = remembered(airflow) if REMEMBERS else 0
+    for number in (1, 2, 3):
+        emulator.add_campaign(f"mail_campaign/{number}", state="sending", sent=100 * number)
+    airflow.unpause(DAG, watches_assets=True)
+    wait_until(lambda: emulator.journal.count("campaign/mail/get"), what="a look")
+
+    emulator.add_campaign("sale")
+    emulator.set_campaign_state("mail_campaign/1", "done")
+    assert told(1) == ["mail_campaign/1"]
+    assert loaded() == {"mail_campaign/1": 100}
+
+    if REMEMBERS:  # ten seconds after it was reported
+        wait_until(lambda: remembered(airflow) > before, what="the report is remembered")
+    airflow.kill("triggerer")
+    emulator.set_campaign_state("mail_campaign/2", "done")
+    airflow.restart("triggerer")
+
+    # Before 3.3 nothing is remembered, so what is recent is told again.
+    repeated = [] if REMEMBERS else ["mail_campaign/1"]
+    assert sorted(told(2 + len(repeated))) == sorted(["mail_campaign/1", *repeated, "mail_campaign/2"])
+    assert loaded() == {"mail_campaign/1": 100, "mail_campaign/2": 200}
+    assert [path for path, _ in airflow.triggers()] == [
+        "airflow_provider_mail.triggers.campaigns.MailCampaignEventTrigger"
+    ]

@@ -1,0 +1,157 @@
+"""The main job in a real Airflow: contacts in, a campaign out, a wait that costs nothing, statistics back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from tests.real.airflow.statistics import COUNTS, stored
+from tests.support.airflow import RunningAirflow
+from tests.support.postgres import Database, PostgresServer
+from tests.support.processes import wait_until
+from tests.support.statsd import StatsdServer
+
+CUSTOMERS, UNSENDABLE = 20_000, 40
+HOUR = 3600
+RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    # Sending takes an hour by the service's clock, so it is over when a test moves that clock.
+    with Emulator(EmulatorSettings(sending_seconds=HOUR)) as emulator:
+        emulator.add_sender("news@example.com")
+        yield emulator
+        assert emulator.crashes() == []
+
+
+@pytest.fixture(scope="module")
+def crm(postgres_server: PostgresServer) -> Iterator[Database]:
+    with postgres_server.database() as database:
+        with database.connect() as connection:
+            connection.execute("CREATE TABLE customers (email text, full_name text, phone text, subscribed int)")
+            connection.execute(
+                "INSERT INTO customers SELECT 'planted-' || n || CASE WHEN n <= %s THEN '(at)' ELSE '@' END || "
+                "'example.com', 'Customer ' || n, CASE WHEN n %% 3 = 0 THEN '+49 30 ' || n END, 1 "
+                "FROM generate_series(1, %s) AS n",
+                (UNSENDABLE, CUSTOMERS),
+            )
+            connection.execute("INSERT INTO customers VALUES ('planted-unsubscribed@example.com', NULL, NULL, 0)")
+        yield database
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections(airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database) -> None:
+    airflow.set_mail_connection("mail_default", emulator)
+    airflow.set_connection("crm", crm.airflow_connection)
+    airflow.set_connection("warehouse", warehouse.airflow_connection)
+
+
+def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
+    """No address of a customer in logs, XComs and rendered fields."""
+    path = f"/dags/mail_campaign/dagRuns/{run_id}/taskInstances"
+    for (task_id, _), found in airflow.tasks("mail_campaign", run_id).items():
+        tries = range(1, found["try_number"] + 1)
+        pushed = airflow.api.request("GET", f"{path}/{task_id}/xcomEntries").json()["xcom_entries"]
+        xcoms = [airflow.xcom("mail_campaign", run_id, task_id, key=entry["key"]) for entry in pushed]
+        logs = [airflow.log("mail_campaign", run_id, task_id, number) for number in tries]
+        # Airflow 3.0 tells the rendered fields of a single task instance only.
+        rendered = airflow.api.request("GET", f"{path}/{task_id}").json()["rendered_fields"]
+        assert rendered
+        assert all(logs)
+        assert "planted" not in json.dumps([xcoms, rendered, logs])
+
+
+@pytest.mark.ci
+def test_the_main_job(
+    airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database, statsd: StatsdServer
+) -> None:
+    statsd.received()  # of earlier tests
+    counted = Counter[tuple[str, ...]]()
+
+    def metrics() -> Counter[tuple[str, ...]]:
+        counted.update(statsd.received())
+        return counted
+
+    run_id = airflow.start_run("mail_campaign")
+
+    # The wait: in the triggerer, with no worker slot.
+    airflow.wait_for_task("mail_campaign", run_id, "wait_until_sent", "deferred")
+    slots = airflow.slots()
+    assert (slots["running"], slots["queued"], slots["occupied"], slots["deferred"]) == (0, 0, 0, 1)
+    ((classpath, _),) = airflow.triggers()
+    assert classpath == "airflow_provider_mail.triggers.campaigns.MailCampaignTrigger"
+    looks = emulator.journal.count("campaign/mail/get")
+    polls = ("mail.requests", "mail_default", "v5.campaign.mail.get")
+    polled = metrics()[polls]
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="a poll")
+    wait_until(lambda: metrics()[polls] > polled, what="the poll in the metrics")
+    assert airflow.task("mail_campaign", run_id, "wait_until_sent")["state"] == "deferred"
+
+    emulator.clock.freeze()
+    emulator.clock.advance(2 * HOUR)  # an hour of sending, and one in which people open
+    assert airflow.wait_for_run("mail_campaign", run_id) == "success"
+
+    # In the service.
+    assert emulator.contact_count(f"newsletter {run_id}") == CUSTOMERS - UNSENDABLE
+    (campaign,) = emulator.campaigns()
+    assert campaign["mailName"] == f"mail_campaign/send_newsletter/{run_id}"
+    assert emulator.journal.count("campaign/mail/sends") == 1
+    mailed = emulator.campaign_recipients(campaign["mailName"])
+    assert len(mailed) == len(set(mailed)) == CUSTOMERS - UNSENDABLE
+
+    # In the databases.
+    with crm.connect() as connection:
+        (rejected,) = connection.execute("SELECT count(*) FROM newsletter_rejects WHERE field = 'email'").fetchall()
+    assert rejected == (UNSENDABLE,)
+    row = stored(warehouse, "mail_campaign_stats")[campaign["mailName"]]
+    stats = campaign["mailStats"]
+    assert {ours: row[ours] for ours in COUNTS} == {ours: stats[theirs] for ours, theirs in COUNTS.items()}
+    sent = CUSTOMERS - UNSENDABLE
+    assert row["sent_count"] == sent
+    assert 0 < row["open_count"] < sent
+    bounced = stats["hardBounce"] + stats["softBounce"]
+    parts = (stats["openCount"], stats["clickCount"], bounced, stats["unsubscribeCount"])
+    assert [row[name] for name in RATES] == pytest.approx([part / sent * 100 for part in parts])
+
+    # In Airflow.
+    imported = airflow.xcom("mail_campaign", run_id, "sync_contacts")
+    assert (imported["read"], imported["accepted"], imported["rejected"]) == (CUSTOMERS, sent, UNSENDABLE)
+    assert airflow.xcom("mail_campaign", run_id, "wait_until_sent")["sent_count"] == sent
+    wait_until(lambda: not airflow.triggers(), what="the end of the trigger")
+    assert_nothing_planted(airflow, run_id)
+    assert {key: count for key, count in metrics().items() if key[1] == "mail_campaign"} == {
+        ("mail.import.rows_read", "mail_campaign", "sync_contacts"): CUSTOMERS,
+        ("mail.import.rows_accepted", "mail_campaign", "sync_contacts"): sent,
+        ("mail.import.rows_rejected", "mail_campaign", "sync_contacts"): UNSENDABLE,
+        ("mail.waits", "mail_campaign", "wait_until_sent", "complete"): 1,
+        ("mail.load.records", "mail_campaign", "load_statistics"): 1,
+    }
+
+    # Again, as a person does it who is not sure: everything is cleared, and nobody is mailed twice.
+    clear = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+    airflow.api.request("POST", "/dags/mail_campaign/clearTaskInstances", json=clear)
+    assert airflow.wait_for_run("mail_campaign", run_id) == "success"
+    assert airflow.task("mail_campaign", run_id, "send_newsletter")["try_number"] == 2
+    assert airflow.xcom("mail_campaign", run_id, "send_newsletter")["adopted"] is True
+    assert len(emulator.campaigns()) == emulator.journal.count("campaign/mail/sends") == 1
+    assert emulator.contact_count(f"newsletter {run_id}") == sent
+    assert_nothing_planted(airflow, run_id)
+
+
+def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow, emulator: Emulator) -> None:
+    emulator.add_campaign("rescheduled", state="sending", sent=10)
+    run_id = airflow.start_run("mail_reschedule", conf={"mail_name": "rescheduled"})
+
+    airflow.wait_for_task("mail_reschedule", run_id, "wait", "up_for_reschedule")
+    wait_until(lambda: airflow.slots()["occupied"] == 0, what="a wait that holds no slot")
+    looks = emulator.journal.count("campaign/mail/get")
+    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="another look")
+    emulator.set_campaign_state("rescheduled", "done")
+
+    assert airflow.wait_for_run("mail_reschedule", run_id) == "success"
+    assert airflow.xcom("mail_reschedule", run_id, "wait")["sent_count"] == 10

@@ -1,0 +1,285 @@
+"""`make demo-ui`: everything that it promises can be seen, and however it ends, nothing stays behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import termios
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+import psutil
+import pytest
+
+from airflow_provider_mail.emulator import EmulatorClient
+from tests.support import env
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.processes import PATIENCE, wait_until
+from tests.support.rest import AirflowApi, Json
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+CONTACTS = 5_000
+CONNECTIONS = ("crm", "mail_default", "shop", "warehouse")
+# On 3.0 nobody can be asked, and this DAG says so by failing.
+APPROVAL = "mail_approval"
+DAGS = {path.stem for path in (env.ROOT / "example_dags").glob("mail_*.py")} - {APPROVAL}
+
+
+class Demo:
+    """The demo on a terminal of its own, with temporary files in a folder of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.output = folder / "output"
+        self._arguments = arguments
+        self._seen: set[psutil.Process] = set()
+
+    def __enter__(self) -> Self:
+        self._terminal, terminal = pty.openpty()
+
+        def take_terminal() -> None:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell may have let us ignore it
+
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "example_dags.demo", f"--contacts={CONTACTS}", *self._arguments],
+                cwd=env.ROOT,
+                env=env.clean_environment() | {"TMPDIR": str(self.temporary)},
+                stdin=terminal,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=take_terminal,
+            )
+        os.close(terminal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note(self.printed())
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.close_terminal()
+
+    def printed(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def wait_for(self, pattern: str, timeout: float = 180) -> str:
+        """The first group of what matches what was printed, once it does."""
+
+        def look() -> str | None:
+            assert self.process.poll() is None, self.printed()
+            found = re.search(pattern, self.printed())
+            return found[1] if found else None
+
+        return wait_until(look, what=pattern, timeout=timeout)
+
+    def descendants(self) -> set[psutil.Process]:
+        """All processes below the demo now."""
+        return set(psutil.Process(self.process.pid).children(recursive=True))
+
+    def close_terminal(self) -> None:
+        """As closing the window does."""
+        with suppress(OSError):
+            os.close(self._terminal)
+
+    def assert_nothing_is_left(self, processes: set[psutil.Process]) -> None:
+        def left() -> list[psutil.Process]:
+            return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+        self.process.wait(PATIENCE)
+        wait_until(lambda: not left(), what=f"end of {processes}")
+        wait_until(lambda: not list(self.temporary.glob("mail-demo-*")), what="end of the folder")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """`make demo-ui`, its story told to the end."""
+    with Demo(tmp_path_factory.mktemp("demo"), "--keep") as demo:
+        demo.wait_for("(Press Ctrl-C to end it)")
+        yield demo
+
+
+@pytest.fixture(scope="module")
+def api(demo: Demo) -> Iterator[AirflowApi]:
+    api = AirflowApi(demo.wait_for(r"Airflow stays up at (\S+)"))
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="module")
+def emulator(demo: Demo) -> EmulatorClient:
+    return EmulatorClient(demo.wait_for(r"The email service, emulated: (\S+)"))
+
+
+def all_runs(api: AirflowApi) -> list[Json]:
+    runs: list[Json] = api.request("GET", "/dags/~/dagRuns?limit=100").json()["dag_runs"]
+    return runs
+
+
+def test_the_inbox_shows_the_mail(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
+    """`api` waits for the end of the story."""
+    address = demo.wait_for(r"The mail that was sent is at (\S+)")
+    assert address == emulator.base_url
+    page = httpx.get(f"{address}/", trust_env=False, timeout=60).text
+    assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in page
+    assert "mail_campaign/" in page
+
+
+def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
+    address = demo.wait_for(r"Its page of campaigns and loads is at (\S+)")
+    assert address.endswith("/mail/" if AIRFLOW_VERSION < (3, 1) else "/plugin/mail")
+    request = api.request("GET", "/version").request
+    token = {"authorization": request.headers["authorization"]}
+    for path, shown in (("", "mail_campaign/"), ("loads", "mail_campaign_stats"), ("imports", "mail_campaign/")):
+        page = httpx.get(request.url.join(f"/mail/{path}"), headers=token, trust_env=False, timeout=60)
+        assert shown in page.text, path
+
+
+@pytest.mark.timeout(600)  # with the start of the demo; on a busy machine
+def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
+    """All are triggered at once, after those that the demo itself has run: a second time for some."""
+    assert {dag["dag_id"] for dag in api.request("GET", "/dags?limit=100").json()["dags"]} >= DAGS
+    triggered = {(dag_id, api.trigger(dag_id, conf=None, logical_date=None)) for dag_id in DAGS}
+
+    def ended() -> list[Json] | None:
+        runs = all_runs(api)
+        over = {(run["dag_id"], run["dag_run_id"]) for run in runs if run["state"] in ("success", "failed")}
+        # One for the campaign that went out while nobody listened, one for the campaign from here.
+        events = [run for run in runs if run["run_type"] == "asset_triggered" and run["state"] == "success"]
+        return runs if triggered <= over and len(over) == len(runs) and len(events) >= 2 else None
+
+    runs = wait_until(ended, what="the end of all runs", timeout=240, interval=1)
+
+    assert not (failures := "\n".join(failed_tasks(api, runs))), failures
+    loaded = [run for run in runs if run["run_type"] == "asset_triggered"]
+    assert {states(api, run["dag_id"], run["dag_run_id"])["load"]["state"] for run in loaded} == {"success"}
+    assert emulator.crashes() == []
+    told = {address["email"] for message in emulator.messages() for address in message["recipients"]}
+    assert {"ada@example.com", "customer0@example.com", "sales@example.com"} <= told
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="3.0 cannot ask a person")
+def test_a_person_approves(api: AirflowApi) -> None:
+    """As in "Required Actions". An answer before the scheduler has heard that the worker is done with the task makes
+    Airflow fail the task, since it takes it for one that was killed: so the answer takes a while, and may come again.
+    """
+    for _ in range(3):
+        run_id = api.trigger(APPROVAL, conf=None, logical_date=None)
+        polls: Counter[str] = Counter()
+
+        def ended(run_id: str = run_id, polls: Counter[str] = polls) -> str | None:
+            path = f"/dags/{APPROVAL}/dagRuns/{run_id}"
+            for question in api.request("GET", f"{path}/hitlDetails?response_received=false").json()["hitl_details"]:
+                task = question["task_instance"]
+                polls["asked"] += task["state"] in ("awaiting_input", "deferred")
+                if polls["asked"] == 10:
+                    answer = {"chosen_options": ["Approve"], "params_input": {}}
+                    where = f"{path}/taskInstances/{task['task_id']}/-1/hitlDetails"
+                    api.request("PATCH", where, json=answer)
+            state = str(api.request("GET", path).json()["state"])
+            return state if state in ("success", "failed") else None
+
+        if wait_until(ended, what="the end of the run", timeout=150, interval=1) == "success":
+            return
+    raise AssertionError("\n".join(failed_tasks(api, all_runs(api))))
+
+
+def failed_tasks(api: AirflowApi, runs: list[Json]) -> Iterator[str]:
+    """The logs of the tasks because of which runs failed."""
+    for dag_id, run_id in [(run["dag_id"], run["dag_run_id"]) for run in runs if run["state"] != "success"]:
+        for task in api.task_instances(dag_id, run_id):
+            if task["state"] == "failed":
+                where = (task["task_id"], task["try_number"], task["map_index"])
+                yield f"{dag_id} {run_id} {where}:\n{api.log(dag_id, run_id, *where)}"
+
+
+def states(api: AirflowApi, dag_id: str, run_id: str) -> dict[str, Json]:
+    return {task["task_id"]: task for task in api.task_instances(dag_id, run_id)}
+
+
+def test_what_the_warehouse_holds(demo: Demo) -> None:
+    home = Path(demo.wait_for(r"Databases and files: (\S+)"))
+    assert home.parent == demo.temporary
+    assert list((home / "lake").glob("campaigns/*/*.parquet"))
+    with closing(sqlite3.connect(home / "warehouse.db")) as warehouse:
+        rows: list[Any] = warehouse.execute(
+            "SELECT open_count FROM mail_campaign_stats_snapshots WHERE mail_name LIKE 'mail_campaign/%' AND mail_name "
+            "= (SELECT MIN(mail_name) FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%') "
+            "ORDER BY observed_day"
+        ).fetchall()
+    # An open curve: a point for each (emulated) day.
+    assert len(rows) >= 2
+    assert rows == sorted(set(rows))
+    assert rows[0][0] > 0
+
+
+@pytest.fixture
+def page(browser: Browser, api: AirflowApi) -> Iterator[Page]:
+    context = browser.new_context(base_url=str(api.request("GET", "/version").url.join("/")), locale="en-US")
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    page.goto("/")
+    page.get_by_role("link", name="Home").first.wait_for()
+    yield page
+    context.close()
+
+
+@pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the list of connections of 3.0 has no test button")
+def test_what_a_person_sees(page: Page, api: AirflowApi) -> None:
+    for name in CONNECTIONS:
+        page.goto("/connections")
+        row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=name, exact=True))
+        row.get_by_label("Test Connection").click()
+        page.locator("[data-scope=toast][data-part=root]").filter(has_text="Test Connection Successful").wait_for()
+
+    run_id = api.runs("mail_campaign")[0]["dag_run_id"]
+    task = f"/dags/mail_campaign/dagRuns/{run_id}/taskInstances/send_newsletter"
+    (link,) = api.request("GET", f"{task}/links").json()["extra_links"].values()
+    page.goto(link)
+    page.get_by_role("heading", name=f"mail_campaign/send_newsletter/{run_id}").wait_for()
+    page.get_by_text("done (mailStatus 2)").wait_for()
+
+
+def test_a_closed_terminal_leaves_nothing(demo: Demo) -> None:
+    processes = demo.descendants()
+    assert len(processes) > 6
+    demo.close_terminal()
+    demo.assert_nothing_is_left(processes)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_any_end_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
+    """In the midst of the start: the components run, and nobody has waited for them yet."""
+    with Demo(tmp_path) as demo:
+        demo.wait_for("(The email service, emulated)")
+
+        def started() -> set[psutil.Process] | None:
+            # The emulator, the one that cleans up, and the four of Airflow.
+            processes = demo.descendants()
+            return processes if len(processes) >= 6 else None
+
+        processes = wait_until(started, what="all components", timeout=90)
+        assert len(list(demo.temporary.glob("mail-demo-*"))) == 1
+        demo.process.send_signal(how)
+        demo.assert_nothing_is_left(processes)

@@ -1,0 +1,181 @@
+"""The documentation site in a browser: readable on a phone, searchable, and without a request to anywhere else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.browser import browser, chromium
+from tests.support.env import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["browser", "chromium"]
+
+pytestmark = [
+    pytest.mark.timeout(600),  # the first test builds the site, and may install what that needs
+]
+
+OLD = "0.0"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder and logs nothing."""
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The newest version of a site that has an older one too, as `make site` builds it, strictly."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / OLD).mkdir()
+    (folder / OLD / "index.html").write_text('<link rel="icon" href="data:,"><h1>Old</h1>')
+    done = subprocess.run(["make", "site", f"SITE={folder}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (newest,) = (each for each in folder.iterdir() if each.is_dir() and each.name != OLD)
+    return newest
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site.parent)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/{site.name}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """Requests to other places and errors in the console, which no page may have."""
+    return []
+
+
+@pytest.fixture
+def phone(browser: Browser, address: str, complaints: list[str]) -> Iterator[Page]:
+    """A page of a phone."""
+    with browser.new_context(
+        viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True, color_scheme="dark"
+    ) as context:
+        yield watched(context.new_page(), address, complaints)
+    assert complaints == []
+
+
+@pytest.fixture
+def page(browser: Browser, address: str, complaints: list[str]) -> Iterator[Page]:
+    """A page of a large screen."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light") as context:
+        yield watched(context.new_page(), address, complaints)
+    assert complaints == []
+
+
+def watched(page: Page, address: str, complaints: list[str]) -> Page:
+    """The page, which now complains."""
+    origin = address.rpartition("/")[0]
+    page.on(
+        "request", lambda request: None if request.url.startswith((origin, "data:")) else complaints.append(request.url)
+    )
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    return page
+
+
+def test_no_page_scrolls_sideways_on_a_phone(site: Path, phone: Page, address: str) -> None:
+    pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if "_static" not in path.parts)
+    assert len(pages) > 80
+    wide = []
+    for each in pages:
+        phone.goto(f"{address}/{each}", wait_until="domcontentloaded")
+        if phone.evaluate("document.documentElement.scrollWidth") > 390:
+            wide.append(each)
+    assert wide == []
+
+
+def test_a_class_is_two_clicks_from_the_start(page: Page, address: str) -> None:
+    page.goto(f"{address}/index.html")
+    page.get_by_role("banner").get_by_role("link", name="Reference").click()
+    page.get_by_role("link", name="MailCreateCampaignOperator", exact=True).click()
+    heading = page.locator("dt", has_text="MailCreateCampaignOperator").first
+    assert heading.get_attribute("id") == "airflow_provider_mail.operators.campaigns.MailCreateCampaignOperator"
+    page.wait_for_function("e => e.getBoundingClientRect().top < innerHeight", arg=heading.element_handle())
+    page.get_by_role("link", name="Campaigns", exact=True).last.click()
+    assert page.url.startswith(f"{address}/campaigns.html#")
+
+
+def test_search_finds_an_operator(page: Page, address: str) -> None:
+    page.goto(f"{address}/index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("SqlToMailContactsOperator")
+    page.keyboard.press("Enter")
+    found = page.locator("#search-results li a").first
+    found.wait_for()
+    page.wait_for_load_state("networkidle")
+    assert "transfers.sql_to_mail.SqlToMailContactsOperator" in found.inner_text()
+
+
+def test_search_needs_no_server(site: Path, browser: Browser) -> None:
+    with browser.new_page() as page:
+        page.goto(f"{(site / 'search.html').as_uri()}?q=MailCampaignSensor")
+        page.locator("#search-results li a", has_text="sensors.campaigns.MailCampaignSensor").wait_for()
+
+
+def test_dark_and_light(page: Page, address: str) -> None:
+    page.goto(f"{address}/architecture.html")
+    seen = set()
+    for mode in ("light", "dark"):
+        page.get_by_role("button", name=re.compile("Color mode", re.IGNORECASE)).first.click()
+        page.get_by_role("button", name=re.compile(mode, re.IGNORECASE)).last.click()
+        assert page.locator("html").get_attribute("data-theme") == mode
+        assert page.locator(f".diagram .only-{mode} svg").first.is_visible()
+        seen.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(seen) == 2
+
+
+def test_the_menu_leads_to_an_older_version(site: Path, page: Page, address: str) -> None:
+    page.goto(f"{address}/campaigns.html")
+    menu = page.locator("select.versions").first
+    assert menu.locator("option").all_inner_texts() == [site.name, OLD]
+    menu.select_option(OLD)
+    page.wait_for_url(f"**/{OLD}/index.html")
+
+
+def test_the_start_leads_to_the_newest_version(page: Page, address: str) -> None:
+    page.goto(f"{address.rpartition('/')[0]}/index.html")
+    page.wait_for_url(f"{address}/index.html")
+
+
+def test_the_check_finds_what_is_wrong(site: Path, tmp_path: Path) -> None:
+    """The build runs this check, so that it fails where one of these is wrong."""
+    copy = tmp_path / "versions" / site.name
+    shutil.copytree(site, copy)
+    campaigns, index = copy / "campaigns.html", copy / "reference" / "index.html"
+    campaigns.write_text(
+        campaigns.read_text().replace(
+            "</article>",
+            '<a href="gone.html">1</a><a href="contacts.html#gone">2</a><script src="https://example.com/3.js"></script></article>',
+        )
+    )
+    index.write_text(index.read_text().replace("operators.campaigns.html#airflow_provider_mail", "index.html#gone"))
+    command = [ROOT / ".venv-docs" / "bin" / "python", ROOT / "docs" / "site" / "check.py", copy]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    for fault in (
+        "campaigns.html: gone.html leads nowhere",
+        "campaigns.html: contacts.html#gone: no such anchor",
+        "campaigns.html: loads https://example.com/3.js",
+        "two clicks from the start: airflow_provider_mail.operators.campaigns.MailCreateCampaignOperator",
+    ):
+        assert fault in done.stderr

@@ -1,0 +1,165 @@
+"""What somebody gets who installs the package: the wheel, built from this tree, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import airflow
+import jsonschema
+import pytest
+
+import airflow_provider_mail
+from airflow_provider_mail.get_provider_info import get_provider_info
+from tests.support.env import ROOT
+
+GUIDE = r"airflow_provider_mail/docs/[\w-]+\.md"
+
+pytestmark = pytest.mark.ci
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of this tree, and with the wheel that was built from it."""
+    out = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> zipfile.Path:
+    """The built wheel's root."""
+    (path,) = built.glob("*.whl")
+    return zipfile.Path(path)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.Path) -> Message:
+    """The wheel's METADATA."""
+    (folder,) = (each for each in wheel.iterdir() if each.name.endswith(".dist-info"))
+    return Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"))
+
+
+def files(*folders: str) -> set[str]:
+    """The files below these folders of the repository, without what Python and the tests leave there."""
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return {path.relative_to(ROOT).as_posix() for path in paths if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile.Path) -> None:
+    pages = {
+        f"airflow_provider_mail/{path}" for path in files("docs") if not re.match(r"docs/(site/|[^/]*\.py$)", path)
+    }
+    names = {path for path in wheel.root.namelist() if not path.endswith("/")}
+    assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
+    assert "airflow_provider_mail/py.typed" in names
+    assert any(path.endswith(".dist-info/licenses/LICENSE") for path in names)
+
+
+def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    folders = files("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "example_dags", "tests")
+    pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
+    assert names == folders | pages | {
+        ".gitignore",
+        "Containerfile",
+        "Makefile",
+        "PKG-INFO",
+        "conftest.py",
+        "pyproject.toml",
+    }
+
+
+def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) -> None:
+    sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
+    named = {page for path in sources for page in re.findall(r"[\w/]*docs/[\w/-]+\.\w+", path.read_text())}
+    guides = {page for page in named if page.startswith("airflow_provider_mail/docs/")}
+    assert "airflow_provider_mail/docs/campaigns.md" in guides
+    assert [page for page in sorted(guides) if not wheel.joinpath(page).is_file()] == []
+
+
+def test_a_docstring_names_its_guide_on_the_site_and_in_the_package() -> None:
+    sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
+    block = re.compile(r"^class (\w+)(?:(?!^class ).)*?seealso::\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
+    hints = [hint for path in sources for hint in block.findall(path.read_text())]
+    assert len(hints) > 30
+    kind = "(?:operator|sensor|trigger|notifier)"
+    form = rf"\s+For .* this {kind}, see the guide\s+:ref:`howto/{kind}:NAME`\s+\(in the package: ``{GUIDE}``\)\."
+    assert [name for name, hint in hints if not re.fullmatch(form.replace("NAME", name), hint)] == []
+
+
+def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zipfile.Path) -> None:
+    info = get_provider_info()
+    (integration,) = info["integrations"]
+    guides = [*integration["how-to-guide"], *(transfer["how-to-guide"] for transfer in info["transfers"])]
+    paths = [*guides, integration["logo"]]
+    assert [path for path in paths if not path.startswith("/docs/")] == []
+    assert [path for path in paths if not (ROOT / path.lstrip("/")).is_file()] == []
+    assert [path for path in paths if not wheel.joinpath(f"airflow_provider_mail{path}").is_file()] == []
+
+
+def test_templates_are_in_the_wheel(wheel: zipfile.Path) -> None:
+    package = Path(airflow_provider_mail.__path__[0])
+    templates = [path.relative_to(package.parent).as_posix() for path in package.rglob("*.jinja2")]
+    assert sorted(templates) == [
+        "airflow_provider_mail/_task/report.html.jinja2",
+        "airflow_provider_mail/notifications/notification.html.jinja2",
+    ]
+    assert [path for path in templates if not wheel.joinpath(path).is_file()] == []
+
+
+def test_airflow_accepts_the_provider_information() -> None:
+    schema = json.loads(Path(airflow.__path__[0], "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_pages_come_without_the_scripts_that_make_them(wheel: zipfile.Path) -> None:
+    docs = wheel.joinpath("airflow_provider_mail/docs")
+    assert [each.name for each in docs.iterdir() if each.name.endswith(".py")] == []
+    assert docs.joinpath("sql/freshness.sql").is_file()
+
+
+def test_what_a_list_of_providers_shows(metadata: Message) -> None:
+    """Airflow's ecosystem page and the registries ask for a name, a sentence, addresses, a license and a logo."""
+    assert re.fullmatch(r"[A-Z][^\n]{20,140}\.", metadata["Summary"])
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert {"Framework :: Apache Airflow", "Framework :: Apache Airflow :: Provider"} <= set(
+        metadata.get_all("Classifier", [])
+    )
+    addresses = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
+    assert list(addresses) == ["Documentation", "Changelog", "Issues", "Source"]
+    assert addresses["Changelog"] == f"{addresses['Documentation']}changelog.html"
+    (integration,) = get_provider_info()["integrations"]
+    logo = ElementTree.parse(ROOT / integration["logo"].lstrip("/")).getroot()
+    left, top, width, height = map(float, logo.attrib["viewBox"].split())
+    assert (left, top) == (0, 0)
+    assert width == height
+
+
+def test_what_the_wheel_needs(metadata: Message) -> None:
+    """The quickstart's `pip install` brings everything that the quickstart uses."""
+    needed = {re.split(r"[<>=;\[ ]", each)[0]: each for each in metadata.get_all("Requires-Dist", [])}
+    assert {
+        "apache-airflow",
+        "apache-airflow-providers-common-sql",
+        "h11",
+        "httpx",
+        "idna",
+        "msgspec",
+        "pydantic",
+    } <= set(needed)
+    assert needed["apache-airflow-providers-sqlite"].endswith("; extra == 'sqlite'")
+    assert {"mysql", "postgres", "sqlite"} <= set(metadata.get_all("Provides-Extra", []))

@@ -1,0 +1,149 @@
+"""Kill -9 of the receiver and of its database under load: what was accepted is in the inbox.
+
+Each once, unless MAIL_ALL_FAULTS is set: then 100 random moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.postgres import PostgresServer
+from tests.support.processes import wait_until
+from tests.support.proxy import Proxy
+from tests.webhook.pushes import body, event
+from tests.webhook.running import HEADERS, RunningReceiver
+
+ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
+ROUNDS = 100 if ALL else 2
+SENDERS = 8
+
+pytestmark = pytest.mark.timeout(7200 if ALL else 900)
+
+
+class Load:
+    """Pushes numbered events without a pause, from `with` to the end of it; tries nothing again."""
+
+    def __init__(self, receiver: RunningReceiver) -> None:
+        self._url = f"{receiver.url}/{receiver.token}"
+        self._numbers = itertools.count()
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
+        self.accepted: list[int] = []
+        self.statuses: list[int] = []
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def wait_for_more(self, count: int, status: int = 200) -> None:
+        """Wait until so many more pushes got a status."""
+        enough = self.statuses.count(status) + count
+        wait_until(lambda: self.statuses.count(status) >= enough, what=f"pushes with {status}", interval=0.01)
+
+    def _send(self) -> None:
+        with httpx.Client(headers=HEADERS, timeout=60) as client:
+            while not self._ended.is_set():
+                number = next(self._numbers)
+                push = body(*(event(each, Number=str(number)) for each in range(number % 50 + 1)))
+                try:
+                    status = client.post(self._url, content=push).status_code
+                except httpx.TransportError:
+                    self._ended.wait(0.05)
+                    continue
+                if status == 200:
+                    self.accepted.append(number)
+                self.statuses.append(status)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A Postgres of its own, to be killed. It does not wait for the disk by itself: the inbox has to ask for it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder,
+        PostgresServer(Path(folder) / "data") as running,
+    ):
+        yield running
+
+
+def kill_database(server: PostgresServer) -> None:
+    """Kill every process of the server at once, and start it again."""
+    postmaster = psutil.Process(server._server.get_pid())
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=60)
+
+    def started() -> bool:
+        # On a busy machine it takes longer than pg_ctl waits, and is not ready when it is looked at again.
+        with contextlib.suppress(subprocess.SubprocessError, AssertionError):
+            server._server.ensure_postgres_running()
+            return True
+        return False
+
+    wait_until(started, what="the database runs again")
+
+
+def check(receiver: RunningReceiver, load: Load) -> None:
+    """End the load; everything that was accepted is in the inbox."""
+    load.__exit__()
+    assert set(load.accepted) - {int(event["Number"]) for event in receiver.events()} == set()
+    assert set(load.statuses) <= {200, 503}
+    assert receiver.token not in receiver.log.read_text()
+    assert "@example.com" not in receiver.log.read_text()
+
+
+@pytest.mark.ci
+def test_what_was_accepted_is_stored_after_kills(tmp_path: Path, server: PostgresServer) -> None:
+    chance = random.Random()
+    with (
+        server.database() as database,
+        RunningReceiver(tmp_path, database.airflow_connection) as receiver,
+        Load(receiver) as load,
+    ):
+        for number in range(ROUNDS):
+            load.wait_for_more(chance.randint(20, 200))
+            if number % 2:
+                receiver.process.kill()
+                receiver.start()
+            else:
+                kill_database(server)
+        load.wait_for_more(20)
+        check(receiver, load)
+
+
+def test_what_was_accepted_is_stored_after_the_database_hung(tmp_path: Path, server: PostgresServer) -> None:
+    with server.database() as database, Proxy(f"{database.socket_folder}/.s.PGSQL.5432") as proxy:
+        far = json.loads(database.airflow_connection) | {"host": "127.0.0.1", "port": proxy.port}
+        with RunningReceiver(tmp_path, json.dumps(far)) as receiver, Load(receiver) as load:
+            load.wait_for_more(50)
+            proxy.hold(new=False)
+            proxy.wait_for_held(60)
+            load.wait_for_more(50)
+            proxy.hold(new=True)
+            wait_until(lambda: "is given up" in receiver.log.read_text(), what="a connection is given up")
+            load.wait_for_more(1, status=503)
+            proxy.release()
+            receiver.process.kill()
+            receiver.start()
+            load.wait_for_more(50)
+            check(receiver, load)

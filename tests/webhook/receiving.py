@@ -1,0 +1,68 @@
+"""The receiver in this process, as a server calls it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import httpx
+
+from airflow_provider_mail.webhook.cached import Cached
+from airflow_provider_mail.webhook.commits import GroupCommit
+from airflow_provider_mail.webhook.health import Health
+from airflow_provider_mail.webhook.inbox import Inbox, Push
+from airflow_provider_mail.webhook.receiver import Receiver
+from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
+from tests.webhook.running import HEADERS
+
+TOKEN = new_token()
+
+
+class Sender:
+    """Pushes to a receiver.
+
+    :param app: the receiver.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://receiver")
+
+    async def request(self, method: str, path: str, body: Any = b"", **headers: str) -> httpx.Response:
+        return await self.http.request(method, path, content=body, headers={**HEADERS, **headers})
+
+    async def push(self, body: Any = b"[{}]") -> int:
+        return (await self.request("POST", f"/{TOKEN}", body)).status_code
+
+    async def get(self, *paths: str) -> list[int]:
+        return [(await self.http.get(path)).status_code for path in paths]
+
+
+Receiving = Callable[[Sender], Coroutine[Any, Any, None]]
+
+
+@asynccontextmanager
+async def receiver(
+    inbox: Inbox, *, max_inbox: int = 10**9, max_body: int = 8 * 2**20, max_pending: int = 2**26
+) -> AsyncIterator[Sender]:
+    """Receive with Airflow's default settings; the inbox has to be there, and its table of tokens."""
+    tokens: Cached[Any] = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "tokens")
+    group = GroupCommit(inbox, max_pending=max_pending)
+    health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
+    yield Sender(Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"]))
+    group.close()
+
+
+def stored(inbox: Inbox) -> list[Push]:
+    """What is in the inbox, drained or not, in the order of arrival."""
+    with closing(inbox.open()) as connection:
+        return list(inbox.scan(connection, after=0, max_pushes=10**6))
+
+
+def execute(inbox: Inbox, *statements: str) -> None:
+    """Run statements in the database of the inbox."""
+    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        connection.commit()
