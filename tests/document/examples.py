@@ -76,7 +76,8 @@ CONTACTS = {
     "contacts.upsert": Example(
         api.UpsertContact(email=ADA, name="Ada", phone_number="+49 30 1", list_name="customers"),
         {"email": ADA, "name": "Ada", "phoneNumber": "+49 30 1", "listName": "customers"},
-        "test_contacts.py::test_an_upsert_creates_and_then_updates_one_contact", ("test_round_trip.py::test_a_contact",),
+        "test_contacts.py::test_an_upsert_creates_and_then_updates_one_contact",
+        ("test_round_trip.py::test_a_contact",),
         arrange=lambda service: service.add_list("customers"),
         hold=lambda service: service.contact(ADA) is not None, held=True,
     ),
@@ -172,7 +173,8 @@ TEMPLATES = {
     ),
     "templates.delete": Example(
         api.DeleteTemplate(template_name="welcome"), {"templateName": "welcome"},
-        "test_lists_and_templates.py::test_a_template_has_the_fields_of_the_specification", ("test_round_trip.py::test_a_template",),
+        "test_lists_and_templates.py::test_a_template_has_the_fields_of_the_specification",
+        ("test_round_trip.py::test_a_template",),
         arrange=in_place("template"), hold=lambda service: service.templates(), held=[],
     ),
 }  # fmt: skip
