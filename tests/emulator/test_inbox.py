@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from airflow_provider_mail.emulator.inbox.forward import parse_address
 from tests.emulator.conftest import LETTER, SEND, Api, batch
 from tests.emulator.listener import Listener
 
@@ -246,11 +245,3 @@ def test_a_file_of_an_older_version_can_be_used(tmp_path: Any) -> None:
         assert emulator.campaigns() == []
         emulator.add_campaign("old")
         assert emulator.campaigns()[0]["mailStats"]["openCount"] == 0
-
-
-def test_addresses_of_smtp_servers() -> None:
-    assert parse_address("localhost:1025") == ("localhost", 1025)
-    assert parse_address("[::1]:25") == ("::1", 25)
-    for wrong in ("localhost", ":25", "localhost:", "localhost:x", "localhost:0", "localhost:99999", ""):
-        with pytest.raises(ValueError, match="HOST:PORT"):
-            parse_address(wrong)

@@ -12,8 +12,6 @@ from airflow.sdk import DAG, BaseOperator, task
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from airflow_provider_mail._task.arguments import unwrap
-from airflow_provider_mail._task.literals import _PLAIN, SEEN_ARGUMENTS, _validator, declared
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
@@ -25,6 +23,7 @@ from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
+from tests.support.operator_parts import PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.test_operators import every_kind, made
 
@@ -47,9 +46,9 @@ def fails(words: str, *arguments: Any, **options: Any) -> None:
         rendered(*arguments, **options)
 
 
-@hypothesis_given(st.sampled_from(sorted(_PLAIN)), st.data())
+@hypothesis_given(st.sampled_from(sorted(PLAIN_TEXTS)), st.data())
 def test_every_plain_text_is_valid(kind: str, data: st.DataObject) -> None:
-    _validator(kind).validate_python(data.draw(st.from_regex(_PLAIN[kind], fullmatch=True)))
+    validator(kind).validate_python(data.draw(st.from_regex(PLAIN_TEXTS[kind], fullmatch=True)))
 
 
 # fmt: off

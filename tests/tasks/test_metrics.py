@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from airflow.sdk import chain
 
-from airflow_provider_mail import _metrics
 from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
@@ -19,6 +18,7 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import Stats
+from tests.support.operator_parts import forget_metrics
 from tests.support.statsd import DECLARED, StatsdServer, statsd_server
 from tests.tasks.conftest import Connect, Run, SqlDatabase
 
@@ -27,7 +27,7 @@ REQUEST = ("mail_conn_id", "operation")
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
     """Let Airflow send its metrics in this process to `backend`."""
-    _metrics._is_on.cache_clear()
+    forget_metrics()
     holder = importlib.import_module(Stats.incr.__module__) if "incr" in vars(Stats) else Stats
     name = "instance" if holder is Stats else "_backend"
     monkeypatch.setattr(holder, name, backend)
@@ -50,7 +50,7 @@ def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdServer]:
         make = airflows("statsd_logger").get_statsd_logger
         use(monkeypatch, make(*([None] if "cls" in make.__code__.co_varnames[:1] else [])))
         yield server
-        _metrics._is_on.cache_clear()
+        forget_metrics()
 
 
 def test_what_tasks_do_is_counted(run: Run, emulator: Emulator, warehouse: SqlDatabase, statsd: StatsdServer) -> None:
@@ -119,7 +119,6 @@ def test_metrics_that_cannot_be_sent_fail_nothing(
         def incr(self, *_: Any, **__: Any) -> None:
             raise ValueError("no such server")
 
-    _metrics._warn.cache_clear()
     use(monkeypatch, Broken())
     for _ in range(2):
         MailHook().send(GetCampaigns())
@@ -146,4 +145,4 @@ def test_opentelemetry_has_the_documented_names(monkeypatch: pytest.MonkeyPatch,
     (point,) = metric.data.data_points
     assert (metric.name, point.value) == ("airflow.mail.requests", 1)
     assert point.attributes == {"mail_conn_id": "mail_default", "operation": "v5.campaign.mail.get"}
-    _metrics._is_on.cache_clear()
+    forget_metrics()

@@ -160,6 +160,8 @@ def test_the_webhook_configuration(run: Run, emulator: Emulator) -> None:
     assert not shows(done, "Zq4711")
     assert run(save).returned == {"changed": []}
     assert emulator.journal.count("webhook/save") == 1
+    assert run(new("SaveWebhook", trans_enable=False)).returned == {"changed": ["trans_enable"]}
+    assert (emulator.webhook()["transEnable"], emulator.webhook()["transCallbackUrl"]) == (False, SECRET)
 
 
 def test_in_a_sandbox_nothing_changes(run: Run, emulator: Emulator, connect: Connect) -> None:

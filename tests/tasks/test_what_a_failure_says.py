@@ -8,10 +8,10 @@ import traceback
 import pytest
 import structlog
 
-from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.version_compat import AirflowFailException
+from tests.support.operator_parts import AirflowErrors, errors_log, without_addresses
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.everything import OPERATORS
 from tests.tasks.sending import change_retries
@@ -68,7 +68,7 @@ def test_a_temporary_error_names_the_connection_and_the_address(
 
 
 def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "airflow_provider_mail._task.exceptions")
+    caplog.set_level(logging.DEBUG, errors_log.name)
     with pytest.raises(AirflowFailException) as raised, AirflowErrors("mail_default"):
         raise MailRejectedError("/v5/lists/add: code 403: rejected")
     assert (raised.value.__suppress_context__, raised.value.__cause__) == (True, None)

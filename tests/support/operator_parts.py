@@ -1,0 +1,29 @@
+"""The private parts of operators that tests look into, arguments, errors and metrics: only this module knows where."""
+
+from __future__ import annotations
+
+from airflow_provider_mail import _metrics
+from airflow_provider_mail._task.arguments import unwrap
+from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
+from airflow_provider_mail._task.exceptions import log as errors_log
+from airflow_provider_mail._task.literals import _PLAIN as PLAIN_TEXTS
+from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, declared
+from airflow_provider_mail._task.literals import _validator as validator
+
+__all__ = [
+    "PLAIN_TEXTS",
+    "SEEN_ARGUMENTS",
+    "AirflowErrors",
+    "declared",
+    "errors_log",
+    "forget_metrics",
+    "unwrap",
+    "validator",
+    "without_addresses",
+]
+
+
+def forget_metrics() -> None:
+    """Let metrics look again whether they are on, and warn again."""
+    _metrics._is_on.cache_clear()
+    _metrics._warn.cache_clear()
