@@ -17,6 +17,8 @@ from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.connection import FIELDS
 from tests.support.dags import AIRFLOW_VERSION
 
+pytestmark = pytest.mark.ci
+
 PACKAGE = "airflow-provider-mail"
 FORM_FROM_METADATA = AIRFLOW_VERSION >= (3, 2)
 
