@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from airflow_provider_mail import api
 from airflow_provider_mail.emulator import Emulator
-from tests.api.driving import KINDS
+from tests.api.driving import KINDS, Driver
 from tests.api.wire import Gate
 from tests.support.changes import at_request
 
@@ -55,6 +56,19 @@ def test_each_request_arrives_once_on_its_own_connection(kind: str, emulator: Em
     expected = {request.email: request.name for request in REQUESTS}
     assert {contact["email"]: contact["name"] for contact in emulator.contacts()} == expected
     assert len({entry["connection"] for entry in emulator.journal.entries()}) == 60
+
+
+@pytest.mark.both_clients
+def test_another_process_shares_no_connection_and_no_lock(
+    emulator: Emulator, client: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a fork, of which `tests/real/api` has real ones."""
+    client.send(api.GetLists())
+    throttle = client.client._exchange.throttle
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    client.send(api.GetLists())
+    assert len({entry["connection"] for entry in emulator.journal.entries()}) == 2
+    assert client.client._exchange.throttle is not throttle
 
 
 def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:

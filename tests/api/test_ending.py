@@ -128,6 +128,20 @@ def test_aborting_ends_a_request_without_a_response(work: str, emulator: Emulato
         released.set()
 
 
+@pytest.mark.parametrize("whose", ["of the threads", "of the waiting thread"])
+def test_waiting_for_a_thread_ends_with_the_interrupt(whose: str) -> None:
+    released, outer = threading.Event(), Interrupt()
+    with Workers[bool](1, "mail-waiting") as workers:
+        future = workers.submit(released.wait, 60)
+        (workers.interrupt if whose == "of the threads" else outer).stop()
+        try:
+            with pytest.raises(api.MailInterruptedError):
+                outer.run(workers.first_done, [future])
+            assert not future.done()
+        finally:
+            released.set()
+
+
 def test_a_thread_that_ends_late_is_waited_for() -> None:
     """Its future is done before the callbacks of that future have been called."""
 

@@ -97,10 +97,11 @@ def test_the_signs_of_a_change_are_named(count: int, changes: Moves, total: int 
 
 
 # Additions allowed. More than a page of 10 put in twice in a row looks like the end of the list; fewer do not.
+GROWTH = moves(st.just(True), 4, 20)
 
 
 @SOME
-@given(st.integers(1, 60), AT_ONCE, JOINS, st.randoms(use_true_random=False))
+@given(st.integers(1, 60), AT_ONCE, GROWTH, st.integers(0, 1_000_000).map(Random))
 def test_a_list_that_grows_is_read_whole(count: int, at_once: int, changes: Moves, chance: Random) -> None:
     """Through threads, and in whatever order its pages arrive."""
     for shuffled in (False, True):

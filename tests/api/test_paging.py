@@ -90,8 +90,8 @@ def in_turn(pages: list[list[str]], total: int | None) -> Callable[[api.GetLists
     return lambda request: request.response(lists=[{"listName": name} for name in next(left, [])], total_records=total)
 
 
-def moves(joins: st.SearchStrategy[bool], most: int) -> st.SearchStrategy[Moves]:
-    return st.lists(st.lists(st.tuples(st.integers(0, 100), joins), max_size=most), max_size=12)
+def moves(joins: st.SearchStrategy[bool], most: int, pages: int = 12) -> st.SearchStrategy[Moves]:
+    return st.lists(st.lists(st.tuples(st.integers(0, 100), joins), max_size=most), max_size=pages)
 
 
 COUNTS = st.integers(0, 60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -56,14 +56,6 @@ def test_the_service_receives_the_names_of_the_specification(
     assert entry["headers"]["content-type"] == "application/json"
 
 
-def test_an_access_token_instead_of_the_key(emulator: Emulator, connect: Callable[..., Driver]) -> None:
-    token = emulator.issue_token()
-    connect(emulator.base_url, api_key=None, auth_type="oauth", access_token=token).send(api.GetLists())
-    (entry,) = emulator.journal.entries()
-    assert entry["auth"] == "oauth"
-    assert "apikey" not in entry["headers"]
-
-
 def test_a_base_address_with_a_path_and_with_the_version(emulator: Emulator, connect: Callable[..., Driver]) -> None:
     for ending in ("", "/", "/v5", "/v5/"):
         connect(emulator.base_url + ending).send(api.GetLists())
@@ -105,9 +97,3 @@ def test_every_deletion_can_look_whether_it_took_effect() -> None:
     assert deletions == {request for request in every if getattr(request, "effect", None) is Effect.DELETE}
     assert all(callable(getattr(request, "exists", request.took_effect)) for request in deletions)
     assert {effect for effect in Effect if effect.repeatable} == {Effect.READ, Effect.REPEATABLE, Effect.DELETE}
-
-
-def test_the_instant_is_kept_whatever_the_zone() -> None:
-    for text in ("2026-01-31T09:00:00+02:00", "2026-01-31T07:00:00Z", "2026-01-31 02:00:00.7-05:00"):
-        request = api.CreateCampaign(mail_name="n", sender_mail=ADA, only_save=True, send_date=text)
-        assert request.send_date == datetime(2026, 1, 31, 7, tzinfo=UTC)

@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 CAMPAIGN_SENDS = "campaigns.sends"
 SENDS_CUSTOMISED = "transactional.sends_customised"
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """``form`` is ``single`` or ``batch`` where the specification names one form of ``sends_customised``."""
-
-    id: str
-    operation: str
-    code: int
-    condition: str
-    form: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitRow:
-    """``value`` holds the row's numbers in the specification's order."""
-
-    id: str
-    item: str
-    limit: str
-    value: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EventRow:
-    """``toggle`` is the key in ``transEvent``; empty where the specification lists none."""
-
-    id: str
-    event_code: str
-    trigger: str
-    toggle: str
-
-
-@dataclass(frozen=True, slots=True)
-class StateRow:
-    id: str
-    from_state: str
-    trigger: str
-    condition: str
-    to_state: str
-    also: str = ""
+ErrorRow = namedtuple("ErrorRow", "id operation code condition form", defaults=("",))
+"""``form`` is ``single`` or ``batch`` where the specification names one form of ``sends_customised``."""
+LimitRow = namedtuple("LimitRow", "id item limit value")
+"""``value`` holds the row's numbers in the specification's order."""
+EventRow = namedtuple("EventRow", "id event_code trigger toggle")
+"""``toggle`` is the key in ``transEvent``; empty where the specification lists none."""
+StateRow = namedtuple("StateRow", "id from_state trigger condition to_state also", defaults=("",))
 
 
 def _errors(prefix: str, operation: str, rows: tuple[tuple[int, str, str], ...]) -> tuple[ErrorRow, ...]:

@@ -53,10 +53,6 @@ class Case:
         return {name: value for name, value in body.items() if value is not ABSENT}
 
 
-def to_be_rejected(row: str, key: str, message: str, *changes: dict[str, Any]) -> list[Case]:
-    return [Case(row, key, change, message) for change in changes]
-
-
 def version(**changes: Any) -> dict[str, Any]:
     return {"messageVersions": [{**VERSION, **changes}]}
 
@@ -69,68 +65,42 @@ def no_credits(service: Emulator) -> None:
     service.settings.email_credits = 0
 
 
-BAD_DATES = [{"sendDate": date} for date in ("2026-01-31", "2026-01-31 09:00", "31.01.2026 09:00:00", "tomorrow")]
-MISSING = {"templateName": "missing"}
+MISSING, BAD_DATE = {"templateName": "missing"}, {"sendDate": "2026-01-31 09:00"}
 C, T = "errors.campaign", "errors.transactional"
 CASES = [
-    *to_be_rejected(f"{C}.1", SENDS, "mail_name", {"mailName": ABSENT}, {"mailName": ""}),
-    *to_be_rejected(f"{C}.1", SENDS, "sender_mail", {"senderMail": ABSENT}, {"senderMail": ""}),
-    *to_be_rejected(f"{C}.2", SENDS, "mail_name", {"mailName": "x" * 201}, {"mailName": "é" * 101}),
-    *to_be_rejected(f"{C}.3", SENDS, "send_date", *BAD_DATES),
-    *to_be_rejected(
-        f"{C}.4", SENDS, "attachment", {"attachment": {"fileName": "a.txt"}}, {"attachment": {"fileData": "eA=="}},
-        {"attachment": {"fileName": "", "fileData": "eA=="}},
-    ),
-    *to_be_rejected(
-        f"{C}.5", SENDS, "send_list_names", {"sendListNames": []}, {"sendListNames": ABSENT},
-        {"sendListNames": [], "onlySave": False},
-    ),
+    Case(f"{C}.1", SENDS, {"mailName": ABSENT}, "mail_name"),
+    Case(f"{C}.1", SENDS, {"senderMail": ""}, "sender_mail"),
+    Case(f"{C}.2", SENDS, {"mailName": "é" * 101}, "mail_name"),
+    Case(f"{C}.3", SENDS, BAD_DATE, "send_date"),
+    Case(f"{C}.4", SENDS, {"attachment": {"fileName": "a.txt"}}, "attachment"),
+    Case(f"{C}.4", SENDS, {"attachment": {"fileName": "", "fileData": "eA=="}}, "attachment"),
+    Case(f"{C}.5", SENDS, {"sendListNames": ABSENT}, "send_list_names"),
+    Case(f"{C}.5", SENDS, {"sendListNames": [], "onlySave": False}, "send_list_names"),
     Case(f"{C}.6", SENDS, {"sendListNames": ["customers", "unknown"]}),
     Case(f"{C}.7", SENDS, {"repelListNames": ["unknown"]}),
     Case(f"{C}.8", SENDS, arrange=fault("code_before", code=500)),
     Case(f"{C}.9", SENDS, arrange=fault("attachment_failed")),
     Case(f"{C}.10", SENDS, arrange=fault("task_check_failed")),
     Case(f"{T}.1", SINGLE, {"subject": ABSENT}, "subject"),
-    Case(f"{T}.1", SINGLE, {"content": ABSENT}, "content"),
-    Case(f"{T}.1", SINGLE, {"senderMail": ABSENT}, "sender_mail"),
     Case(f"{T}.1", BATCH, {"senderMail": ABSENT}, "sender_mail"),
-    *(case for key in (SINGLE, BATCH) for case in to_be_rejected(f"{T}.2", key, "send_date", *BAD_DATES)),
-    *(
-        Case(f"{T}.3", key, {name: "é" * (limit // 2) + "a" * (1 + limit % 2)}, message)
-        for key in (SINGLE, BATCH)
-        for name, limit, message in (
-            ("category", 100, "category"), ("campaign", 100, "campaign"), ("uniqueMsgID", 50, "unique_msg_id"),
-        )
-    ),
+    *(Case(f"{T}.2", key, BAD_DATE, "send_date") for key in (SINGLE, BATCH)),
+    Case(f"{T}.3", SINGLE, {"category": "é" * 50 + "a"}, "category"),
+    Case(f"{T}.3", BATCH, {"uniqueMsgID": "é" * 25 + "a"}, "unique_msg_id"),
     # Without "to" and "messageVersions" a body is of neither form; the model of the one that was meant decides.
     Case(f"{T}.4", SINGLE, {"to": ABSENT}, "to: "),
-    Case(f"{T}.4", SINGLE, {"to": {}}, "to.email"),
     Case(f"{T}.4", BATCH, {"messageVersions": []}, "message_versions"),
     Case(f"{T}.4", BATCH, version(to=[]), "message_versions[0].to"),
     Case(f"{T}.5", SINGLE, {"to": {"email": ""}}, "to.email"),
-    *(
-        Case(f"{T}.5", BATCH, version(**{kind: [{"email": ""}]}), f"message_versions[0].{kind}[0]")
-        for kind in ("to", "cc", "bcc")
-    ),
-    *(
-        Case(f"{T}.6", SINGLE, {"to": {"email": address}}, "to.email")
-        for address in ("ada", "ada@", "@example.com", "ada@example", "ada @example.com", "a@b@example.com")
-    ),
+    Case(f"{T}.5", BATCH, version(bcc=[{"email": ""}]), "message_versions[0].bcc[0]"),
+    Case(f"{T}.6", SINGLE, {"to": {"email": "ada@example"}}, "to.email"),
     Case(f"{T}.7", BATCH, version(**MISSING)),
     Case(f"{T}.8", BATCH, {"senderName": "é" * 100 + "a"}, "sender_name"),
+    *(Case(f"{T}.9", key, {"senderMail": "somebody@else.example"}) for key in (SINGLE, BATCH)),
+    *(Case(f"{T}.10", key, {"replyTo": "no address"}, "reply_to") for key in (SINGLE, BATCH)),
     Case(f"{T}.11", BATCH, {"content": ABSENT}, "content or template_name"),
-    Case(f"{T}.11", SINGLE, {"content": ""}, "content"),
     Case(f"{T}.12", BATCH, {"content": ABSENT, **MISSING}),
-    *(
-        case
-        for key in (SINGLE, BATCH)
-        for case in (
-            Case(f"{T}.9", key, {"senderMail": "somebody@else.example"}),
-            Case(f"{T}.10", key, {"replyTo": "no address"}, "reply_to"),
-            Case(f"{T}.13", key, arrange=no_credits),
-        )
-    ),
-]  # fmt: skip
+    *(Case(f"{T}.13", key, arrange=no_credits) for key in (SINGLE, BATCH)),
+]
 
 
 def numbered(cases: list[Case]) -> list[Any]:

@@ -6,11 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.document.asserting import assert_accepted, assert_rejected, fields, quick
-from tests.document.fact_resources import RESOURCES
-from tests.document.fact_rows import LIMITS
 from tests.document.fact_types import Fact, Operation
-from tests.document.facts import OPERATIONS
-from tests.document.models import Steps, smallest, walk
+from tests.document.models import Steps, smallest
 from tests.document.strategies import IN_A_LINE, LETTERS_AND_DIGITS, text_of_bytes
 
 # Lengths.
@@ -107,43 +104,3 @@ def test_enumerations(data: st.DataObject, operation: Operation, steps: Steps, f
     for value in fact.enum:
         assert_accepted(operation, steps, [value] if several else value)
     assert_rejected(operation, steps, *([[value] for value in wrong] if several else wrong))
-
-
-# The table "Limits".
-
-
-def of(wire: str, key: str = "", attribute: str = "max_bytes") -> set[tuple[object, ...]]:
-    """What the fields of that name say."""
-    facts = [(operation.key, fact) for operation in OPERATIONS for _, fact in walk(operation.request)]
-    found = {
-        tuple(getattr(fact, name) for name in attribute.split())
-        for operation, fact in facts
-        if fact.wire == wire and operation.startswith(key)
-    }
-    assert found
-    return found
-
-
-def test_the_rows_of_the_table_say_the_same_as_the_fields():
-    rows = {row.item: {row.value} for row in LIMITS}
-    recipients = [
-        fact for one in OPERATIONS for steps, fact in walk(one.request) if steps[-1] == "name" and len(steps) > 1
-    ]
-    assert len(recipients) == 4  # the single form's to; to, cc and bcc of the batch form
-    assert {(fact.max_bytes,) for fact in recipients} == rows["Recipient, cc, bcc `name`"]
-    assert of("mailName", "campaigns.sends") == rows["mailName (campaign)"]
-    assert of("templateName", "templates.add", "max_length") == rows["templateName"]
-    assert of("senderName", "transactional.sends_customised.batch") == rows["senderName (batch)"]
-    assert of("category") == of("campaign") == rows["category, campaign (transactional)"]
-    assert of("uniqueMsgID") == rows["uniqueMsgID"]
-    assert of("messageVersions", "", "max_items") == rows["messageVersions per request"]
-    batch = "transactional.sends_customised.batch"
-    for name in ("to", "cc", "bcc"):
-        assert of(name, batch, "max_items") == rows["to, cc, bcc per version"]
-    assert of("pageSize", "contacts", "default maximum") == rows["contacts/list/get pageSize"]
-    for key in ("campaigns.get", "templates.get", "lists.get"):
-        assert of("pageSize", key, "default") == rows["pageSize default, campaign get, templates get, lists get"]
-    assert of("pageIndex", "", "default") == rows["pageIndex default"]
-    token = {(fact.max_bytes,) for fact in RESOURCES["OAuth token"] if fact.wire == "accessToken"}
-    assert token == rows["accessToken length"]
-    assert of("attachment", "", "type") == {("object",)}  # one file, not a list of them

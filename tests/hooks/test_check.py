@@ -18,7 +18,7 @@ from airflow_provider_mail.hooks.mail import MailHook
 from tests.api.wire import closed_port
 from tests.hooks.conftest import API_KEY
 from tests.hooks.test_connection_page import explained
-from tests.hooks.wire import Authority, Proxy
+from tests.hooks.wire import Authority
 
 MakeHook = Callable[..., MailHook]
 
@@ -50,13 +50,12 @@ def test_it_works(make_hook: MakeHook, hook: MailHook, emulator: Emulator) -> No
 def places(emulator: Emulator, tmp_path: Path, no_such_host: str) -> Iterator[dict[str, str]]:
     """What a connection may name instead of the service."""
     secure = Emulator(EmulatorSettings(tls_certificate=str(Authority(tmp_path).issue())))
-    with secure, Proxy(rejects=True) as proxy, closed_port() as port:
+    with secure, closed_port() as port:
         yield {
             "service": emulator.base_url.partition("://")[2],
             "secure": secure.base_url.partition("://")[2],
             "closed": f"127.0.0.1:{port}",
             "unknown": no_such_host,
-            "rejecting": proxy.url,
         }
 
 
@@ -87,7 +86,6 @@ def proxied(url: str) -> dict[str, Any]:
             {"host": "http://{secure}", "extra": {"timeout": 10}},
             "HOST disconnects or is silent for 10 s; check host (base URL), port and timeout.",
         ),
-        (proxied("{rejecting}"), f"{PROXIED} {{rejecting}}: the proxy rejects the connection; check proxy. (..."),
         (
             proxied("http://{closed}"),
             f"{PROXIED} http://{{closed}}: nothing listens at the proxy's address; check proxy. (...",

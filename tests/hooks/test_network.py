@@ -1,4 +1,4 @@
-"""TLS, proxies and redirects: the credentials reach the service that the connection names, and no other."""
+"""TLS and redirects: the credentials reach the service that the connection names, and no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
-from tests.hooks.wire import Authority, Proxy
+from tests.hooks.wire import Authority
 
 LIST = "/v5/lists/get"
 
@@ -61,29 +61,6 @@ def test_a_certificate_for_another_address_is_not_trusted(authority: Authority, 
         with pytest.raises(MailConfigError, match="IP address mismatch"):
             send(other, ca_bundle=str(authority.bundle))
         assert other.journal.entries() == []
-
-
-@pytest.mark.parametrize("source", ["connection", "environment"])
-def test_a_proxy_carries_the_request(
-    source: str, monkeypatch: pytest.MonkeyPatch, emulator: Emulator, send: Callable[..., None]
-) -> None:
-    with Proxy() as proxy:
-        if source == "environment":
-            for name in ("NO_PROXY", "no_proxy"):
-                monkeypatch.delenv(name, raising=False)
-            monkeypatch.setenv("HTTP_PROXY", proxy.url)
-        send(emulator, **({"proxy": proxy.url} if source == "connection" else {}))
-    assert proxy.seen == [f"POST {emulator.base_url}{LIST} HTTP/1.1"]
-    assert emulator.journal.count("lists/get") == 1
-
-
-def test_a_proxy_sees_nothing_of_a_request_over_tls(
-    secure: Emulator, authority: Authority, send: Callable[..., None]
-) -> None:
-    with Proxy() as proxy:
-        send(secure, proxy=proxy.url, ca_bundle=str(authority.bundle))
-    assert proxy.seen == [f"CONNECT {secure.base_url.removeprefix('https://')} HTTP/1.1"]
-    assert secure.journal.count("lists/get") == 1
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -13,7 +13,9 @@ from airflow.triggers.base import BaseTrigger
 
 import airflow_provider_mail
 from airflow_provider_mail.get_provider_info import get_provider_info
+from airflow_provider_mail.hooks.connection import FIELDS, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.version_compat import redact
 from tests.support.dags import AIRFLOW_VERSION
 
 INFO = get_provider_info()
@@ -61,6 +63,15 @@ def test_connection_type_and_hook_agree() -> None:
     assert entry["hook-name"] == MailHook.hook_name
     assert entry["hook-class-name"] == f"{MailHook.__module__}.{MailHook.__name__}"
     assert MailHook.conn_name_attr in inspect.signature(MailHook.__init__).parameters
+
+
+def test_the_fields_of_the_connection() -> None:
+    """Airflow masks the secret ones by their names, and both forms have the same standard fields."""
+    secrets = {name: "planted" for name, field in FIELDS.items() if field.secret}
+    assert redact(secrets) == dict.fromkeys(secrets, "***")
+    assert MailHook.get_ui_field_behaviour() == {
+        name.replace("-", "_"): UI_FIELD_BEHAVIOUR[name] for name in ("hidden-fields", "relabeling", "placeholders")
+    }
 
 
 def test_airflow_finds_the_documentation() -> None:

@@ -1,15 +1,10 @@
-"""What lies between a client and the service in real networks: certificates of one's own, proxies."""
+"""Certificates of one's own."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
-import socket
-import threading
 from pathlib import Path
-from typing import Self
-from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -54,74 +49,3 @@ class Authority:
         builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
         builder = builder.not_valid_before(now - hour).not_valid_after(now + hour)
         return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-
-
-class Proxy:
-    """An HTTP proxy on loopback for one request a connection; a context manager.
-
-    `seen` holds the first line of every request, such as `CONNECT 127.0.0.1:8443 HTTP/1.1`.
-
-    :param rejects: respond to everything with 407.
-    """
-
-    def __init__(self, *, rejects: bool = False) -> None:
-        self._rejects = rejects
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.seen: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._accept)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for end in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        self._thread.join()
-
-    def _accept(self) -> None:
-        threads = []
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self._open.append(client)
-                threads.append(threading.Thread(target=self._serve, args=(client,)))
-                threads[-1].start()
-        for thread in threads:
-            thread.join()
-
-    def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += client.recv(65_536)
-            line, rest = head.split(b"\r\n", 1)
-            self.seen.append(line.decode())
-            method, target, version = line.split(b" ")
-            if self._rejects:
-                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-                return
-            tunnel = method == b"CONNECT"
-            url = urlsplit(f"//{target.decode()}" if tunnel else target.decode())
-            with socket.create_connection((url.hostname, url.port)) as server:
-                self._open.append(server)
-                if tunnel:
-                    client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                else:
-                    server.sendall(b" ".join([method, url.path.encode(), version]) + b"\r\n" + rest)
-                back = threading.Thread(target=_pump, args=(server, client))
-                back.start()
-                _pump(client, server)
-                back.join()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while piece := source.recv(65_536):
-            target.sendall(piece)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
