@@ -104,6 +104,14 @@ def test_an_accepted_chunk_is_sent_again_only_for_its_rejected_rows(
     assert caplog.text.count("Resumed") == 1
 
 
+def test_other_rows_discard_at_once_all_chunks_behind_them(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows of the first try must not count as accepted if they return after newer ones were sent."""
+    first_try(store, 4, 11, 25)
+    assert begin(store).lookup(1, 11, rows(3)) is None
+    assert "Everything from row 11 on is imported again" in caplog.text
+    assert look_up(begin(store)) == [[4], None, None]
+
+
 @pytest.mark.parametrize(
     ("plan", "config"),
     [
