@@ -121,15 +121,6 @@ def test_an_argument_becomes_a_field(
     assert (len(emulator.messages()), body["content"]) == (1, CONTENT)
 
 
-@pytest.mark.parametrize("nothing", [None, "", "None", "\n"])
-def test_nothing_is_not_mailed_as_none(emulator: Emulator, nothing: Any) -> None:
-    send_email("ada@example.com", nothing, nothing)
-    (message,) = emulator.messages()
-    assert message["subject"] == "(no subject)"
-    assert "Left out of this message: subject: is " in message["content"]
-    assert "; content: is " in message["content"]
-
-
 def test_in_a_task_the_default_is_that_of_the_notifier(run: Run, emulator: Emulator) -> None:
     def build() -> None:
         @task
@@ -155,18 +146,25 @@ def test_a_dry_run_checks_and_sends_nothing(emulator: Emulator, caplog: pytest.L
     assert "skipped: x-priority, x-team" in caplog.text
 
 
-def test_a_task_whose_work_is_the_mail_gets_the_error(
+def test_nothing_is_not_mailed_as_none_and_errors_may_be_raised(
     emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As a task wants it whose work is the mail."""
+
     def send(error: type[Exception], words: str, to: str = "ada@example.com", subject: Any = "Report") -> None:
         with pytest.raises(error, match=words):
             send_email(to, subject, CONTENT, raise_errors=True)
 
-    send(MailValidationError, r"to\[1\]\.email: is not an email address", to="ada@example.com, no address")
-    for nothing in ("", "None", "\n"):
+    for nothing in (None, "", "None", "\n"):
+        send_email("ada@example.com", nothing, nothing)
+        message = emulator.messages()[-1]
+        assert message["subject"] == "(no subject)"
+        assert "Left out of this message: subject: is " in message["content"]
+        assert "; content: is " in message["content"]
         send(MailValidationError, "subject: is ", subject=nothing)
+    send(MailValidationError, r"to\[1\]\.email: is not an email address", to="ada@example.com, no address")
     connect(password="wrong")
     send(MailAuthError, "credentials")
     monkeypatch.setenv("AIRFLOW__EMAIL__FROM_EMAIL", "")
     send(MailConfigError, "from_email")
-    assert emulator.messages() == []
+    assert len(emulator.messages()) == 4

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from airflow_provider_mail.plugin import MailPlugin
 from airflow_provider_mail.plugin.settings import PAGE_OPTIONS
+from airflow_provider_mail.webhook.settings import OPTIONS
 from tests.plugin.conftest import BASE_PATH, Visitor
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
@@ -125,8 +126,9 @@ def test_the_plugin_has_what_is_switched_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert view["href"] == f"{BASE_PATH}/mail/"
 
 
-def test_the_documentation_has_every_option() -> None:
-    page = (ROOT / "docs" / "page.md").read_text()
-    for name, option in PAGE_OPTIONS.items():
+@pytest.mark.parametrize(("page", "options"), [("page.md", PAGE_OPTIONS), ("events.md", OPTIONS)])
+def test_the_documentation_has_every_option(page: str, options: dict[str, dict[str, str]]) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    for name, option in options.items():
         default = f"`{option['default']}`" if option["default"] else "empty"
-        assert f"| `{name}` | {option['description'].replace('``', '`')} | {default} |\n" in page
+        assert f"| `{name}` | {option['description'].replace('``', '`')} | {default} |\n" in text

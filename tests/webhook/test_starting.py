@@ -14,9 +14,8 @@ import pytest
 from airflow_provider_mail.__main__ import main
 from airflow_provider_mail.webhook.app import ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.settings import OPTIONS, ReceiverSettings
+from airflow_provider_mail.webhook.settings import OPTIONS
 from airflow_provider_mail.webhook.tokens import Tokens, new_token
-from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.receiving import Sender, execute
 
@@ -108,15 +107,6 @@ def test_it_starts_with_a_token(
     Tokens(inbox).add(new_token(), "mail_default")
     messages = [message["type"] for message in lifespan(ReceiverApp())]
     assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-
-
-def test_the_page_has_every_option() -> None:
-    page = (ROOT / "docs" / "events.md").read_text()
-    for name, option in OPTIONS.items():
-        default = f"`{option['default']}`" if option["default"] else "empty"
-        assert f"| `{name}` | {option['description'].replace('``', '`')} | {default} |\n" in page
-    settings = ReceiverSettings.from_airflow()
-    assert (settings.inbox_conn_id, settings.receive_in_api_server) == ("", False), "nothing is received by default"
 
 
 @pytest.mark.parametrize("inbox", ["psycopg3", "psycopg2"], indirect=True)
