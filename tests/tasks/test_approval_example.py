@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.emulator import Emulator
+from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api
 from tests.tasks.conftest import Connect, Done, Run, SqlDatabase
@@ -24,46 +21,33 @@ asks = pytest.mark.skipif(
 
 
 @pytest.fixture
-def newsletter(
-    run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], Done]:
+def newsletter(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Connect) -> Callable[[], Done]:
     """A function that runs the example."""
-    monkeypatch.setattr(shared_poller, "SETTLE_SECONDS", 0.1)
     connect(campaign_url="https://app.example.com/{guid}")
-    emulator.settings.sending_seconds = 1.0
     emulator.add_list("newsletter", count=12)
     emulator.add_campaign("newsletter 2025-12-01", sent=10, send_date="2025-12-01T00:00:00Z")
     dag = example("mail_approval")
-    dag.get_task("wait").poke_interval = 0.3  # type: ignore[attr-defined]
     return lambda: run_in_airflow(dag)
 
 
-@contextmanager
-def a_person(answer: str) -> Iterator[list[dict[str, Any]]]:
-    """Somebody who answers the question once it is asked, as the user interface does; gives what was asked."""
-    api = airflow_api()
-    asked: list[dict[str, Any]] = []
-    over = threading.Event()
+class Person:
+    """Somebody who looks every minute whether there is a question, and responds to it as the user interface does."""
 
-    def look() -> None:
-        while not over.is_set() and not asked:
-            time.sleep(0.2)
-            path = "/dags/mail_approval/dagRuns/~/hitlDetails?response_received=false"
-            for question in api.request("GET", path).json()["hitl_details"]:
-                task = question["task_instance"]
-                if task["state"] == "running":
-                    continue  # it is about to wait, and does not yet
+    def __init__(self, clock: Clock, choice: str) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._clock, self._choice = clock, choice
+        clock.after(60, self._look)
+
+    def _look(self) -> None:
+        path = "/dags/mail_approval/dagRuns/~/hitlDetails?response_received=false"
+        for question in airflow_api().request("GET", path).json()["hitl_details"]:
+            task = question["task_instance"]
+            if task["state"] != "running":  # else it is about to wait, and does not yet
                 where = f"/dags/mail_approval/dagRuns/{task['dag_run_id']}/taskInstances/approve/-1/hitlDetails"
-                api.request("PATCH", where, json={"chosen_options": [answer], "params_input": {}})
-                asked.append(question)
-
-    person = threading.Thread(target=look)
-    person.start()
-    try:
-        yield asked
-    finally:
-        over.set()
-        person.join()
+                airflow_api().request("PATCH", where, json={"chosen_options": [self._choice], "params_input": {}})
+                self.asked.append(question)
+        if not self.asked:
+            self._clock.after(60, self._look)
 
 
 def states(done: Done) -> dict[str, str]:
@@ -71,12 +55,15 @@ def states(done: Done) -> dict[str, str]:
 
 
 @asks
-def test_a_person_agrees(newsletter: Callable[[], Done], emulator: Emulator, warehouse: SqlDatabase) -> None:
-    with a_person("Approve") as asked:
-        done = newsletter()
+def test_a_person_agrees(
+    newsletter: Callable[[], Done], emulator: Emulator, warehouse: SqlDatabase, clock: Clock
+) -> None:
+    person = Person(clock, "Approve")
+
+    done = newsletter()
 
     assert set(states(done).values()) == {"success"}, states(done)
-    (question,) = asked
+    (question,) = person.asked
     name = done.result.xcom("send", "mail_name")
     assert question["subject"] == f"Send {name}?"
     table = done.result.xcom("preflight")["table"]
@@ -92,9 +79,10 @@ def test_a_person_agrees(newsletter: Callable[[], Done], emulator: Emulator, war
 
 
 @asks
-def test_a_person_does_not(newsletter: Callable[[], Done], emulator: Emulator) -> None:
-    with a_person("Reject"):
-        done = newsletter()
+def test_a_person_rejects_it(newsletter: Callable[[], Done], emulator: Emulator, clock: Clock) -> None:
+    Person(clock, "Reject")
+
+    done = newsletter()
 
     assert done.result.state == "success"
     assert states(done) == dict.fromkeys(("draft", "preflight", "approve", "delete_draft"), "success") | dict.fromkeys(
@@ -103,7 +91,7 @@ def test_a_person_does_not(newsletter: Callable[[], Done], emulator: Emulator) -
     assert [body["onlySave"] for body in real_sends(emulator)] == [True]
 
 
-def test_nobody_is_asked_about_what_is_wrong(newsletter: Callable[[], Done], emulator: Emulator) -> None:
+def test_what_is_wrong_is_not_asked_about(newsletter: Callable[[], Done], emulator: Emulator) -> None:
     emulator.add_campaign("newsletter 2025-12-08", sent=5, send_date="2025-12-08T00:00:00Z")
 
     done = newsletter()
@@ -115,8 +103,8 @@ def test_nobody_is_asked_about_what_is_wrong(newsletter: Callable[[], Done], emu
     assert [body["onlySave"] for body in real_sends(emulator)] == [True]
 
 
-@pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="there is somebody to ask")
-def test_where_nobody_can_be_asked_nothing_is_sent(newsletter: Callable[[], Done], emulator: Emulator) -> None:
+@pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="a person can be asked")
+def test_without_a_question_nothing_is_sent(newsletter: Callable[[], Done], emulator: Emulator) -> None:
     done = newsletter()
 
     assert (states(done)["approve"], states(done)["send"]) == ("failed", "upstream_failed")

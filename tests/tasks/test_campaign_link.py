@@ -17,6 +17,7 @@ from airflow_provider_mail.hooks.connection import campaign_url, placeholders_of
 from airflow_provider_mail.links import LINK_KEY, MailCampaignLink
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api
 from tests.tasks.conftest import TASK, Connect, Done, Run
@@ -37,10 +38,17 @@ def _as_in_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(kind, "_load_operator_extra_links", True, raising=False)
 
 
+GOOD: dict[str, Any] = {
+    "task_id": TASK,
+    "sender_mail": "news@example.com",
+    "send_list_names": ["newsletter"],
+    "subject": "Hi",
+    "content": "<p>Hi</p>",
+}
+
+
 def create(**arguments: Any) -> MailCreateCampaignOperator:
-    given = {"task_id": TASK, "sender_mail": "news@example.com", "send_list_names": ["newsletter"]}
-    given |= {"subject": "Hi", "content": "<p>Hi</p>"}
-    return MailCreateCampaignOperator(**given | arguments)
+    return MailCreateCampaignOperator(**GOOD | arguments)
 
 
 def link(dag: DAG, done: Done, map_index: int = -1) -> str:
@@ -54,9 +62,12 @@ def link(dag: DAG, done: Done, map_index: int = -1) -> str:
     return found
 
 
+Linked = Callable[..., tuple[str, Done]]
+
+
 @pytest.fixture
-def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Callable[..., tuple[str, Done]]:
-    """A function that runs a task and gives back its link."""
+def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Linked:
+    """A function that runs a task and returns its link."""
 
     def linked(make: Callable[..., object] = create, **arguments: Any) -> tuple[str, Done]:
         with new_dag() as dag:
@@ -67,115 +78,74 @@ def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Callable[..., tu
     return linked
 
 
-Linked = Callable[..., tuple[str, Done]]
+def test_what_is_filled_in() -> None:
+    assert campaign_url(f"{PAGE}/{{mail_name}}/{{guid}}/{{id}}", mail_name="ä", guid="g", id=7) == f"{PAGE}/%C3%A4/g/7"
+    assert campaign_url(f"{PAGE}/{{guid}}", mail_name="a", guid=None) == ""
+    assert campaign_url(PAGE) == PAGE
 
 
-def test_a_link_by_name(linked: Linked, connect: Connect) -> None:
-    connect(campaign_url=f"{PAGE}?name={{mail_name}}")
+def test_a_link_and_one_without_an_id(linked: Linked, connect: Connect, emulator: Emulator) -> None:
+    connect(campaign_url=f"{PAGE}/{{id}}?name={{mail_name}}#{{guid}}")
+    name = "spring & summer/50%"
 
-    url, done = linked(mail_name="spring & summer/50%")
-
-    assert done.state == "success", done.log
-    assert url == f"{PAGE}?name=spring%20%26%20summer%2F50%25"
-    assert done.result.xcom(TASK, LINK_KEY) == url
-
-
-def test_a_link_by_identity(linked: Linked, connect: Connect, emulator: Emulator) -> None:
-    connect(campaign_url=f"{PAGE}/{{id}}/{{guid}}#top")
-
-    url, done = linked(mail_name="spring")
+    url, done = linked(mail_name=name)
 
     (campaign,) = emulator.campaigns()
-    assert url == f"{PAGE}/{done.returned['id']}/{campaign['guid']}#top"
-
-
-def test_an_adopted_campaign_has_a_guid_and_no_id(linked: Linked, connect: Connect) -> None:
+    assert url == f"{PAGE}/{done.returned['id']}?name=spring%20%26%20summer%2F50%25#{campaign['guid']}"
+    assert done.result.xcom(TASK, LINK_KEY) == url
+    # An adopted one has a guid and no id.
+    assert linked(mail_name=name, adopt_older=True)[0] == ""
     connect(campaign_url=f"{PAGE}/{{guid}}")
-    first, _ = linked(mail_name="spring")
-    again, done = linked(mail_name="spring", adopt_older=True)
-    assert done.returned["adopted"] is True
-    assert again == first != ""
-
-    connect(campaign_url=f"{PAGE}/{{id}}")
-    assert linked(mail_name="spring", adopt_older=True)[0] == ""
+    assert linked(mail_name=name, adopt_older=True)[0] == f"{PAGE}/{campaign['guid']}"
 
 
-def test_without_a_template_there_is_no_link_and_no_complaint(linked: Linked) -> None:
-    url, done = linked()
-
-    assert (url, done.state) == ("", "success")
-    assert not [line for line in done.log.splitlines() if "warning" in line.lower()]
-
-
-def test_nothing_was_created_so_there_is_nothing_to_link_to(
-    linked: Linked, connect: Connect, emulator: Emulator
+@pytest.mark.parametrize(
+    ("template", "arguments", "state"),
+    [
+        (None, {}, "success"),
+        (f"{PAGE}/{{mail_name}}", {"sandbox_mode": True}, "success"),
+        (f"{PAGE}/{{mail_name}}", {"send_list_names": ["nowhere"]}, "failed"),
+        (f"{PAGE}/{{mail_name}}", {"mail_conn_id": "nowhere"}, "failed"),
+    ],
+)
+def test_no_link_and_no_complaint(
+    linked: Linked, connect: Connect, template: str | None, arguments: dict[str, Any], state: str
 ) -> None:
-    connect(campaign_url=f"{PAGE}/{{mail_name}}")
-    assert linked(sandbox_mode=True)[0] == ""
-    url, done = linked(send_list_names=["nowhere"])
-    assert (url, done.state) == ("", "failed")
-    assert emulator.campaigns() == []
-
-
-def test_a_task_that_cannot_read_its_connection_fails_for_that_alone(linked: Linked) -> None:
-    url, done = linked(mail_conn_id="nowhere")
-
-    assert (url, done.state) == ("", "failed")
+    connect(**{"campaign_url": template} if template else {})
+    url, done = linked(**arguments)
+    assert (url, done.state) == ("", state)
     assert "Failed to push" not in done.log
+    assert state == "failed" or "warning" not in done.log.lower()
 
 
-def test_a_deferred_task_keeps_its_link(linked: Linked, connect: Connect, emulator: Emulator) -> None:
-    emulator.settings.sending_seconds = 0.5
+def test_tasks_that_defer_keep_their_link(linked: Linked, connect: Connect, emulator: Emulator) -> None:
     connect(campaign_url=f"{PAGE}/{{guid}}")
 
-    url, done = linked(wait_for_completion=True, deferrable=True, poke_interval=0.3)
+    url, done = linked(mail_name="spring", wait_for_completion=True, deferrable=True)
 
     assert done.returned["mail_stats"]["sent_count"] == 1
     assert url == f"{PAGE}/{emulator.campaigns()[0]['guid']}"
+    assert linked(MailCampaignSensor, task_id=TASK, mail_name="spring", deferrable=True)[0] == url
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_sensor_links_to_what_it_waits_for(
-    linked: Linked, connect: Connect, emulator: Emulator, deferrable: bool
-) -> None:
-    emulator.settings.sending_seconds = 0.5
-    connect(campaign_url=f"{PAGE}/{{guid}}")
-    linked(mail_name="spring")
-
-    url, done = linked(
-        MailCampaignSensor, task_id=TASK, mail_name="spring", deferrable=deferrable, poke_interval=0.3, timeout=30
-    )
-
-    assert done.returned["sent_count"] == 1
-    assert url == f"{PAGE}/{emulator.campaigns()[0]['guid']}"
-
-
-def test_the_link_is_there_while_the_task_waits(
-    linked: Linked, connect: Connect, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_link_exists_while_the_task_waits(linked: Linked, connect: Connect, emulator: Emulator) -> None:
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 
-    emulator.settings.sending_seconds = 3600
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     seen = []
 
-    def sleep_interruptibly(operator: MailCreateCampaignOperator, seconds: float) -> None:
+    def look() -> None:
         with create_session() as session:
             seen.extend(session.query(XComModel.value).filter(XComModel.key == LINK_KEY, XComModel.value != "").all())
-        emulator.clock.advance(3600)
-        original(operator, seconds)
 
-    original = MailCreateCampaignOperator.sleep_interruptibly
-    monkeypatch.setattr(MailCreateCampaignOperator, "sleep_interruptibly", sleep_interruptibly)
-    linked(mail_name="while waiting", wait_for_completion=True, deferrable=False, poke_interval=0.3)
+    with at_request(emulator, "campaign/mail/get", 3, look):
+        linked(mail_name="while waiting", wait_for_completion=True, deferrable=False)
 
     assert f"{PAGE}/while%20waiting" in str(seen)
 
 
-def test_a_campaign_that_was_found_to_have_failed_is_linked_to(
-    linked: Linked, connect: Connect, emulator: Emulator
-) -> None:
+def test_a_campaign_that_failed_is_linked_to(linked: Linked, connect: Connect, emulator: Emulator) -> None:
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     emulator.add_campaign("bad", state="failed")
 
@@ -187,13 +157,7 @@ def test_a_campaign_that_was_found_to_have_failed_is_linked_to(
 def test_each_mapped_task_has_its_own(run_in_airflow: Run, new_dag: Callable[..., DAG], connect: Connect) -> None:
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     with new_dag() as dag:
-        MailCreateCampaignOperator.partial(
-            task_id=TASK,
-            sender_mail="news@example.com",
-            subject="Hi",
-            content="<p>Hi</p>",
-            send_list_names=["newsletter"],
-        ).expand(mail_name=["one", "two"])
+        MailCreateCampaignOperator.partial(**GOOD).expand(mail_name=["one", "two"])
     done = run_in_airflow(dag)
 
     assert [link(dag, done, index) for index in (0, 1)] == [f"{PAGE}/one", f"{PAGE}/two"]
@@ -213,9 +177,6 @@ def test_what_the_api_says(linked: Linked, connect: Connect) -> None:
     ]
 
     assert said == [{"Campaign": None}, {"Campaign": f"{PAGE}/spring"}]
-
-
-def test_airflow_knows_the_link() -> None:
     assert get_provider_info()["extra-links"] == [f"{MailCampaignLink.__module__}.{MailCampaignLink.__name__}"]
 
 
@@ -240,21 +201,15 @@ def test_airflow_knows_the_link() -> None:
         f"{PAGE}/ {{mail_name}}",
     ],
 )
-def test_what_is_no_template_is_refused_before_anything_is_sent(
-    run_in_airflow: Run, connect: Connect, emulator: Emulator, template: str
-) -> None:
+def test_what_is_no_template(template: str) -> None:
     with pytest.raises(MailConfigError, match="campaign_url: must be a URL such as"):
         placeholders_of(template)
-    if template == f"{PAGE}/{{name}}":
-        connect(campaign_url=template)
-        done = run_in_airflow(lambda: create(retries=2))
-        assert (done.state, done.tries) == ("failed", 1)
-        assert "connection 'mail_default': campaign_url: must be a URL such as" in done.log
-        assert "secret" not in done.log
-        assert emulator.journal.count() == 0
 
 
-def test_what_is_filled_in() -> None:
-    assert campaign_url(f"{PAGE}/{{mail_name}}/{{guid}}/{{id}}", mail_name="ä", guid="g", id=7) == f"{PAGE}/%C3%A4/g/7"
-    assert campaign_url(f"{PAGE}/{{guid}}", mail_name="a", guid=None) == ""
-    assert campaign_url(PAGE) == PAGE
+def test_a_wrong_template_is_an_error_before_anything_is_sent(run: Run, connect: Connect, emulator: Emulator) -> None:
+    connect(campaign_url="https://user:secret@app.example.com/{mail_name}")
+    done = run(lambda: create(retries=2))
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "connection 'mail_default': campaign_url: must be a URL such as" in done.log
+    assert "secret" not in done.log
+    assert emulator.journal.count() == 0
