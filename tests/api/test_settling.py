@@ -1,4 +1,4 @@
-"""What a row of looks at a campaign's statistics means: every row, against the rules written down once more."""
+"""What polls of a campaign's statistics mean: every row of them, against a model; and examples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
-from airflow_provider_mail.api.flows.polling import CONFIRM_SECONDS, PollDecision, PollErrorBudget, WaitStatus
+from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsPollResult, StatsStabilityTracker, find_stats
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.machines.waiting_model import CONFIRM_SECONDS
 
 SENT = datetime(2026, 3, 10, 9, tzinfo=UTC)
 SENT_AT = SENT.timestamp()
 HOUR = 3600.0
-BLIP, KEY = MailServerError("blip"), MailAuthError("key refused")
+BLIP, KEY = MailServerError("blip"), MailAuthError("the key is rejected")
+Results = list[tuple[StatsPollResult, float]]
 
 
 def record(opens: int, send_time: datetime | None = SENT, name: str = "news") -> CampaignStats:
@@ -33,36 +35,33 @@ def record(opens: int, send_time: datetime | None = SENT, name: str = "news") ->
     )
 
 
-NAMES = {"polled_before": "polled_before", "poll_error_timeout": "timeout", "max_poll_errors": "max_errors"}
+def tracker(errors: PollErrorBudget | None = None, **options: Any) -> StatsStabilityTracker:
+    return StatsStabilityTracker("news", errors, **{"stable_checks": 3, "min_interval": HOUR} | options)
 
 
-def budget(options: dict[str, Any]) -> PollErrorBudget:
-    return PollErrorBudget(**{NAMES[name]: options.pop(name) for name in NAMES.keys() & options.keys()})
+def decisions(results: Results, errors: dict[str, Any] | None = None, **options: Any) -> list[PollDecision]:
+    settling = tracker(PollErrorBudget(**(errors or {})), **options)
+    return [settling.decide(result, SENT_AT + after) for result, after in results]
 
 
-def judge(looks: list[tuple[StatsPollResult, float]], **options: Any) -> list[PollDecision]:
-    settling = StatsStabilityTracker("news", budget(options), **{"stable_checks": 3, "min_interval": HOUR} | options)
-    return [settling.decide(look, SENT_AT + after) for look, after in looks]
+def same(opens: int | None, *hours: float) -> Results:
+    return [(None if opens is None else record(opens), hour * HOUR) for hour in hours]
 
 
-def outcomes(looks: list[tuple[StatsPollResult, float]], **options: Any) -> list[str]:
-    return [verdict.status.value for verdict in judge(looks, **options)]
-
-
-def expected(looks: list[tuple[StatsPollResult, float]], needed: int, apart: float, age: float | None) -> WaitStatus:
-    """The rules, read off the whole row of looks that found the record, backwards from the last."""
-    last, at = looks[-1]
+def expected(results: Results, needed: int, apart: float, age: float | None) -> WaitStatus:
+    """The rules, read off the whole row of polls that found the record, backwards from the last."""
+    last, at = results[-1]
     if isinstance(last, MailError):
         return WaitStatus.WAITING
     if last is None:
-        found = [(look, when) for look, when in looks if not isinstance(look, MailError)]
-        was_there = any(look is not None for look, _ in found)
+        found = [(result, when) for result, when in results if not isinstance(result, MailError)]
+        existed = any(result is not None for result, _ in found)
         missing = list(takewhile(lambda each: each[0] is None, reversed(found)))
         gone = len(missing) > 1 and at - missing[-1][1] >= CONFIRM_SECONDS
-        return WaitStatus.FAILED if was_there and gone else WaitStatus.WAITING
+        return WaitStatus.FAILED if existed and gone else WaitStatus.WAITING
     if age is not None and at >= age:
         return WaitStatus.COMPLETE
-    good = [(look.open_count, when) for look, when in looks if isinstance(look, CampaignStats)]
+    good = [(result.open_count, when) for result, when in results if isinstance(result, CampaignStats)]
     while any(opens != last.open_count for opens, _ in good):
         good.pop(0)
     counted = [good[0][1]]
@@ -72,167 +71,126 @@ def expected(looks: list[tuple[StatsPollResult, float]], needed: int, apart: flo
     return WaitStatus.COMPLETE if len(counted) >= needed else WaitStatus.WAITING
 
 
-LOOKS = st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record))
-
-
 @given(
-    st.lists(st.tuples(LOOKS, st.sampled_from([60.0, 1800.0, HOUR - 1, HOUR, 2 * HOUR])), min_size=1, max_size=16),
+    st.lists(
+        st.tuples(
+            st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record)),
+            st.sampled_from([60.0, 1800.0, HOUR - 1, HOUR, 2 * HOUR]),
+        ),
+        min_size=1,
+        max_size=16,
+    ),
     st.integers(2, 4),
     st.sampled_from([None, 0.0, 3 * HOUR, 40 * HOUR]),
     st.integers(0, 16),
 )
-def test_every_row_of_looks(
-    steps: list[tuple[StatsPollResult, float]], needed: int, age: float | None, restart: int
-) -> None:
-    options = {"stable_checks": needed, "min_interval": HOUR, "max_age": age}
-    settling = StatsStabilityTracker("news", PollErrorBudget(timeout=1e9), **options)  # type: ignore[arg-type]
-    looks: list[tuple[StatsPollResult, float]] = []
+def test_every_row_of_polls(steps: Results, needed: int, age: float | None, restart: int) -> None:
+    options: dict[str, Any] = {"stable_checks": needed, "max_age": age}
+    settling = tracker(PollErrorBudget(timeout=1e9), **options)
+    results: Results = []
     after = 0.0
-    for number, (look, pause) in enumerate(steps):
-        if number == restart:  # another process goes on where this one was
-            memory = json.loads(json.dumps(settling.state))
-            settling = StatsStabilityTracker("news", PollErrorBudget(timeout=1e9), state=memory, **options)  # type: ignore[arg-type]
+    for number, (result, pause) in enumerate(steps):
+        if number == restart:  # another process continues
+            settling = tracker(PollErrorBudget(timeout=1e9), state=json.loads(json.dumps(settling.state)), **options)
         after += pause
-        looks.append((look, after))
-        verdict = settling.decide(look, SENT_AT + after)
-        assert verdict.status is expected(looks, needed, HOUR, age), looks
-        if verdict.status is WaitStatus.COMPLETE:
-            assert isinstance(look, CampaignStats)
-            assert verdict.result["open_count"] == look.open_count
-        if verdict.status is not WaitStatus.WAITING:
+        results.append((result, after))
+        decision = settling.decide(result, SENT_AT + after)
+        assert decision.status is expected(results, needed, HOUR, age), results
+        if decision.status is WaitStatus.COMPLETE:
+            assert isinstance(result, CampaignStats)
+            assert decision.result["open_count"] == result.open_count
+        if decision.status is not WaitStatus.WAITING:
             return
 
 
-def test_the_final_record_is_plain_json() -> None:
-    last = judge([(record(7), 0), (record(7), HOUR), (record(7), 2 * HOUR)])[-1]
-    assert last.status is WaitStatus.COMPLETE
-    assert json.loads(json.dumps(last.result)) == {
-        "mail_name": "news",
-        "mail_send_date": "2026-03-10T09:00:00Z",
-        "sent_count": 100,
-        "open_count": 7,
-        "click_count": 0,
-        "hard_bounce": 0,
-        "soft_bounce": 0,
-        "unsent_count": 0,
-        "unsubscribe_count": 0,
-    }
-    assert last.message == "statistics of campaign 'news' are final: the same in 3 of 3 observations"
+AGE = {"stable_checks": None, "max_age": 24 * HOUR}
+FEW = {"max_errors": 1, "timeout": 10}
 
 
-def test_looks_in_between_count_for_nothing_and_a_change_begins_anew() -> None:
-    often = [(record(7), number * 600.0) for number in range(13)]
-    assert outcomes(often) == ["waiting"] * 12 + ["complete"]
-    late = [
-        (record(7), 0),
-        (record(7), HOUR),
-        (record(8), 1.5 * HOUR),
-        (record(8), 2.5 * HOUR),
-        (record(8), 3.5 * HOUR),
-    ]
-    assert outcomes(late) == ["waiting"] * 4 + ["complete"]
+@pytest.mark.parametrize(
+    ("results", "options", "ends", "message"),
+    [
+        (same(7, 0, 1, 2), {}, "complete", "statistics of campaign 'news' are final: the same in 3 of 3 observations"),
+        ([(record(7), number * 600.0) for number in range(12)], {}, "waiting", "the same in 2 of 3 observations"),
+        ([(record(7), number * 600.0) for number in range(13)], {}, "complete", "3 of 3"),
+        (same(7, 0, 1) + same(8, 1.5, 2.5), {}, "waiting", "2 of 3"),
+        (same(7, 0, 1) + same(8, 1.5, 2.5, 3.5), {}, "complete", "3 of 3"),
+        (same(7, 1, 23) + same(9, 24), AGE, "complete", "it was sent 1 day, 0:00:00 ago"),
+        (same(7, 1, 23), AGE, "waiting", "are not old enough"),
+        # Without a send time there is no age.
+        ([(record(7, None), 99 * HOUR)], AGE, "waiting", "are not old enough"),
+        # Nothing counts before the send time.
+        (same(0, -5, -4, -3, -2, -1), {}, "waiting", "it will be sent at 2026-03-10 09:00:00 UTC"),
+        (same(0, -5, -4, -3, 1, 2), {}, "waiting", "2 of 3"),
+        (same(0, -5, -4, -3, 1, 2, 3), {}, "complete", "3 of 3"),
+        (same(None, *range(50)), {}, "waiting", "there are no statistics of a campaign 'news' (yet)"),
+        (same(1, 0) + same(None, 1), {}, "waiting", "were not found (any more)"),
+        (same(1, 0) + same(None, 1, 2), {}, "failed", "have disappeared: was it deleted?"),
+        (same(1, 0) + [(None, float(number)) for number in range(301)], {}, "failed", "have disappeared"),
+        ([(KEY, 0)], {}, "refused", "the key is rejected"),
+        ([(KEY, 0)], {"errors": {"polled_before": True}}, "waiting", "poll failed"),
+        ([(record(1), 0), (KEY, 1), (KEY, 11)], {"errors": FEW}, "refused", "2 polls in a row failed"),
+        ([(BLIP, 0), (BLIP, 9), (record(1), 10), (BLIP, 11), (BLIP, 20)], {"errors": FEW}, "waiting", "2 in a row"),
+        ([(BLIP, 0), (BLIP, 10)], {"errors": FEW}, "error", "2 polls in a row failed"),
+    ],
+)
+def test_how_a_row_of_polls_ends(results: Results, options: dict[str, Any], ends: str, message: str) -> None:
+    *earlier, last = decisions(results, **options)
+    assert {decision.status.value for decision in earlier} <= {"waiting"}
+    assert last.status.value == ends
+    assert message in last.message
 
 
-def test_after_a_resume_the_interval_still_holds() -> None:
-    options: dict[str, Any] = {"stable_checks": 2, "min_interval": HOUR}
-    first = StatsStabilityTracker("news", **options)
-    assert first.decide(record(7), SENT_AT).status is WaitStatus.WAITING
-    resumed = StatsStabilityTracker("news", state=first.state, **options)
-    assert resumed.decide(record(7), SENT_AT + 600).status is WaitStatus.WAITING
-    assert resumed.decide(record(7), SENT_AT + HOUR).status is WaitStatus.COMPLETE
-
-
-def test_age_alone() -> None:
-    options = {"stable_checks": None, "max_age": 24 * HOUR}
-    looks = [(record(7), HOUR), (record(7), 23 * HOUR), (record(9), 24 * HOUR)]
-    assert outcomes(looks, **options) == ["waiting", "waiting", "complete"]
-    assert "it was sent 1 day, 0:00:00 ago" in judge(looks, **options)[-1].message
-    settling = StatsStabilityTracker("news", **options)  # type: ignore[arg-type]
+def test_it_is_known_when_a_poll_is_useful() -> None:
+    settling = tracker(**AGE)
     assert settling.decide(record(7), SENT_AT).pause == MAX_PAUSE
-    assert settling.not_before == SENT_AT + 24 * HOUR
     assert settling.decide(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
-    # Without a send time there is no age.
-    assert outcomes([(record(7, None), 99 * HOUR)], **options) == ["waiting"]
-
-
-def test_nothing_counts_before_the_send_time() -> None:
-    looks = [(record(0), -number * HOUR) for number in (5, 4, 3, 2, 1)] + [
-        (record(0), number * HOUR) for number in (1, 2, 3)
-    ]
-    assert outcomes(looks) == ["waiting"] * 7 + ["complete"]
-    settling = StatsStabilityTracker("news", stable_checks=2)
+    assert settling.not_before == SENT_AT + 24 * HOUR
+    settling = tracker()
     assert settling.decide(record(0), SENT_AT - 60).pause == 60
     assert settling.not_before == SENT_AT
 
 
-def test_the_times_are_the_service_s() -> None:
-    """Its clock is two days ahead: what it shows as sent an hour ago was."""
+def test_times_are_by_the_clock_of_the_service() -> None:
+    """It is two days ahead: what it shows as sent an hour ago was."""
     ahead = 48 * HOUR
-    settling = StatsStabilityTracker("news", stable_checks=2, max_age=HOUR)
-    assert settling.decide(record(0), SENT_AT - ahead - 60, ahead).message.startswith(
-        "statistics of campaign 'news': it will"
-    )
+    settling = tracker(max_age=HOUR)
+    assert "it will be sent" in settling.decide(record(0), SENT_AT - ahead - 60, ahead).message
     assert settling.decide(record(0), SENT_AT - ahead + 60, ahead).pause == 0
     assert settling.decide(record(1), SENT_AT - ahead + HOUR, ahead).status is WaitStatus.COMPLETE
 
 
-def test_the_days_to_ask_for() -> None:
-    today = date(2026, 3, 11)
+def march(day: int) -> date:
+    return date(2026, 3, day)
+
+
+def test_the_days_to_request(monkeypatch: pytest.MonkeyPatch) -> None:
     at = datetime(2026, 3, 11, 23, 59, tzinfo=UTC).timestamp()
-    settling = StatsStabilityTracker("news", stable_checks=2)
-    assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
-    assert settling.days(date(2026, 3, 1), date(2026, 3, 5), at) == (date(2026, 3, 1), date(2026, 3, 5))
-    assert settling.days(date(2026, 4, 1), None, at) == (date(2026, 4, 1), date(2026, 4, 1))
+    settling = tracker()
+    assert settling.days(march(1), None, at) == (march(1), march(11))
+    assert settling.days(march(1), march(5), at) == (march(1), march(5))
+    assert settling.days(march(31), None, at) == (march(31), march(31))
     settling.decide(record(1), at)
     # It was sent on the 10th in UTC: in the service's zone, whichever that is, on that day or beside it.
-    assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 9), today)
-    assert settling.days(date(2026, 3, 1), None, at + 99 * HOUR) == (date(2026, 3, 9), date(2026, 3, 11))
-    assert settling.days(date(2026, 3, 1), None, at - 24 * HOUR) == (date(2026, 3, 9), date(2026, 3, 10))
-    settling.decide(None, at)  # is it elsewhere?
-    assert settling.days(date(2026, 3, 1), None, at) == (date(2026, 3, 1), today)
-
-
-def test_the_zone_of_the_machine_changes_no_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = datetime(2026, 3, 11, 23, 59, tzinfo=UTC).timestamp()
-    settling = StatsStabilityTracker("news", stable_checks=2)
-    settling.decide(record(1), at)
-    days = set()
     try:
-        for zone in ("Etc/GMT-14", "UTC", "Etc/GMT+12"):
+        for zone in ("Etc/GMT-14", "UTC", "Etc/GMT+12"):  # of the worker
             monkeypatch.setenv("TZ", zone)
             time.tzset()
-            days.add(settling.days(date(2026, 3, 1), None, at))
+            assert settling.days(march(1), None, at) == (march(9), march(11))
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert days == {(date(2026, 3, 9), date(2026, 3, 11))}
+    assert settling.days(march(1), None, at + 99 * HOUR) == (march(9), march(11))
+    assert settling.days(march(1), None, at - 24 * HOUR) == (march(9), march(10))
+    settling.decide(None, at)  # is it elsewhere?
+    assert settling.days(march(1), None, at) == (march(1), march(11))
 
 
-def test_disappeared_and_never_there() -> None:
-    assert outcomes([(None, number * HOUR) for number in range(50)]) == ["waiting"] * 50
-    often = [(record(1), 0.0), *((None, number * 1.0) for number in range(302))]
-    assert outcomes(often) == ["waiting"] * 301 + ["failed"] * 2  # type: ignore[arg-type]
-    assert outcomes([(record(1), 0), (None, HOUR), (None, 2 * HOUR)]) == ["waiting"] * 2 + ["failed"]
-
-
-def test_looks_that_fail() -> None:
-    assert outcomes([(KEY, 0)]) == ["refused"]
-    assert outcomes([(KEY, 0)], polled_before=True) == ["waiting"]
-    options = {"max_poll_errors": 1, "poll_error_timeout": 10}
-    assert outcomes([(record(1), 0), (KEY, 1), (KEY, 11)], **options) == ["waiting", "waiting", "refused"]
-    row = [(BLIP, 0), (BLIP, 9), (record(1), 10), (BLIP, 11), (BLIP, 20)]
-    assert outcomes(row, **options) == ["waiting"] * 5  # type: ignore[arg-type]
-    assert outcomes([(BLIP, 0), (BLIP, 10)], **options) == ["waiting", "error"]
-
-
-@pytest.mark.parametrize("other", [{"mail_name": "other"}, {"apart": 60.0}])
-def test_a_memory_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
-    settling = StatsStabilityTracker("news", stable_checks=2, min_interval=HOUR)
+@pytest.mark.parametrize("other", [{}, {"mail_name": "other"}, {"apart": 60.0}])
+def test_state_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
+    settling = tracker()
     settling.decide(record(1), SENT_AT)
-    assert StatsStabilityTracker("news", stable_checks=2, min_interval=HOUR, state=settling.state).record is not None
-    assert (
-        StatsStabilityTracker("news", stable_checks=2, min_interval=HOUR, state=settling.state | other).record is None
-    )
+    assert (tracker(state=settling.state | other).record is None) == bool(other)
 
 
 def test_a_longer_name_is_another_campaign(emulator: Emulator, client: Driver) -> None:

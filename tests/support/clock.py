@@ -86,6 +86,7 @@ class Clock:
             patch.setattr(time, "monotonic", self.monotonic)
             patch.setattr(Interrupt, "sleep", self._sleep_interruptibly)
             set_default(patch, Exchange.__init__, "clock", self.monotonic)
+            patch.setattr(asyncio, "wrap_future", _wrap_future)
             asyncio.set_event_loop_policy(_Policy(self))
             try:
                 yield
@@ -117,12 +118,22 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         future = super().run_in_executor(executor, func, *args)
+        return self.counted(future)
+
+    def counted(self, future: Any) -> Any:
+        """Let no time pass until another thread has set its result."""
         self.threads += 1
         future.add_done_callback(self._thread_done)
         return future
 
     def _thread_done(self, _: Any) -> None:
         self.threads -= 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a response or a thread."""
+        its_own = 1  # the pipe by which threads wake it
+        return bool(self.threads) or len(self._selector.get_map()) > its_own  # type: ignore[attr-defined]
 
 
 class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
@@ -136,8 +147,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
         ready = super().select(0)
         if ready or timeout is None or timeout <= 0:
             return ready or super().select(timeout)
-        its_own = 1  # the pipe by which threads wake it
-        if self._loop.threads or len(self.get_map()) > its_own:
+        if self._loop.waits:
             ready = super().select(min(timeout, STUCK_SECONDS))
         if not ready:
             self._loop.clock.pass_until(self._loop.time() + timeout)
@@ -152,7 +162,7 @@ class StillClock(Clock):
         self._start = _monotonic()
 
     def monotonic(self) -> float:
-        return self._start + self._skipped
+        return self._start + self.skipped
 
     move = Clock.sleep
 
@@ -169,3 +179,20 @@ class _StillLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock.monotonic()
+
+
+def _wrap_future(future: Any, *, loop: asyncio.AbstractEventLoop | None = None) -> Any:
+    """`asyncio.wrap_future`, for results that come from threads that the loop did not start."""
+    wrapped = asyncio.futures.wrap_future(future, loop=loop)
+    own = wrapped.get_loop()
+    return own.counted(wrapped) if isinstance(own, _Loop) and not wrapped.done() else wrapped
+
+
+async def passes(seconds: float) -> None:
+    """Let time pass in an event loop, and everything happen that is due until then."""
+    await asyncio.sleep(seconds)
+    loop, idle = asyncio.get_running_loop(), 0
+    assert isinstance(loop, _Loop)
+    while idle < 50:  # what a response sets going takes some turns of the loop
+        await asyncio.sleep(0)
+        idle = 0 if loop.waits else idle + 1

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from threading import Event
 from typing import Any
 
+import pytest
+
+from airflow_provider_mail._polling import inbox_reader
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.tasks.conftest import SqlDatabase
 
@@ -30,3 +35,32 @@ def drained(inbox: Inbox) -> None:
     with closing(inbox.open()) as connection:
         ids = [push.id for push in inbox.take(connection, max_pushes=1000, max_bytes=10**6)]
         inbox.finish(connection, ids, datetime.now(UTC))
+
+
+def at_query(
+    monkeypatch: pytest.MonkeyPatch, query: str = "waiting", changes: dict[int, Callable[[], object]] | None = None
+) -> list[int]:
+    """Do something at a query of any inbox, by its number; return the list of the numbers so far."""
+    numbers: list[int] = []
+    original = getattr(Inbox, query)
+
+    def noted(inbox: Inbox, *arguments: Any, **options: Any) -> Any:
+        numbers.append(len(numbers) + 1)
+        (changes or {}).get(numbers[-1], lambda: None)()
+        return original(inbox, *arguments, **options)
+
+    monkeypatch.setattr(Inbox, query, noted)
+    return numbers
+
+
+@contextmanager
+def hanging(monkeypatch: pytest.MonkeyPatch, query: str = "waiting") -> Iterator[None]:
+    """Let every query hang until the end of the body; each is given up at once, whatever the machine does."""
+    over = Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(Inbox, query, lambda *_, **__: over.wait())
+        patch.setattr(inbox_reader, "QUERY_SECONDS", 0.0)
+        try:
+            yield
+        finally:
+            over.set()

@@ -1,22 +1,28 @@
-"""`MailCampaignSensor`: three ways to wait, one meaning."""
+"""`MailCampaignSensor`: what only campaigns do, and what another process of `mode="reschedule"` knows."""
 
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from airflow.sdk import PokeReturnValue
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.version_compat import AirflowFailException
+from tests.faults.tries import HAS_STORE, StateStore, TaskInstance
 from tests.support.changes import at_request
-from tests.support.dags import AIRFLOW_VERSION
-from tests.tasks.conftest import TASK, Run
-from tests.tasks.sensing import WAYS, every_way, repeating, retrying
+from tests.support.clock import Clock
+from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.sensing import WAYS, every_way, repeating
 
 GETS = "campaign/mail/get"
+
+
+@pytest.fixture(autouse=True)
+def _slow(emulator: Emulator) -> None:
+    emulator.settings.sending_seconds = 10**6
 
 
 def wait(way: str, **arguments: Any) -> MailCampaignSensor:
@@ -24,102 +30,52 @@ def wait(way: str, **arguments: Any) -> MailCampaignSensor:
     return MailCampaignSensor(**given | WAYS[way] | arguments)
 
 
-@repeating
-def test_gone_out_at_last(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring", state="sending", sent=500)
-    emulator.plan_campaign("spring", looks=3)
-
-    done = run(lambda: wait(way))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert done.returned["sent_count"] == 500
-    assert set(done.returned) == {
-        "sent_count",
-        "delivered_count",
-        "open_count",
-        "click_count",
-        "hard_bounce",
-        "soft_bounce",
-        "unsent_count",
-        "unsubscribe_count",
-    }
-    assert emulator.journal.count(GETS) == 4
-    assert "campaign 'spring': sending (mailStatus 1)" in done.log
-
-
-@every_way
-def test_gone_out_already(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring")
-
-    done = run(lambda: wait(way))
-
-    assert (done.state, emulator.journal.count(GETS)) == ("success", 1)
+def in_seconds(seconds: float) -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
 
 
 @every_way
 @pytest.mark.parametrize(
     ("state", "words"), [("failed", "mailStatus 4"), ("draft", "is a draft (mailStatus -1): saved only, or cancelled")]
 )
-def test_will_not_go_out(run: Run, emulator: Emulator, way: str, state: str, words: str) -> None:
+@pytest.mark.parametrize("soft_fail", [False, True])
+def test_will_not_be_sent(run: Run, emulator: Emulator, way: str, state: str, words: str, soft_fail: bool) -> None:
     emulator.add_campaign("spring", state=state)
 
-    done = run(lambda: wait(way))
+    done = run(lambda: wait(way, soft_fail=soft_fail))
 
-    assert (done.state, done.tries) == ("failed", 1)
-    assert words in done.log
+    assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
+    assert soft_fail or words in done.log
 
 
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_disappears(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.settings.sending_seconds = 1_000_000
+def test_a_campaign_that_disappears_fails_the_task(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring", state="sending")
 
-    with at_request(emulator, GETS, 2, lambda: emulator.set_campaign_state("spring", "removed")):
+    # Before the task defers: the triggerer has not seen it.
+    with at_request(emulator, GETS, 1, lambda: emulator.set_campaign_state("spring", "removed")):
         done = run(lambda: wait(way))
 
     assert (done.state, done.tries) == ("failed", 1)
+    assert "campaign 'spring': sending (mailStatus 1)" in done.log
     assert "campaign 'spring' has disappeared: deleted or cancelled at the service" in done.log
 
 
 @repeating
-def test_cancelled_while_it_waits(run: Run, emulator: Emulator, way: str) -> None:
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    emulator.add_campaign("spring", state="scheduled", send_date=later)
+def test_cancelled_before_its_send_time(run: Run, emulator: Emulator, way: str) -> None:
+    emulator.add_campaign("spring", state="scheduled", send_date=in_seconds(900))
 
-    def cancel() -> None:
-        emulator.set_campaign_state("spring", "draft")
-        emulator.clock.advance(hours=2)
-
-    with at_request(emulator, GETS, 1, cancel):
-        done = run(lambda: wait(way, timeout=86_400))
+    with at_request(emulator, GETS, 1, lambda: emulator.set_campaign_state("spring", "draft")):
+        done = run(lambda: wait(way))
 
     assert (done.state, done.tries) == ("failed", 1)
     assert "is a draft" in done.log
 
 
-@repeating
-def test_appears_late(run: Run, emulator: Emulator, way: str) -> None:
-    with at_request(emulator, GETS, 5, lambda: emulator.add_campaign("spring")):
-        done = run(lambda: wait(way))
-
-    assert done.state == "success"
-    assert "campaign 'spring' was never seen" in done.log
-
-
-@repeating
-def test_a_longer_name_is_another_campaign(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring sale")
-
-    done = run(lambda: wait(way, timeout=3600))
-
-    assert done.state == "failed"
-
-
-def test_a_deferred_wait_for_a_scheduled_campaign_asks_nothing_until_then(run: Run, emulator: Emulator) -> None:
+def test_a_scheduled_campaign_is_not_polled_before_its_time(run: Run, emulator: Emulator) -> None:
     emulator.settings.scheduled_status = -1
     emulator.settings.sending_seconds = 0.0
-
-    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5)
+    soon = in_seconds(300)
     emulator.add_campaign("spring", state="scheduled", send_date=soon)
 
     assert run(lambda: wait("deferrable")).state == "success"
@@ -129,60 +85,16 @@ def test_a_deferred_wait_for_a_scheduled_campaign_asks_nothing_until_then(run: R
 
 
 @repeating
-@pytest.mark.parametrize("soft_fail", [False, True])
-def test_the_time_is_up(run: Run, emulator: Emulator, way: str, soft_fail: bool) -> None:
-    emulator.settings.sending_seconds = 1_000_000
-    emulator.add_campaign("spring", state="sending")
+@pytest.mark.parametrize("state", ["sending", "scheduled"])
+def test_the_clock_of_the_service_is_ahead(run: Run, emulator: Emulator, way: str, state: Any) -> None:
+    """`make demo-ui` moves it. By our clock the send time is in two days."""
+    emulator.settings.scheduled_status = -1
+    emulator.settings.sending_seconds = 60.0
+    emulator.clock.advance(days=2)
+    there = in_seconds(2 * 86_400 + (600 if state == "scheduled" else 0))
+    emulator.add_campaign("spring", state=state, send_date=there)
 
-    done = run(lambda: wait(way, timeout=3600, soft_fail=soft_fail))
-
-    # Retrying a wait whose time is up would only double the time.
-    assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
-    assert emulator.journal.count(GETS) >= 2
-
-
-@every_way
-@pytest.mark.parametrize("state", ["failed", "draft"])
-def test_soft_fail_skips(run: Run, emulator: Emulator, way: str, state: str) -> None:
-    emulator.add_campaign("spring", state=state)
-
-    done = run(lambda: wait(way, soft_fail=True))
-
-    assert (done.state, done.tries) == ("skipped", 1)
-
-
-@every_way
-def test_a_connection_without_a_host_fails_at_once(run: Run, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", '{"conn_type": "mail", "password": "x"}')
-
-    done = run(lambda: wait(way))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "connection 'mail_default': host (base URL): " in done.log
-
-
-@every_way
-def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring")
-    # One poll is up to five requests.
-    emulator.faults.add("code_before", GETS, count=6)
-
-    done = run(lambda: wait(way))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert "poll failed (1 in a row; the wait ends after 600 s of failed polls)" in done.log
-
-
-@retrying
-def test_after_polls_have_failed_for_too_long_the_task_is_tried_again(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring")
-    # So long a pause is not waited for: each poll is one request.
-    emulator.faults.add("too_many_requests", GETS, count=3 if way == "poke" else 4, retry_after=999)
-
-    done = run(lambda: wait(way, poll_error_timeout=0, retry_delay=0))
-
-    assert (done.state, done.tries) == ("success", 2)
-    assert "connection 'mail_default': 3 polls in a row failed" in done.log
+    assert run(lambda: wait(way, timeout=3600)).state == "success"
 
 
 @pytest.mark.parametrize("fault", ["polls", "connection"])
@@ -210,37 +122,77 @@ def test_a_sensor_that_fails_silently_polls_again(
     assert "Sensor poke failed" in done.log
 
 
-@repeating
-def test_a_name_that_never_existed_is_named_as_such(run: Run, emulator: Emulator, way: str) -> None:
-    done = run(lambda: wait(way, mail_name="sprang", timeout=3600))
-
-    assert done.state == "failed"
-    seen = "was never seen: the service has none of"
-    if way == "reschedule" and AIRFLOW_VERSION < (3, 3):  # each poll but the first knows nothing of the one before
-        seen = rf"was not found \(yet\)|{seen}"
-    assert re.search(rf"the wait timed out.*: campaign 'sprang' ({seen})", done.log)
+# --- rescheduled: every poll is another process ---
 
 
-@every_way
-@pytest.mark.parametrize("state", ["sending", "scheduled"])
-def test_the_service_s_clock_is_ahead(run: Run, emulator: Emulator, way: str, state: str) -> None:
-    """`make demo-ui` moves it. By our clock the send time is in two days."""
-    if way not in repeating.args[1]:
-        pytest.skip("the supervisor in one process of Airflow 3.0 cannot go on after a reschedule")
-    emulator.settings.scheduled_status = -1
-    emulator.settings.sending_seconds = 60.0
-    emulator.clock.advance(days=2)
-    there = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2, hours=1 if state == "scheduled" else 0)
-    emulator.add_campaign("spring", state=state, send_date=there)  # type: ignore[arg-type]
-
-    done = run(lambda: wait(way))
-
-    assert done.state == "success"
+needs_store = pytest.mark.skipif(not HAS_STORE, reason="needs the task state store of 3.3")
+with_and_without = pytest.mark.parametrize(
+    "store", [pytest.param(StateStore, marks=needs_store, id="3.3"), pytest.param(None, id="before 3.3")]
+)
 
 
-def test_the_name_is_a_template(run: Run, new_dag: Callable[..., Any], emulator: Emulator) -> None:
-    emulator.add_campaign("spring")
-    with new_dag(params={"season": "spring"}) as dag:
-        wait("poke", mail_name="{{ params.season }}")
+class Rescheduled:
+    """A sensor whose polls are processes of their own; what Airflow gives each of them is its context."""
 
-    assert run(dag).result.task(TASK).state == "success"
+    def __init__(self, store: type[StateStore] | None, **arguments: Any) -> None:
+        self._arguments = arguments
+        self._store = store() if store else None
+        self.ti = TaskInstance(TASK, try_number=1)
+        self.polls = 0
+
+    def poll(self) -> bool | PokeReturnValue:
+        context: Any = {"ti": self.ti, "task_reschedule_count": self.polls}
+        if self._store is not None:
+            context["task_state_store"] = self._store
+        self.polls += 1
+        sensor = wait("reschedule", **self._arguments)
+        try:
+            return sensor.poke(context)
+        finally:
+            if "hook" in vars(sensor):
+                sensor.hook.close()
+
+
+@with_and_without
+def test_rejections_after_the_first_poll_are_tolerated(
+    emulator: Emulator, connect: Connect, store: type[StateStore] | None
+) -> None:
+    emulator.add_campaign("spring", state="sending")
+    sensor = Rescheduled(store)
+    assert sensor.poll() is False
+
+    emulator.settings.api_key = "the new key"
+    assert [sensor.poll() for _ in range(10)] == [False] * 10
+    with pytest.raises(AirflowFailException, match="rejected the credentials"):
+        Rescheduled(store).poll()
+
+    connect(password="the new key")
+    emulator.set_campaign_state("spring", "done")
+    assert isinstance(sensor.poll(), PokeReturnValue)
+
+
+@needs_store
+def test_failed_polls_are_counted_within_a_try(emulator: Emulator) -> None:
+    emulator.add_campaign("spring", state="sending")
+    sensor = Rescheduled(StateStore, poll_error_timeout=0)
+    sensor.poll()
+    key, emulator.settings.api_key = emulator.settings.api_key, "the new key"
+    assert [sensor.poll(), sensor.poll()] == [False, False]
+    with pytest.raises(AirflowFailException, match="3 polls in a row failed"):
+        sensor.poll()
+
+    sensor.ti.try_number, sensor.polls = 2, 0
+    emulator.settings.api_key = key
+    assert sensor.poll() is False
+
+
+@needs_store
+def test_with_stored_state_a_removed_campaign_is_noticed(emulator: Emulator, clock: Clock) -> None:
+    emulator.add_campaign("spring", state="sending")
+    sensor = Rescheduled(StateStore)
+    sensor.poll()
+    emulator.set_campaign_state("spring", "removed")
+    assert sensor.poll() is False
+    clock.sleep(301)
+    with pytest.raises(AirflowFailException, match="has disappeared"):
+        sensor.poll()

@@ -1,47 +1,144 @@
-"""What all sensors do alike, whatever they wait for and however."""
+"""What all sensors do alike, whatever they wait for, in each of the three ways."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.sensors import campaigns, senders, stats
-from airflow_provider_mail.sensors._base import BaseWaitSensor
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.sensors.senders import MailSenderSensor
+from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.processes import wait_until
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sensing import WAYS, every_way, repeating
-from tests.tasks.waiting import answered, as_soon_as
+from tests.tasks.sensing import WAYS, every_way, repeating, retrying
 
-SENSORS: dict[type[BaseWaitSensor], dict[str, Any]] = {
-    campaigns.MailCampaignSensor: {"mail_name": "spring"},
-    stats.MailStatsSettledSensor: {"mail_name": "spring", "min_interval": 0.05, "stable_checks": 5, "max_age": 10**9},
-    senders.MailSenderSensor: {"sender_email": "mail.example.com"},
+SENT = datetime.now(UTC).replace(microsecond=0)
+STORES = AIRFLOW_VERSION >= (3, 3)
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """What a sensor waits for."""
+
+    sensor: Any
+    operation: str
+    arguments: dict[str, Any]
+    reach: Callable[[Emulator], None]
+    """Let the service reach it."""
+    waiting: str
+    """What the log says until then."""
+    observations: int
+    """Polls that have to show it."""
+    result: dict[str, Any]
+
+
+def sent(emulator: Emulator) -> None:
+    emulator.add_campaign("spring", send_date=SENT)
+    emulator.set_campaign_stats("spring", sentCount=100, openCount=7, hardBounce=2)
+
+
+COUNTS = dict.fromkeys(("click_count", "soft_bounce", "unsent_count", "unsubscribe_count"), 0) | {
+    "sent_count": 100,
+    "open_count": 7,
+    "hard_bounce": 2,
 }
-every_sensor = pytest.mark.parametrize("kind", SENSORS)
+RECORD = {"mail_name": "spring", "mail_send_date": SENT.isoformat().replace("+00:00", "Z")}
+SENDER = "mail.example.com"
+CHECKS = dict.fromkeys(("mx", "spf", "dkim", "dmarc", "valid"), True)
+# fmt: off
+AWAITED = {
+    "campaign": Awaited(MailCampaignSensor, "campaign/mail/get", {"mail_name": "spring"}, sent,
+                        "campaign 'spring' was never seen: the service has none of", 1,
+                        COUNTS | {"delivered_count": 0}),
+    "stats": Awaited(MailStatsSettledSensor, "campaign/mail/stats/get",
+                     {"mail_name": "spring", "min_interval": 40, "max_age": 10**9}, sent,
+                     "there are no statistics of a campaign 'spring' (yet)", 3, COUNTS | RECORD),
+    "sender": Awaited(MailSenderSensor, "verified_senders/get", {"sender_email": SENDER},
+                      lambda emulator: emulator.add_sender(SENDER.upper()),
+                      f"there is no sender '{SENDER}' (yet)", 1, CHECKS),
+    "checks": Awaited(MailSenderSensor, "verified_senders/verify", {"sender_email": SENDER, "selector": "mail"},
+                      lambda emulator: emulator.set_dns(SENDER, selector="mail"),
+                      f"sender '{SENDER}' is not valid yet: DKIM", 1, CHECKS),
+}
+# fmt: on
+every_kind = pytest.mark.parametrize("kind", AWAITED)
 
 
-def wait(kind: type[BaseWaitSensor], way: str, **arguments: Any) -> BaseWaitSensor:
-    given = {"task_id": TASK, "poke_interval": 0.3, "timeout": 60, "retries": 2}
-    return kind(**given | SENSORS[kind] | WAYS[way] | arguments)
+@pytest.fixture(autouse=True)
+def _others(emulator: Emulator, request: pytest.FixtureRequest) -> None:
+    """What is not waited for, or is not as it should be yet."""
+    emulator.add_campaign("winter")
+    emulator.add_sender("other.example.com")
+    if "checks" in request.node.name:
+        emulator.add_sender(SENDER, verified=False)
+        emulator.set_dns(SENDER, dkim=False, selector="mail")
 
 
-def good(emulator: Emulator) -> None:
-    """What all of them wait for."""
-    emulator.add_campaign("spring")
-    emulator.add_sender("mail.example.com")
+def wait(kind: str, way: str, **arguments: Any) -> Any:
+    given = {"task_id": TASK, "poke_interval": 50, "timeout": 86_400, "retries": 2, "retry_delay": 0}
+    return AWAITED[kind].sensor(**given | AWAITED[kind].arguments | WAYS[way] | arguments)
 
 
-@every_sensor
+def needs_state(kind: str, way: str) -> None:
+    if way == "reschedule" and kind == "stats" and not STORES:
+        pytest.skip("stores no observations between polls before 3.3")
+
+
+@every_kind
 @every_way
-def test_a_refused_key_fails_at_once(
-    run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
-) -> None:
+def test_reached_already(run: Run, emulator: Emulator, kind: str, way: str) -> None:
+    needs_state(kind, way)
+    AWAITED[kind].reach(emulator)
+
+    done = run(lambda: wait(kind, way))
+
+    assert (done.state, done.tries, done.returned) == ("success", 1, AWAITED[kind].result)
+    # The first poll in the triggerer comes sooner than the interval: it is no observation.
+    polls = AWAITED[kind].observations + (way == "deferrable" and kind == "stats")
+    assert emulator.journal.count(AWAITED[kind].operation) == polls
+
+
+@every_kind
+@repeating
+def test_reached_at_last(run: Run, emulator: Emulator, kind: str, way: str) -> None:
+    needs_state(kind, way)
+    awaited = AWAITED[kind]
+
+    with at_request(emulator, awaited.operation, 5, lambda: awaited.reach(emulator)):
+        done = run(lambda: wait(kind, way))
+
+    assert (done.state, done.tries, done.returned) == ("success", 1, awaited.result)
+    assert awaited.waiting in done.log
+    assert emulator.journal.count(awaited.operation) == 5 + awaited.observations
+
+
+@every_kind
+@repeating
+@pytest.mark.parametrize("soft_fail", [False, True])
+def test_the_time_is_up(run: Run, emulator: Emulator, kind: str, way: str, soft_fail: bool) -> None:
+    done = run(lambda: wait(kind, way, timeout=1000, soft_fail=soft_fail))
+
+    # Another try after the time is up would only double it.
+    assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
+    assert 20 <= emulator.journal.count(AWAITED[kind].operation) <= 22
+    if soft_fail:
+        return
+    seen = re.escape(AWAITED[kind].waiting)
+    if way == "reschedule" and not STORES:  # each poll but the first knows nothing of the one before
+        seen = rf"campaign 'spring' was not found \(yet\)|{seen}"
+    assert re.search(rf"the wait timed out.*: ({seen})", done.log)
+
+
+@every_kind
+@every_way
+def test_a_rejected_key_fails_at_once(run: Run, emulator: Emulator, connect: Connect, kind: str, way: str) -> None:
     connect("mail_team", password="wrong")
 
     done = run(lambda: wait(kind, way, mail_conn_id="mail_team"))
@@ -52,61 +149,71 @@ def test_a_refused_key_fails_at_once(
     assert emulator.journal.count() == 1
 
 
-@every_sensor
+@every_kind
 @repeating
-def test_a_key_may_be_exchanged_meanwhile(
-    run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
-) -> None:
-    if way == "reschedule" and kind is stats.MailStatsSettledSensor and AIRFLOW_VERSION < (3, 3):
-        pytest.skip("stores no observations between polls")
+def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect: Connect, kind: str, way: str) -> None:
+    needs_state(kind, way)
+    awaited = AWAITED[kind]
 
     def exchange() -> None:
         emulator.settings.api_key = "the new key"
-        wait_until(lambda: emulator.journal.entries()[-1]["auth"] == "invalid", what="refused")
-        connect(password="the new key")
-        good(emulator)
+        awaited.reach(emulator)
 
-    with as_soon_as(lambda: answered(emulator) >= 2, exchange):
+    with (
+        at_request(emulator, awaited.operation, 2, exchange),
+        at_request(emulator, awaited.operation, 4, lambda: connect(password="the new key")),
+    ):
         done = run(lambda: wait(kind, way))
 
     assert (done.state, done.tries) == ("success", 1)
-    assert {entry["auth"] for entry in emulator.journal.entries()} == {"api_key", "invalid"}
+    auths = [entry["auth"] for entry in emulator.journal.entries()]
+    assert auths[:5] == [*["api_key"] * 2, *["invalid"] * 2, "api_key"]
 
 
-@every_sensor
+@every_kind
+@repeating
+def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, kind: str, way: str) -> None:
+    needs_state(kind, way)
+    AWAITED[kind].reach(emulator)
+    # One poll is up to five requests.
+    emulator.faults.add("code_before", AWAITED[kind].operation, count=6)
+
+    done = run(lambda: wait(kind, way, poll_error_timeout=600))
+
+    assert (done.state, done.tries) == ("success", 1)
+    assert "poll failed (1 in a row; the wait ends after 600 s of failed polls)" in done.log
+
+
+@every_kind
+@retrying
+def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, kind: str, way: str) -> None:
+    AWAITED[kind].reach(emulator)
+    # So long a pause is not waited for: each poll is one request.
+    count = 3 if way == "poke" else 4
+    emulator.faults.add("too_many_requests", AWAITED[kind].operation, count=count, retry_after=999)
+
+    done = run(lambda: wait(kind, way, poll_error_timeout=0))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert "connection 'mail_default': 3 polls in a row failed" in done.log
+
+
+@pytest.mark.parametrize("kind", ["campaign", "stats", "sender"])
 @every_way
-def test_nothing_to_wait_for_in_sandbox_mode(
-    run: Run, emulator: Emulator, connect: Connect, kind: type[BaseWaitSensor], way: str
+def test_there_is_nothing_to_wait_for_in_sandbox_mode(
+    run: Run, emulator: Emulator, connect: Connect, kind: str, way: str
 ) -> None:
     connect(sandbox=True)
 
     done = run(lambda: wait(kind, way))
 
     assert (done.state, done.returned) == ("success", {})
-    absent = "sender 'mail.example.com'" if kind.identity == "sender_email" else "campaign 'spring'"
-    assert f"Sandbox: there is no {absent}" in done.log
+    assert f"Sandbox: there is no {'sender' if kind == 'sender' else 'campaign'} '" in done.log
     assert emulator.journal.count() == 1
 
 
-@every_sensor
-def test_what_has_no_name_is_not_looked_for(run: Run, emulator: Emulator, kind: type[BaseWaitSensor]) -> None:
-    done = run(lambda: wait(kind, "deferrable", **{kind.identity: "{{ '' }}"}))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert f"{kind.identity}: is empty" in done.log
+@every_kind
+def test_an_empty_name_is_not_looked_for(failure: Callable[..., str], emulator: Emulator, kind: str) -> None:
+    identity = AWAITED[kind].sensor.identity
+    assert f"{identity}: is empty" in failure(lambda: wait(kind, "deferrable", **{identity: "{{ '' }}"}))
     assert emulator.journal.count() == 0
-
-
-def test_deferrable_is_airflow_s_default() -> None:
-    code = """
-from airflow_provider_mail.sensors import campaigns, senders, stats
-print(campaigns.MailCampaignSensor(task_id="a", mail_name="b").deferrable)
-print(senders.MailSenderSensor(task_id="a", sender_email="example.com").deferrable)
-print(stats.MailStatsSettledSensor(task_id="a", mail_name="b").deferrable)
-"""
-    for default in ("True", "False"):
-        # In a new process: an argument's default is read when the class is made.
-        environment = {**os.environ, "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": default}
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == [default] * 3

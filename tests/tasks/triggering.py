@@ -1,12 +1,12 @@
-"""A trigger in an event loop, as a triggerer runs it."""
+"""Triggers in an event loop, as a triggerer runs them."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import json
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -14,6 +14,7 @@ from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
+from tests.support.clock import passes
 
 Event = dict[str, Any]
 T = TypeVar("T")
@@ -23,10 +24,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run it, and see that no task and no poll outlives it."""
 
     async def whole() -> T:
-        result = await asyncio.wait_for(coroutine, 240)
+        result = await coroutine
         # A connection is read to its end, even if nobody waits for it any longer.
         if reading := [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "SyncToAsync.__call__"]:
-            await asyncio.wait(reading, timeout=60)
+            await asyncio.wait(reading)
         assert asyncio.all_tasks() - {asyncio.current_task()} == set()
         assert not shared_poller._pollers.get(asyncio.get_running_loop())
         return result
@@ -41,31 +42,36 @@ async def event(waiting: BaseTrigger) -> Event:
     return dict(events[0])
 
 
-async def until(look: Callable[[], Any], seconds: float = 120) -> None:
-    """Let the loop go on until there is something to see."""
-    end = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
+def events(*waiting: BaseTrigger, after: BaseTrigger | None = None) -> list[Event]:
+    """The events of waits that begin at the same time.
 
-
-def timed_out(make: Callable[[float], BaseTrigger]) -> Event:
-    """The event of a wait whose time is up after it has polled, for which a busy machine needs more time.
-
-    :param make: makes the trigger, given its deadline.
+    :param after: a wait that polled half a minute before and then leaves: all the others are due at its next poll.
     """
-    for seconds in (0.5, 10):
-        found = run(event(make(time.time() + seconds)))
-        if "was not polled" not in found["message"]:
-            break
-    return found
+
+    async def all_of_them() -> list[Event]:
+        async with running(*([after] if after else [])):
+            await passes(30 if after else 0)
+            tasks = [asyncio.create_task(event(one)) for one in waiting]
+            await passes(0)
+        return list(await asyncio.gather(*tasks))
+
+    return run(all_of_them())
 
 
-async def cancelled(*running: asyncio.Task[Any]) -> None:
-    """End them, as a triggerer that is told to end does."""
-    for task in running:
+@asynccontextmanager
+async def running(*waiting: BaseTrigger) -> AsyncIterator[list[asyncio.Task[Event]]]:
+    """Waits that are cancelled at the end, as a triggerer that is told to end does."""
+    tasks = [asyncio.create_task(event(one)) for one in waiting]
+    try:
+        yield tasks
+    finally:
+        await cancelled(*tasks)
+
+
+async def cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.wait(running)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def restarted(trigger: T) -> T:
@@ -87,14 +93,3 @@ def note_closed(monkeypatch: pytest.MonkeyPatch) -> list[AsyncMailClient]:
 
     monkeypatch.setattr(AsyncMailClient, "close", note)
     return noted
-
-
-def impatient(method: Any) -> Any:
-    """A method of a client that leaves repeating to the polls."""
-
-    async def once(client: AsyncMailClient, *arguments: Any) -> Any:
-        rule = client.config.retry
-        object.__setattr__(client.config, "retry", type(rule)(attempts=1))
-        return await method(client, *arguments)
-
-    return once
