@@ -110,6 +110,7 @@ def test_other_rows_discard_at_once_all_chunks_behind_them(store: Store, caplog:
     assert begin(store).lookup(1, 11, rows(3)) is None
     assert "Everything from row 11 on is imported again" in caplog.text
     assert look_up(begin(store)) == [[4], None, None]
+    assert begin(store).lookup(0, 2, rows(0)) is None, "rows that moved are others, too"
 
 
 @pytest.mark.parametrize(
