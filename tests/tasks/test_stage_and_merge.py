@@ -229,9 +229,11 @@ def test_campaigns_and_statistics(lake: Lake, emulator: Emulator, clock: Clock) 
     emulator.clock.set(RUN_DAY)
     emulator.add_campaigns(12, prefix="news", first_day="2026-03-03", per_day=6)
 
+    counts: list[int] = []
+
     def load(**permission: Any) -> None:
         lake.load(campaigns(lake), "mail_campaigns", **permission)
-        lake.load(statistics(lake), "mail_campaign_stats", **permission)
+        counts.append(lake.load(statistics(lake), "mail_campaign_stats", **permission)["records"])
         lake.load(statistics(lake, "transactional"), "mail_transactional_stats")
         clock.sleep(HOUR)
 
@@ -241,6 +243,7 @@ def test_campaigns_and_statistics(lake: Lake, emulator: Emulator, clock: Clock) 
     load()
     emulator.faults.add("empty_page", CAMPAIGN_STATS, count=1, keep=1, total=1)
     load()
+    assert counts == [12, 12]
     assert lake.query("SELECT count(*), count(gone_at) FROM mail_campaign_stats") == [(12, 0)]
     remove_campaigns(emulator, "news-000001", "news-000002")
     emulator.add_campaign("news-000001", send_date=RUN_DAY.replace(month=4))
