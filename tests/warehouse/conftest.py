@@ -42,14 +42,14 @@ class Psycopg2Hook(PostgresHook):
 
 
 class UnknownSqliteHook(SqliteHook):
-    """A database that nobody has heard of."""
+    """A database without a dialect of its own."""
 
     conn_type = "unknown"
     dialect_name = "default"
 
 
 class UnknownPostgresHook(Psycopg3Hook):
-    """A database that nobody has heard of, where a failed statement spoils the transaction."""
+    """Another one, where a failed statement spoils the transaction."""
 
     conn_type = "unknown"
     dialect_name = "default"
@@ -74,14 +74,17 @@ NOT_UNIT = {
 NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
 PORTABLE = (pytest.param("portable_sqlite", marks=default_adapter), "portable_postgres")
 ALL = (*NATIVE, *PORTABLE)
+WAYS = ("sqlite", PORTABLE[0], "snowflake", "redshift")
+"""One for each way of loading: by a temporary table, by standard SQL, by MERGE, and by DELETE and INSERT."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out of the unit tier what runs on such a database."""
     for item in items:
-        if item.path.parent == Path(__file__).parent and hasattr(item, "callspec"):
-            names = {word for param in item.callspec.params.values() for word in str(param).split()}
-            if not NOT_UNIT.isdisjoint(names):
+        if item.path.parent == Path(__file__).parent:
+            params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            names = {word for param in params for word in str(param).split()}
+            if not NOT_UNIT.isdisjoint(names) or "postgres" in getattr(item, "fixturenames", ()):
                 item.add_marker("not_unit")
 
 
@@ -233,6 +236,24 @@ def make_warehouse(
 def warehouse(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
     """Every database under every way of loading it."""
     return make_warehouse(request.param)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
+    """A database for each way of loading, for rules that no spelling of SQL changes."""
+    return make_warehouse(request.param)
+
+
+@pytest.fixture
+def sqlite(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
+    """The quickest database."""
+    return make_warehouse("sqlite")
+
+
+@pytest.fixture
+def postgres(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
+    """Postgres, with its newer driver."""
+    return make_warehouse("psycopg3")
 
 
 @pytest.fixture(params=NATIVE)

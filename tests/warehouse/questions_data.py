@@ -88,14 +88,6 @@ class Told:
             if (look.account, record["mailName"]) != GONE
         }
 
-    def by_day(self) -> dict[tuple[str, str], dict[datetime.date, Wire]]:
-        """Of each campaign and day the last record."""
-        found: dict[tuple[str, str], dict[datetime.date, Wire]] = {}
-        for look in self.looks:
-            for record in look.records:
-                found.setdefault((look.account, record["mailName"]), {})[look.asked_at.date()] = record
-        return found
-
 
 SENT_AT = [
     # A week that belongs to two years, and both ends of a week to the millisecond.

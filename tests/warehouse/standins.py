@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -61,35 +60,39 @@ def _for_duckdb(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-class _Cursor:
-    def __init__(self, cursor: Any, kind: str) -> None:
-        self._cursor = cursor
-        self._kind = kind
+class Proxy:
+    """Something of a driver, with some methods of its own."""
+
+    def __init__(self, inner: Any, **own: Any) -> None:
+        self.inner = inner
+        vars(self).update(own)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
+        return getattr(self.inner, name)
+
+
+class _Cursor(Proxy):
+    kind: str
 
     def execute(self, sql: str, parameters: Any = None) -> None:
-        statements = transpiled(sql, self._kind)
+        statements = transpiled(sql, self.kind)
         try:
             for statement in statements:
-                self._cursor.execute(statement, *([parameters] if parameters else []))
+                self.inner.execute(statement, *([parameters] if parameters else []))
         except BaseException:
             if len(statements) > 1:  # a script that fails is rolled back
-                self._cursor.execute("ROLLBACK")
+                self.inner.execute("ROLLBACK")
             raise
 
 
-class _Connection:
-    def __init__(self, connection: Any, kind: str) -> None:
-        self._connection = connection
-        self._kind = kind
+class _Connection(Proxy):
+    """A connection whose cursors translate."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
+    cursors: type[_Cursor] = _Cursor
+    kind: str
 
     def cursor(self) -> _Cursor:
-        return _Cursor(self._connection.cursor(), self._kind)
+        return self.cursors(self.inner.cursor(), kind=self.kind)
 
 
 class Conflict(Exception):
@@ -108,42 +111,33 @@ _COMMITS = (
 )
 
 
-class _VersionedCursor(_Cursor):
+class VersionedCursor(_Cursor):
     """Every MERGE is one commit of its table, as in Delta Lake: the second of two at once fails."""
 
     def execute(self, sql: str, parameters: Any = None) -> None:
         if not (merged := re.match(r"MERGE INTO (\S+)", sql)):
             super().execute(sql, parameters)
             return
-        self._cursor.execute("BEGIN TRANSACTION")
+        self.inner.execute("BEGIN TRANSACTION")
         try:
-            self._commit_of(merged[1])
+            self._or_conflict(
+                "INSERT INTO delta.commits VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET version = version + 1",
+                [merged[1]],
+            )
             super().execute(sql, parameters)
-            time.sleep(0.005)  # so that two of them meet
-            self._commit()
+            self.commit_table()
         except BaseException:
-            self._cursor.execute("ROLLBACK")
+            self.inner.execute("ROLLBACK")
             raise
 
-    def _commit_of(self, table: str) -> None:
+    def commit_table(self) -> None:
+        self._or_conflict("COMMIT")
+
+    def _or_conflict(self, *statement: Any) -> None:
         try:
-            self._cursor.execute(
-                "INSERT INTO delta.commits VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET version = version + 1",
-                [table],
-            )
+            self.inner.execute(*statement)
         except (duckdb.ConstraintException, duckdb.TransactionException):
             raise Conflict from None
-
-    def _commit(self) -> None:
-        try:
-            self._cursor.execute("COMMIT")
-        except (duckdb.ConstraintException, duckdb.TransactionException):
-            raise Conflict from None
-
-
-class _VersionedConnection(_Connection):
-    def cursor(self) -> _Cursor:
-        return _VersionedCursor(self._connection.cursor(), self._kind)
 
 
 def transpiling(kind: str) -> type[DbApiHook]:
@@ -162,7 +156,7 @@ def transpiling(kind: str) -> type[DbApiHook]:
         def get_conn(self) -> Any:
             connection = self._database.cursor()
             connection.execute("SET TimeZone = 'UTC'")
-            return (_VersionedConnection if kind in VERSIONED else _Connection)(connection, kind)
+            return _Connection(connection, kind=kind, cursors=VersionedCursor if kind in VERSIONED else _Cursor)
 
     return Hook
 
@@ -183,12 +177,7 @@ def redshift_on_postgres(sql: str) -> str:
 
 class _RedshiftCursor(_Cursor):
     def execute(self, sql: str, parameters: Any = None) -> None:
-        self._cursor.execute(redshift_on_postgres(sql), parameters)
-
-
-class _RedshiftConnection(_Connection):
-    def cursor(self) -> _Cursor:
-        return _RedshiftCursor(self._connection.cursor(), self._kind)
+        self.inner.execute(redshift_on_postgres(sql), parameters)
 
 
 class RedshiftHook(Psycopg3Hook):
@@ -201,10 +190,10 @@ class RedshiftHook(Psycopg3Hook):
         with closing(connection.cursor()) as cursor:
             cursor.execute("SET standard_conforming_strings = off; SET escape_string_warning = off")
         connection.commit()
-        return _RedshiftConnection(connection, "redshift")
+        return _Connection(connection, kind="redshift", cursors=_RedshiftCursor)
 
     def set_autocommit(self, conn: Any, autocommit: bool) -> None:
-        conn._connection.autocommit = autocommit
+        conn.inner.autocommit = autocommit
 
 
 STANDINS: dict[str, Callable[..., DbApiHook]] = {
@@ -222,40 +211,28 @@ NO_TIME = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
 def prepare(hook: DbApiHook) -> None:
-    """Create what a stand-in needs in its empty database.
-
-    :param hook: its hook.
-    """
-    needed = {
-        "redshift": [JSON_PARSE],
-        **dict.fromkeys(VERSIONED, _COMMITS),
-    }
+    """Create what a stand-in needs in its empty database."""
+    needed = {"redshift": [JSON_PARSE], **dict.fromkeys(VERSIONED, _COMMITS)}
     with native(hook) as cursor:
         for statement in needed.get(str(hook.conn_type), ()):
             cursor.execute(statement)
 
 
 def loads_of(warehouse: Warehouse) -> list[str]:
-    """The names of the tables with the times of loads.
-
-    :param warehouse: any.
-    """
+    """The names of the tables with the times of loads."""
     return ["mail_loads", *(["mail_loads_begun"] if warehouse.hook.conn_type in VERSIONED else [])]
 
 
 @contextmanager
 def native(hook: DbApiHook) -> Iterator[Any]:
     """A cursor that takes the SQL of the stand-in instead of that of the warehouse."""
-    with closing(hook.get_conn()._connection) as connection, closing(connection.cursor()) as cursor:
+    with closing(hook.get_conn().inner) as connection, closing(connection.cursor()) as cursor:
         yield cursor
         (connection if hook.conn_type == "redshift" else cursor).commit()
 
 
 def copy(hook: DbApiHook, manifest: Manifest, stage: str, *, replace: bool = False) -> None:
-    """Append the files of a load to the table of staged rows, as COPY does, in one transaction.
-
-    :param replace: whether they replace what it holds, as in the examples.
-    """
+    """Append the files of a load to the table of staged rows, as COPY does, in one transaction; or replace its rows."""
     with native(hook) as cursor:
         if hook.conn_type != "redshift":
             cursor.execute("BEGIN TRANSACTION")
@@ -284,10 +261,7 @@ class _AnyManifest(Manifest):
 
 @dataclasses.dataclass(frozen=True)
 class FilesWarehouse(Warehouse):
-    """A stand-in that is loaded by files: they are written, loaded by the warehouse itself, and merged.
-
-    :param folder: where the files are written.
-    """
+    """A stand-in that is loaded by files in a folder: they are written, loaded by the warehouse itself, and merged."""
 
     folder: Path
 

@@ -16,7 +16,7 @@ NOON = BEGIN + timedelta(hours=12)
 
 
 def rows(*events: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Rows of `EVENTS`: a mail that was sent and opened at noon, unless told otherwise."""
+    """Rows of `EVENTS`: a mail that was sent and opened at noon, where they say nothing else."""
     usual = {
         "mail_conn_id": "mail_default",
         "event_code": "Opened",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.exceptions import AirflowNotFoundException
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import Coverage, load
 from airflow_provider_mail.warehouse.table import Table
 from tests.warehouse.conftest import Warehouse, default_adapter
 from tests.warehouse.tables import NOON, PLAIN, THINGS, TOKYO, thing
@@ -24,48 +25,64 @@ def never_asked_for() -> Iterator[tuple[Any, ...]]:
     yield
 
 
-@pytest.mark.not_unit
-def test_created_with_types_key_and_comments_on_postgres(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("psycopg3")
-    warehouse.load(THINGS, [])
-    columns = warehouse.query(
-        "SELECT attname, format_type(atttypid, atttypmod), attnotnull, col_description(attrelid, attnum) "
-        "FROM pg_attribute WHERE attrelid = 'things'::regclass AND attnum > 0 ORDER BY attnum"
-    )
-    assert columns == [
-        ("account", "text", True, "Whose thing it is"),
-        ("number", "bigint", True, "Its number"),
-        ("name", "text", False, "What it's called"),
-        ("size", "integer", False, "How large"),
-        ("ratio", "double precision", False, "In percent"),
-        ("good", "boolean", False, "Or bad"),
-        ("day", "date", False, "Of its making"),
-        ("sold_at", "timestamp with time zone", False, "When it was sold"),
-        ("extra", "jsonb", False, "All the rest"),
-        ("observed_at", "timestamp with time zone", True, "When it was looked at"),
-        ("loaded_at", "timestamp with time zone", False, "When the row was last written"),
-        ("run_id", "text", False, "Airflow run that wrote it; null outside of a task"),
-    ]
-    assert warehouse.query("SELECT obj_description('things'::regclass)") == [(THINGS.comment,)]
-    assert warehouse.query("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'things_pkey'") == [
-        ("PRIMARY KEY (account, number)",)
-    ]
+POSTGRES_TYPES = "text bigint text integer double_precision boolean date timestamptz jsonb timestamptz timestamptz text"
+DUCKDB_TYPES = "VARCHAR BIGINT VARCHAR INTEGER DOUBLE BOOLEAN DATE TIMESTAMP JSON TIMESTAMP TIMESTAMP VARCHAR"
+MYSQL_TYPES = (
+    "varchar(50) bigint(20) longtext int(11) double tinyint(1) date datetime(6) longtext datetime(6) datetime(6) "
+    "varchar(250)"
+)
+CATALOGS = {
+    "psycopg3": (
+        "SELECT attname, replace(replace(format_type(atttypid, atttypmod), 'timestamp with time zone', 'timestamptz'), "
+        "' ', '_'), attnotnull, col_description(attrelid, attnum) FROM pg_attribute "
+        "WHERE attrelid = 'things'::regclass AND attnum > 0 ORDER BY attnum",
+        POSTGRES_TYPES,
+        "SELECT obj_description('things'::regclass)",
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'things_pkey'",
+    ),
+    "duckdb": (
+        "SELECT column_name, data_type, NOT is_nullable, comment FROM duckdb_columns() WHERE table_name = 'things' "
+        "ORDER BY column_index",
+        DUCKDB_TYPES,
+        "SELECT comment FROM duckdb_tables()",
+        "SELECT constraint_text FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY'",
+    ),
+    "mysql": (
+        "SELECT column_name, column_type, is_nullable = 'NO', column_comment FROM information_schema.columns "
+        "WHERE table_schema = database() AND table_name = 'things' ORDER BY ordinal_position",
+        MYSQL_TYPES,
+        "SELECT table_comment FROM information_schema.tables WHERE table_schema = database()",
+        "SELECT CONCAT('PRIMARY KEY (', GROUP_CONCAT(column_name ORDER BY seq_in_index SEPARATOR ', '), ')') "
+        "FROM information_schema.statistics WHERE table_schema = database() AND table_name = 'things'",
+    ),
+}
 
 
-def test_created_with_types_key_and_comments_on_sqlite(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("sqlite")
+@pytest.mark.parametrize("kind", CATALOGS)
+def test_created_with_types_key_and_comments(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    columns, types, comment, key = CATALOGS[kind]
+    warehouse = make_warehouse(kind)
     warehouse.load(THINGS, [])
-    ((schema,),) = warehouse.query("SELECT sql FROM sqlite_master WHERE name = 'things'")
+    assert warehouse.query(columns) == [
+        (column.name, type_, not column.nullable, column.comment)
+        for column, type_ in zip(THINGS.stored_columns, types.split(), strict=True)
+    ]
+    assert warehouse.query(comment) == [(THINGS.comment,)]
+    ((key,),) = warehouse.query(key)
+    assert key.replace(" (", "(") == "PRIMARY KEY(account, number)"
+
+
+def test_sqlite_shows_the_comments_in_its_statement(sqlite: Warehouse) -> None:
+    sqlite.load(THINGS, [])
+    ((schema,),) = sqlite.query("SELECT sql FROM sqlite_master WHERE name = 'things'")
     assert "number BIGINT NOT NULL /* Its number */" in schema
     assert "name TEXT /* What it's called */" in schema
-    assert "observed_at TIMESTAMP NOT NULL" in schema
     assert "PRIMARY KEY (account, number)" in schema
 
 
-def test_sqlite_times_compare_with_its_own(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("sqlite")
-    warehouse.load(THINGS, [thing(THINGS, 1, sold_at=NOON.astimezone(TOKYO), day=NOON.date())])
-    assert warehouse.query(
+def test_sqlite_times_compare_with_its_own(sqlite: Warehouse) -> None:
+    sqlite.load(THINGS, [thing(THINGS, 1, sold_at=NOON.astimezone(TOKYO), day=NOON.date())])
+    assert sqlite.query(
         "SELECT sold_at = datetime('2026-03-01 12:00'), sold_at < datetime('2026-03-01 12:00:01'), day = date(sold_at) "
         "FROM things"
     ) == [(1, 1, 1)]
@@ -77,14 +94,14 @@ def test_a_declared_column_that_is_missing_is_added(warehouse: Warehouse) -> Non
     warehouse.load(THINGS, [thing(THINGS, 1, name="new", ratio=1.5)])
     assert warehouse.rows(THINGS) == [
         thing(THINGS, 1, name="new", ratio=1.5),
-        thing(THINGS, 2, name="old", at=None),  # nobody knows when
+        thing(THINGS, 2, name="old", at=None),  # not known
     ]
-    # Rows that nobody knows the time of give way to any observation.
+    # Rows without a time give way to any observation.
     warehouse.load(THINGS, [thing(THINGS, 2, name="new")])
     assert warehouse.rows(THINGS)[1] == thing(THINGS, 2, name="new")
 
 
-def test_columns_that_are_not_ours_are_left_alone(warehouse: Warehouse) -> None:
+def test_columns_that_are_not_ours_stay(warehouse: Warehouse) -> None:
     warehouse.load(PLAIN, [thing(PLAIN, 1, name="old")])
     warehouse.execute("ALTER TABLE things ADD note VARCHAR(20)", "UPDATE things SET note = 'mine'")
     narrow = Table(PLAIN.columns[:3], PLAIN.key, "")
@@ -94,44 +111,26 @@ def test_columns_that_are_not_ours_are_left_alone(warehouse: Warehouse) -> None:
 
 
 CANNOT_HOLD = {
-    "sqlite": ("TEXT", "INTEGER", "REAL", "TEXT", "TEXT", "INTEGER", "REAL", "JSON"),
-    "postgres": (
-        "integer",
-        "character varying(20)",
-        "smallint",
-        "real",
-        "integer",
-        "timestamp without time zone",
-        "timestamp without time zone",
-        "json",
-    ),
-    "duckdb": (
-        "INTEGER",
-        "INTEGER",
-        "SMALLINT",
-        "FLOAT",
-        "INTEGER",
-        "TIMESTAMP",
-        "TIMESTAMP WITH TIME ZONE",
-        "VARCHAR",
-    ),
-    "mysql": ("int(11)", "text", "smallint(6)", "float", "varchar(5)", "datetime", "datetime(3)", "text"),
+    "sqlite": "TEXT, INTEGER, REAL, TEXT, TEXT, INTEGER, REAL, JSON",
+    "psycopg3": "integer, character varying(20), smallint, real, integer, timestamp without time zone, "
+    "timestamp without time zone, json",
+    "duckdb": "INTEGER, INTEGER, SMALLINT, FLOAT, INTEGER, TIMESTAMP, TIMESTAMP WITH TIME ZONE, VARCHAR",
+    "mysql": "int(11), text, smallint(6), float, varchar(5), datetime, datetime(3), text",
 }
+"""Of the columns behind the account."""
 
 
-@pytest.mark.parametrize("at", range(8), ids=["number", "name", "size", "ratio", "good", "day", "sold_at", "extra"])
-def test_a_column_that_cannot_hold_our_values(native: Warehouse, at: int) -> None:
-    wrong = CANNOT_HOLD["postgres" if native.is_postgres else native.kind][at]
-    column = PLAIN.names[at + 1]
-    others = f"account {native.varchar(50)}" + ("" if column == "number" else ", number BIGINT")
-    native.execute(f"CREATE TABLE things ({others}, {column} {wrong}, PRIMARY KEY (account, number))")
-    never = never_asked_for()
-    with pytest.raises(WarehouseError) as caught:
-        native.load(THINGS, never)
-    message = str(caught.value)
-    assert "table things on connection 'warehouse'" in message
-    assert f"column {column} is {wrong}" in message
-    assert "expected " in message
+@pytest.mark.parametrize("kind", CANNOT_HOLD)
+def test_a_column_that_cannot_hold_our_values(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    warehouse = make_warehouse(kind)
+    for column, wrong in zip(PLAIN.names[1:], CANNOT_HOLD[kind].split(", "), strict=True):
+        others = f"account {warehouse.varchar(50)}" + ("" if column == "number" else ", number BIGINT")
+        warehouse.execute(f"CREATE TABLE things ({others}, {column} {wrong}, PRIMARY KEY (account, number))")
+        never = never_asked_for()
+        words = f"table things on connection 'warehouse': column {column} is {wrong}"
+        with pytest.raises(WarehouseError, match=f"{re.escape(words)}[^,]*, expected "):
+            warehouse.load(THINGS, never)
+        warehouse.execute("DROP TABLE things")
 
 
 def test_wider_columns_will_do(native: Warehouse) -> None:
@@ -163,60 +162,56 @@ def test_a_table_without_the_key(native: Warehouse) -> None:
         native.load(THINGS, never, "heap")
 
 
-def test_a_table_that_is_something_else(warehouse: Warehouse) -> None:
+def test_another_table_or_none(warehouse: Warehouse) -> None:
     warehouse.execute("CREATE TABLE things (id INTEGER)")
     with pytest.raises(WarehouseError, match="no column account, which is part of the key; another `table`"):
         warehouse.load(THINGS, [])
-
-
-def test_a_schema_that_is_not_there(warehouse: Warehouse) -> None:
     with pytest.raises(WarehouseError, match=r"table nowhere\.things on connection 'warehouse': .*nowhere"):
         warehouse.load(THINGS, [thing(THINGS, 1)], "nowhere.things")
 
 
-@pytest.mark.not_unit
-def test_no_permission(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("psycopg3")
-    warehouse.load(THINGS, [])
-    warehouse.execute("CREATE ROLE reader", "GRANT SELECT ON things TO reader")
+@pytest.mark.parametrize(
+    ("right", "name", "words"),
+    [
+        ("SELECT", "things", "permission denied for table things"),
+        ("SELECT", "others", "permission denied for schema public"),
+        ("ALL", "things", r"table \S*mail_loads on connection 'warehouse': .*permission denied"),
+    ],
+)
+def test_no_permission(postgres: Warehouse, right: str, name: str, words: str) -> None:
+    covers = Coverage.one("all", {"account": "a"}, mail_conn_id="m", observed_at=NOON)
+    postgres.load(THINGS, [])
+    postgres.execute("CREATE ROLE reader", f"GRANT {right} ON things TO reader")
     try:
-        warehouse.hook.options = "-c role=reader"
-        with pytest.raises(WarehouseError, match="permission denied for table things"):
-            warehouse.load(THINGS, [thing(THINGS, 1)])
-        with pytest.raises(WarehouseError, match="permission denied for schema public"):
-            warehouse.load(THINGS, [thing(THINGS, 1)], "others")
+        postgres.hook.options = "-c role=reader"
+        with pytest.raises(WarehouseError, match=words):
+            postgres.load(THINGS, [thing(THINGS, 1)], name, covers=covers if right == "ALL" else None)
     finally:
-        warehouse.hook.options = None
-        warehouse.execute("DROP OWNED BY reader", "DROP ROLE reader")
+        postgres.hook.options = None
+        postgres.execute("DROP OWNED BY reader", "DROP ROLE reader")
+    assert postgres.rows(THINGS) == []
 
 
 # Names
 
 
-@pytest.mark.parametrize("name", ["Mixed_Case", '"Mixed Case"', '"select"', '"dro""p; --"', "übersicht"])
-def test_names_mean_what_they_mean_in_a_statement(warehouse: Warehouse, name: str) -> None:
-    for _ in range(2):
-        warehouse.load(THINGS, [thing(THINGS, 1, name="x")], name)
-    assert warehouse.rows(THINGS, name) == [thing(THINGS, 1, name="x")]
+def test_names_mean_what_they_mean_in_a_statement(warehouse: Warehouse) -> None:
+    for name in ("Mixed_Case", '"Mixed Case"', '"select"', '"dro""p; --"', "übersicht"):
+        for _ in range(2):
+            warehouse.load(THINGS, [thing(THINGS, 1, name=name)], name)
+        assert warehouse.rows(THINGS, name) == [thing(THINGS, 1, name=name)]
 
 
-@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres"])
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres", "duckdb", "sqlite"])
 def test_schemas(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     warehouse = make_warehouse(kind)
-    warehouse.execute("CREATE SCHEMA crm", 'CREATE SCHEMA "My Schema"')
-    for name in ("things", "crm.things", '"My Schema".things'):
+    names = {"sqlite": ["main.things"], "duckdb": ["main.things", "warehouse.main.other"]}.get(kind, ["public.things"])
+    if kind != "sqlite":
+        warehouse.execute("CREATE SCHEMA crm", 'CREATE SCHEMA "My Schema"')
+        names += ["crm.things", '"My Schema".things']
+    for name in ("things", *names[1:], *names):
         warehouse.load(THINGS, [thing(THINGS, 1, name=name)], name)
-    assert [warehouse.rows(THINGS, name)[0][2] for name in ("public.things", "crm.things", '"My Schema".things')] == [
-        "things",
-        "crm.things",
-        '"My Schema".things',
-    ]
-
-
-def test_sqlite_schemas(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("sqlite")
-    for _ in range(2):
-        warehouse.load(THINGS, [thing(THINGS, 1)], "main.things")
+    assert [warehouse.rows(THINGS, name)[0][2] for name in names] == names
     assert len(warehouse.rows(THINGS)) == 1
 
 
@@ -233,7 +228,7 @@ def test_the_hook_of_the_provider_as_it_is(make_warehouse: Callable[..., Warehou
     assert [dict(row) for row in hook.get_records("SELECT number FROM things")] == [{"number": 1}]
 
 
-def test_a_hook_that_keeps_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_keeps_its_connection(sqlite: Warehouse) -> None:
     """The hook of Databricks returns the one that it has, also when that is closed."""
 
     class Keeping(SqliteHook):
@@ -243,53 +238,33 @@ def test_a_hook_that_keeps_its_connection(tmp_path: Path, monkeypatch: pytest.Mo
             self.kept = self.kept or super().get_conn()
             return self.kept
 
-    connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
-    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
     hook = Keeping("warehouse")
     for number in (1, 2):
         load(hook, THINGS, "things", [thing(THINGS, number)])
-    assert hook.get_records("SELECT number FROM things ORDER BY number") == [(1,), (2,)]
+    assert [row[1] for row in sqlite.rows(THINGS)] == [1, 2]
 
 
-@pytest.mark.not_unit
-def test_a_stricter_isolation_level_of_the_database(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("psycopg2")
-    warehouse.hook.options = "-c default_transaction_isolation=serializable"
-    for _ in range(2):
-        warehouse.load(THINGS, [thing(THINGS, 1)])
-    assert len(warehouse.rows(THINGS)) == 1
-
-
-@pytest.mark.not_unit
-def test_a_database_that_does_not_answer(
-    make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warehouse = make_warehouse("psycopg3")
+def test_a_database_that_is_not_there(postgres: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", '{"conn_type": "postgres", "host": "127.0.0.1", "port": 1}')
     with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': OperationalError: .*port 1"):
-        warehouse.load(THINGS, [])
+        postgres.load(THINGS, [])
 
 
 def test_a_connection_that_does_not_exist(airflow_home: object) -> None:
-    from airflow.exceptions import AirflowNotFoundException
-
-    with pytest.raises(AirflowNotFoundException, match="nobody_knows"):
-        load(SqliteHook("nobody_knows"), THINGS, "things", [])
+    with pytest.raises(AirflowNotFoundException, match="missing"):
+        load(SqliteHook("missing"), THINGS, "things", [])
 
 
-def test_a_read_only_database(make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch) -> None:
-    warehouse = make_warehouse("sqlite")
-    warehouse.load(THINGS, [])
-    path = warehouse.hook.connection.host
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": path, "extra": {"mode": "ro"}})
-    )
+def test_a_read_only_database(sqlite: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    sqlite.load(THINGS, [])
+    read_only = {"conn_type": "sqlite", "host": sqlite.hook.connection.host, "extra": {"mode": "ro"}}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(read_only))
     with pytest.raises(WarehouseError, match="attempt to write a readonly database"):
         load(SqliteHook("warehouse"), THINGS, "things", [thing(THINGS, 1)])
 
 
 @default_adapter
-def test_an_unknown_database_is_told_which_way_it_is_loaded(
+def test_how_an_unknown_database_is_loaded_is_logged(
     make_warehouse: Callable[..., Warehouse], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.coverage import LOADS, Coverage
+from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import LoadResult
 from tests.warehouse.conftest import Warehouse
+from tests.warehouse.lists import read
 from tests.warehouse.tables import PLAIN, thing
-from tests.warehouse.test_history import at, read
-
-LIST = {"mail_conn_id": "a", "team": "", "list_name": "news"}
 
 
 def load(warehouse: Warehouse, hour: int, table: str, contacts: tuple[int, ...] = (1, 2)) -> LoadResult:
-    covers = Coverage.one("news", LIST, mail_conn_id="a", observed_at=at(hour))
-    return read(warehouse, hour, contacts, table=table, covers=covers)
+    return read(warehouse, hour, contacts, table=table)
 
 
 def search(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *schemas: str) -> None:
@@ -93,7 +90,7 @@ INEXACT = {
 
 
 @pytest.mark.parametrize("case", INEXACT)
-def test_a_key_that_takes_different_texts_for_one(make_warehouse: Callable[..., Warehouse], case: str) -> None:
+def test_a_key_must_tell_different_texts_apart(make_warehouse: Callable[..., Warehouse], case: str) -> None:
     """One of their rows would be lost, and counted as inserted."""
     warehouse = make_warehouse(case.split()[0])
     if warehouse.is_postgres:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.dialects import postgres
+from airflow_provider_mail.warehouse.dialects import postgres as dialect
 from airflow_provider_mail.warehouse.errors import UnstorableError
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import JSON, TEXT, TIMESTAMP, Column, Table, text
-from tests.warehouse.conftest import Warehouse
+from tests.warehouse.conftest import ALL, Warehouse
+from tests.warehouse.standins import STANDINS
 from tests.warehouse.tables import NOON
 
 HAPPENED = Table(
@@ -38,7 +39,9 @@ def result(rows: int, unchanged: int = 0, **inserted_by: int) -> LoadResult:
     return LoadResult(rows, sum(inserted_by.values()), 0, unchanged, 0, inserted_by=inserted_by)
 
 
-def test_the_first_row_with_a_key_stays(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("kind", [*ALL, *STANDINS])
+def test_the_first_row_with_a_key_stays(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    warehouse = make_warehouse(kind)
     loaded = warehouse.load(HAPPENED, [row("b", "first", "x"), row("a"), row("b", "second", "y")])
     assert loaded == result(3, unchanged=1, k=1, x=1)
     loaded = warehouse.load(HAPPENED, [row("c", kind="y"), row("a", "later"), row("B"), row("b", "third", "x")])
@@ -48,53 +51,48 @@ def test_the_first_row_with_a_key_stays(warehouse: Warehouse) -> None:
     assert warehouse.load(HAPPENED, []) == result(0)
 
 
-def test_rows_that_cannot_be_stored_do_not_count(warehouse: Warehouse) -> None:
+def test_rows_that_cannot_be_stored_do_not_count(way: Warehouse) -> None:
     rejected: list[UnstorableError] = []
     rows = [row("a"), row("b", "half \ud800"), row("a", "again")]
-    loaded = warehouse.load(HAPPENED, rows, on_unstorable=lambda row, error: rejected.append(error))
+    loaded = way.load(HAPPENED, rows, on_unstorable=lambda row, error: rejected.append(error))
     assert loaded == result(3, unchanged=1, k=1)
     assert [error.column for error in rejected] == ["note"]
 
 
-def test_loads_at_once_store_each_key_once(warehouse: Warehouse) -> None:
+def test_a_load_in_the_middle_of_another_comes_first(warehouse: Warehouse) -> None:
+    """Each key is stored and counted once."""
+    counts: list[LoadResult] = []
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield from map(row, "ab")
+        counts.append(warehouse.another().load(HAPPENED, [row("b", "first"), row("c", "first")]))
+        yield from map(row, "cd")
+
     warehouse.load(HAPPENED, [])
-    names = [f"n{number:03}" for number in range(200)]
-    results: list[LoadResult] = []
-
-    def load(rows: list[tuple[Any, ...]]) -> None:
-        results.append(warehouse.load(HAPPENED, rows))
-
-    orders = [names, names[::-1], names[100:] + names[:100], names[50:] + names[:50]]
-    threads = [threading.Thread(target=load, args=([*map(row, order)],)) for order in orders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [len(results), sum(one.inserted or 0 for one in results)] == [4, 200]
-    assert warehouse.rows(HAPPENED) == [*map(row, names)]
+    counts.append(warehouse.load(HAPPENED, rows()))
+    assert counts == [result(2, k=2), result(4, unchanged=2, k=2)]
+    assert warehouse.rows(HAPPENED) == [row("a"), row("b", "first"), row("c", "first"), row("d")]
 
 
-@pytest.mark.not_unit
-def test_a_row_that_another_program_inserts_meanwhile_is_not_inserted_again(
-    make_warehouse: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_row_that_another_program_inserts_meanwhile_stays(
+    postgres: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = make_warehouse("psycopg3")
-    warehouse.load(HAPPENED, [])
-    copy, others = postgres._copy, iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
+    postgres.load(HAPPENED, [])
+    copy, others = dialect._copy, iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
 
     def copy_later(cursor: Any, statement: str, blocks: Any) -> None:
         if statement.startswith('COPY "public"."things"'):
-            warehouse.execute(*others)
+            postgres.execute(*others)
         copy(cursor, statement, blocks)
 
-    monkeypatch.setattr(postgres, "_copy", copy_later)
-    assert warehouse.load(HAPPENED, [row("a"), row("b")]) == result(2, unchanged=1, k=1)
-    assert [(name, note) for _, name, _, note, *_ in warehouse.rows(HAPPENED)] == [("a", "other"), ("b", None)]
+    monkeypatch.setattr(dialect, "_copy", copy_later)
+    assert postgres.load(HAPPENED, [row("a"), row("b")]) == result(2, unchanged=1, k=1)
+    assert [(name, note) for _, name, _, note, *_ in postgres.rows(HAPPENED)] == [("a", "other"), ("b", None)]
 
 
-def test_what_cannot_be_combined_is_rejected(make_warehouse: Any) -> None:
+def test_what_cannot_be_combined_is_rejected(sqlite: Warehouse) -> None:
     with pytest.raises(ValueError, match="replace_where"):
-        make_warehouse("sqlite").load(HAPPENED, [], replace_where={"account": "me"})
+        sqlite.load(HAPPENED, [], replace_where={"account": "me"})
     columns = (Column("a", text(5), "A"), Column("b", TEXT, "B", nullable=True))
     with pytest.raises(ValueError, match="not nullable"):
         Table(columns, ("a",), "T", insert_only=True, counted_by="b")

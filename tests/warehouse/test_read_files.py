@@ -77,11 +77,11 @@ def test_a_column_without_a_name_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-@pytest.mark.parametrize("told", ["utf-8", None])
-def test_a_byte_order_mark_tells_the_encoding(told: str | None, encoding: str) -> None:
-    form = FileForm(file_format="csv", encoding=told or encoding)
+@pytest.mark.parametrize("encoding_argument", ["utf-8", None])
+def test_a_byte_order_mark_decides_the_encoding(encoding_argument: str | None, encoding: str) -> None:
+    form = FileForm(file_format="csv", encoding=encoding_argument or encoding)
     assert read("email\n\u010a@x.com\n".encode(encoding), form) == (["email"], [("\u010a@x.com",)])
-    form = FileForm(file_format="jsonl", encoding=told or encoding)
+    form = FileForm(file_format="jsonl", encoding=encoding_argument or encoding)
     assert read('{"email": "\u010a@x.com"}\n{"email": "b"}\n'.encode(encoding), form)[1] == [("\u010a@x.com",), ("b",)]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,10 +33,7 @@ SEEN = Column("seen_at", TIMESTAMP, "", observed=True)
         ("crm.Orders", [NamePart("crm", False), NamePart("Orders", False)]),
         ('crm."Orders 2026"', [NamePart("crm", False), NamePart("Orders 2026", True)]),
         ('"a.b"."say ""hi"""', [NamePart("a.b", True), NamePart('say "hi"', True)]),
-        (
-            "catalog.crm.übersicht$1",
-            [NamePart("catalog", False), NamePart("crm", False), NamePart("übersicht$1", False)],
-        ),
+        ("c.crm.übersicht$1", [NamePart("c", False), NamePart("crm", False), NamePart("übersicht$1", False)]),
     ],
 )
 def test_names_that_users_give(name: str, parts: list[NamePart]) -> None:
@@ -42,30 +42,13 @@ def test_names_that_users_give(name: str, parts: list[NamePart]) -> None:
     assert TableName.parse(str(parsed)) == parsed
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        ".",
-        "orders.",
-        ".orders",
-        "crm..orders",
-        "a.b.c.d",
-        "my orders",
-        "orders; DROP TABLE x",
-        "orders--",
-        '"orders',
-        '"or"ders"',
-        '""',
-        "1st",
-        "a-b",
-        '"100%"',
-        "x" * 64,
-        "ü" * 32,
-        "orders\n",
-        '"nul\x00"',
-    ],
-)
+NO_NAMES = [
+    *("", ".", "orders.", ".orders", "crm..orders", "a.b.c.d", "my orders", "orders; DROP TABLE x", "orders--"),
+    *('"orders', '"or"ders"', '""', "1st", "a-b", '"100%"', "x" * 64, "ü" * 32, "orders\n", '"nul\x00"'),
+]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_what_is_no_name_says_which_argument(name: str) -> None:
     with pytest.raises(WarehouseError, match="`table` must be a name"):
         TableName.parse(name)
@@ -81,35 +64,25 @@ def test_no_text_breaks_out_of_its_quotes(name: str) -> None:
     assert all(part.text for part in parsed.parts)
 
 
-@pytest.mark.parametrize("name", ["Upper", "with space", "1st", "", 'quo"te', "x" * 64])
-def test_columns_have_plain_names(name: str) -> None:
-    with pytest.raises(ValueError, match="plain lower-case name"):
-        Column(name, TEXT, "")
-
-
-def test_columns_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="comment of column x"):
-        Column("x", TEXT, "a */ b")
-    with pytest.raises(ValueError, match="column x is a time of observation"):
-        Column("x", TEXT, "", observed=True)
-    with pytest.raises(ValueError, match="column x is a time of observation"):
-        Column("x", TIMESTAMP, "", observed=True, nullable=True)
-
-
 @pytest.mark.parametrize(
-    ("columns", "key", "message"),
+    ("make", "message"),
     [
-        ((ID, ID), ("id",), "same name"),
-        ((ID,), (), "needs a key"),
-        ((ID,), ("id", "id"), "needs a key"),
-        ((ID,), ("other",), "no column other"),
-        ((Column("k", TEXT, ""),), ("k",), "key column k"),
-        ((Column("k", JSON, ""),), ("k",), "key column k"),
-        ((Column("k", text(9), "", nullable=True),), ("k",), "key column k"),
-        ((SEEN,), ("seen_at",), "key column seen_at"),
-        ((ID, SEEN, Column("again", TIMESTAMP, "", observed=True)), ("id",), "only one column"),
+        *((lambda name=name: Column(name, TEXT, ""), "plain lower-case name")
+          for name in ("Upper", "with space", "1st", "", 'quo"te', "x" * 64)),
+        (lambda: Column("x", TEXT, "a */ b"), "comment of column x"),
+        (lambda: Column("x", TEXT, "", observed=True), "column x is a time of observation"),
+        (lambda: Column("x", TIMESTAMP, "", observed=True, nullable=True), "column x is a time of observation"),
+        (lambda: Table((ID, ID), ("id",), ""), "same name"),
+        (lambda: Table((ID,), (), ""), "needs a key"),
+        (lambda: Table((ID,), ("id", "id"), ""), "needs a key"),
+        (lambda: Table((ID,), ("other",), ""), "no column other"),
+        (lambda: Table((Column("k", TEXT, ""),), ("k",), ""), "key column k"),
+        (lambda: Table((Column("k", JSON, ""),), ("k",), ""), "key column k"),
+        (lambda: Table((Column("k", text(9), "", nullable=True),), ("k",), ""), "key column k"),
+        (lambda: Table((SEEN,), ("seen_at",), ""), "key column seen_at"),
+        (lambda: Table((ID, SEEN, Column("again", TIMESTAMP, "", observed=True)), ("id",), ""), "only one column"),
     ],
-)
-def test_tables_that_cannot_be(columns: tuple[Column, ...], key: tuple[str, ...], message: str) -> None:
+)  # fmt: skip
+def test_columns_and_tables_that_cannot_be(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Table(columns, key, "")
+        make()

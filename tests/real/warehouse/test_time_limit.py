@@ -61,11 +61,11 @@ def test_connecting_ends(monkeypatch: pytest.MonkeyPatch, kind: str, extra: dict
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_a_statement_that_nobody_waits_for_is_cut(
+def test_a_statement_without_a_reader_is_cut(
     make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     if kind == "mysql" and mariadb.CLIENT == "mysql-connector-python":
-        pytest.skip("this driver shows nobody its socket; it ends the wait itself")
+        pytest.skip("this driver does not show its socket; it ends the wait itself")
     warehouse, opened = make_warehouse(kind), threading.Event()
     uses = Reading.uses
 
@@ -84,7 +84,6 @@ def test_a_statement_that_nobody_waits_for_is_cut(
     assert isinstance(reading.result.exception(), WarehouseError | TimeoutError)
 
 
-@pytest.mark.not_unit
 @pytest.mark.skipif("mysql-connector-python" not in mariadb.CLIENTS, reason="needs this driver")
 def test_a_driver_that_cannot_be_cut_ends_the_wait_itself(
     make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
@@ -98,7 +97,7 @@ def test_a_driver_that_cannot_be_cut_ends_the_wait_itself(
 
 @pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "mysql"])
 def test_a_server_ends_the_statement_itself(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
-    """So that it does no work that nobody reads. Here nobody cuts the connection."""
+    """So that it does no work without a reader. Here nothing cuts the connection."""
     warehouse = make_warehouse(kind)
     limited = Reading(lambda: read(warehouse, SLOW[kind]), 1)
     with pytest.raises(WarehouseError, match=r"statement timeout|max_statement_time"):

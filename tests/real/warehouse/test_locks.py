@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse import lock_watch
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.support.processes import wait_until
 from tests.warehouse.conftest import Warehouse
@@ -48,20 +47,13 @@ def held(warehouse: Warehouse, statement: str) -> Iterator[None]:
         connection.rollback()
 
 
-@pytest.fixture
-def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_watch, "FIRST_LOOK_SECONDS", 0.05)
-
-
 def things() -> list[tuple[Any, ...]]:
     return [thing(THINGS, 1, name="new", at=LATER)]
 
 
-@pytest.mark.not_unit
 @pytest.mark.parametrize(("kind", "statement", "message"), CASES, ids=IDS)
-def test_what_holds_a_lock_is_logged(
+def test_what_holds_a_lock_is_logged_and_the_wait_ends(
     make_warehouse: Callable[..., Warehouse],
-    look_at_once: None,
     caplog: pytest.LogCaptureFixture,
     kind: str,
     statement: str,
@@ -69,7 +61,14 @@ def test_what_holds_a_lock_is_logged(
 ) -> None:
     caplog.set_level("INFO")
     warehouse = make_warehouse(kind)
-    warehouse.load(THINGS, [thing(THINGS, 1, name="old")])
+    old = [thing(THINGS, 1, name="old")]
+    warehouse.load(THINGS, old)
+    words = rf"raise `lock_timeout`: .* for 1 s( \(|; .*{message})"
+    with held(warehouse, statement), pytest.raises(WarehouseError, match=words) as caught:
+        warehouse.load(THINGS, things(), lock_timeout=1)
+    assert SECRET not in str(caught.value)
+    assert warehouse.rows(THINGS) == old
+    caplog.clear()
     with ThreadPoolExecutor() as pool:
         with held(warehouse, statement):
             load = pool.submit(warehouse.load, THINGS, things())
@@ -79,28 +78,8 @@ def test_what_holds_a_lock_is_logged(
     assert SECRET not in caplog.text
 
 
-@pytest.mark.not_unit
-@pytest.mark.parametrize(("kind", "statement", "message"), CASES, ids=IDS)
-def test_the_wait_for_a_lock_ends(
-    make_warehouse: Callable[..., Warehouse], look_at_once: None, kind: str, statement: str, message: str
-) -> None:
-    warehouse = make_warehouse(kind)
-    old = [thing(THINGS, 1, name="old")]
-    warehouse.load(THINGS, old)
-    with (
-        held(warehouse, statement),
-        pytest.raises(WarehouseError, match=rf"raise `lock_timeout`: .* for 1 s( \(|; .*{message})") as caught,
-    ):
-        warehouse.load(THINGS, things(), lock_timeout=1)
-    assert SECRET not in str(caught.value)
-    assert warehouse.rows(THINGS) == old
-
-
-def test_a_file_that_another_connection_writes(
-    make_warehouse: Callable[..., Warehouse], look_at_once: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_another_connection_writes(sqlite: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    sqlite = make_warehouse("sqlite")
     sqlite.load(THINGS, [])
     with ThreadPoolExecutor() as pool:
         with held(sqlite, "BEGIN IMMEDIATE"):

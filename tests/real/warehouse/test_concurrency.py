@@ -1,0 +1,190 @@
+"""Loads at the same time, and loads that are killed, on real databases.
+
+Two loads of which one ends in the middle of the other are in `tests/machines/test_loading.py`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.load import LoadResult
+from airflow_provider_mail.warehouse.table import Table
+from tests.support.postgres import Database
+from tests.support.processes import FORK, PATIENCE, fork, wait_until
+from tests.warehouse.conftest import ALL, Warehouse
+from tests.warehouse.standins import SAMPLE
+from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
+
+WORKERS, ROUNDS, KEYS = 3, 6, 400
+
+
+def rows_of(worker: int) -> list[list[tuple[Any, ...]]]:
+    """Overlapping keys in an order that no other worker has; no two loads observed at the same time."""
+    chance = random.Random(worker)
+    return [
+        [
+            thing(
+                THINGS, number, name=f"{worker}/{turn}", at=NOON + datetime.timedelta(minutes=turn * WORKERS + worker)
+            )
+            for number in chance.sample(range(KEYS), KEYS // 2)
+        ]
+        for turn in range(ROUNDS)
+    ]
+
+
+def latest() -> list[tuple[Any, ...]]:
+    """What must come of them in whatever order they are loaded: of each key what was observed last."""
+    rows = sorted(
+        (row for worker in range(WORKERS) for rows in rows_of(worker) for row in rows), key=lambda row: row[-1]
+    )
+    return sorted({row[1]: row for row in rows}.values(), key=lambda row: row[1])
+
+
+def work(warehouse: Warehouse, worker: int, start: Any) -> None:
+    mine = warehouse.another()
+    start.wait(PATIENCE)
+    for rows in rows_of(worker):
+        mine.load(THINGS, rows)
+
+
+STRICT = ("psycopg3 serializable", "psycopg3 repeatable\\ read")
+
+
+@pytest.mark.parametrize("kind", [*ALL, *STRICT, *SAMPLE])
+def test_threads_load_overlapping_keys_at_once(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    name, _, level = kind.partition(" ")
+    options = {"options": f"-c default_transaction_isolation={level}"} if kind in STRICT else {}
+    warehouse, start = make_warehouse(name if options else kind, **options), threading.Barrier(WORKERS)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(lambda worker: work(warehouse, worker, start), range(WORKERS)))
+    assert warehouse.rows(THINGS) == latest()
+
+
+def test_processes_load_overlapping_keys_at_once(native: Warehouse) -> None:
+    start = FORK.Barrier(WORKERS)
+    workers = [fork(work, native, worker, start) for worker in range(WORKERS)]
+    for process in workers:
+        process.join(PATIENCE)
+    assert [process.exitcode for process in workers] == [0] * WORKERS
+    assert native.rows(THINGS) == latest()
+
+
+def test_a_table_is_made_and_widened_by_many_at_once(native: Warehouse) -> None:
+    narrow, start = Table(PLAIN.columns[:3], PLAIN.key, ""), threading.Barrier(6)
+
+    def make(number: int) -> None:
+        table, mine = narrow if number % 2 else PLAIN, native.another()
+        start.wait(PATIENCE)
+        mine.load(table, [thing(table, number, name="x")])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(make, range(6)))
+    assert [(row[1], row[2]) for row in native.rows(narrow)] == [(number, "x") for number in range(6)]
+
+
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres", "mysql"])
+def test_a_deadlock_is_tried_again(
+    make_warehouse: Callable[..., Warehouse], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    warehouse = make_warehouse(kind)
+    warehouse.load(THINGS, [thing(THINGS, number, name="old") for number in range(100)])
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
+    if warehouse.is_mysql:
+        waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    for turn in range(1, 6):
+        rows = [thing(THINGS, n, name="new", at=NOON + datetime.timedelta(minutes=turn)) for n in (1, 60)]
+        with ThreadPoolExecutor(1) as pool, closing(warehouse.another().hook.get_conn()) as other:
+            cursor = other.cursor()
+            if not warehouse.is_mysql:
+                cursor.execute("SET deadlock_timeout = '20s'")  # so that it is ours that finds out, and is given up
+            # The other transaction has done more, so ours is the one that MySQL gives up.
+            cursor.execute("UPDATE things SET size = 1 WHERE account = 'a' AND number BETWEEN 50 AND 99")
+            ours = pool.submit(warehouse.load, THINGS, rows)
+            wait_until(lambda: warehouse.query(waits), what="the wait for the other")
+            try:
+                cursor.execute("UPDATE things SET size = 1 WHERE account = 'a' AND number = 1")
+            except psycopg.errors.DeadlockDetected:
+                # Ours looks once, a second after it began to wait: on a slow machine that was before the deadlock.
+                other.rollback()
+            else:
+                other.commit()
+            ours.result(PATIENCE)
+        if "conflict with another transaction (attempt 1 of 8)" in caplog.text:
+            break
+    assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
+    assert [row[2] for row in warehouse.rows(THINGS) if row[1] in (1, 60)] == ["new", "new"]
+
+
+# SIGKILL
+
+
+def die_in_rows(warehouse: Warehouse, reached: Any) -> None:
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for number in range(2000):
+            yield thing(THINGS, number, name="new", at=LATER)
+        reached.set()
+        threading.Event().wait()
+
+    warehouse.load(THINGS, rows(), replace_where={"account": "a"})
+
+
+def die_before_commit(warehouse: Warehouse, reached: Any) -> None:
+    merge = Staged.merge
+
+    def merge_and_wait(self: Staged, cursor: Any) -> LoadResult:
+        merge(self, cursor)
+        reached.set()
+        threading.Event().wait()
+        raise AssertionError
+
+    Staged.merge = merge_and_wait  # type: ignore[method-assign]  # in a process that will be killed
+    warehouse.load(THINGS, [thing(THINGS, 1, name="new", at=LATER)], replace_where={"account": "a"})
+
+
+@pytest.mark.parametrize("death", [die_in_rows, die_before_commit])
+def test_a_killed_load_leaves_neither_rows_nor_locks(warehouse: Warehouse, death: Callable[..., None]) -> None:
+    if warehouse.is_portable and death is die_before_commit:
+        pytest.skip("it does not merge")
+    warehouse.load(THINGS, [thing(THINGS, number, name="old") for number in range(10)])
+    reached = FORK.Event()
+    process = fork(death, warehouse, reached)
+    try:
+        assert reached.wait(PATIENCE)
+    finally:
+        assert process.pid
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(PATIENCE)
+    assert process.exitcode == -signal.SIGKILL
+    assert [row[2] for row in warehouse.rows(THINGS)] == ["old"] * 10
+    warehouse.load(THINGS, [thing(THINGS, 1, name="newest", at=LATER)])
+    assert warehouse.rows(THINGS)[1][2] == "newest"
+
+
+def test_a_load_ends_with_the_connection_of_its_server(postgres: Warehouse, warehouse_database: Database) -> None:
+    postgres.load(THINGS, [thing(THINGS, 1, name="old")])
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield thing(THINGS, 1, name="new", at=LATER)
+        with warehouse_database.connect() as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+        yield thing(THINGS, 2, at=LATER)
+
+    with pytest.raises(Exception, match="table things on connection"):
+        postgres.load(THINGS, rows())
+    assert [row[2] for row in postgres.rows(THINGS)] == ["old"]
