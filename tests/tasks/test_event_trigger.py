@@ -145,7 +145,7 @@ def test_what_was_sent_long_ago_is_not_reported_at_first(emulator: Emulator, clo
     assert names(Trigger(), seconds=400) == [["new"], ["slow"]]
 
 
-def test_a_campaign_that_is_not_listed_for_a_while_is_not_reported_again(emulator: Emulator) -> None:
+def test_a_campaign_that_is_missing_for_a_while_is_not_repeated(emulator: Emulator) -> None:
     store = Store()
     for name in "ab":
         emulator.add_campaign(name)

@@ -69,6 +69,7 @@ AWAITED = {
 }
 # fmt: on
 every_kind = pytest.mark.parametrize("kind", AWAITED)
+every_sensor = pytest.mark.parametrize("kind", ["campaign", "stats", "sender"])
 
 
 @pytest.fixture(autouse=True)
@@ -119,9 +120,8 @@ def test_reached_at_last(run: Run, emulator: Emulator, kind: str, way: str) -> N
     assert emulator.journal.count(awaited.operation) == 5 + awaited.observations
 
 
-@every_kind
+@pytest.mark.parametrize(("kind", "soft_fail"), [*((kind, False) for kind in AWAITED), ("campaign", True)])
 @repeating
-@pytest.mark.parametrize("soft_fail", [False, True])
 def test_the_time_is_up(run: Run, emulator: Emulator, kind: str, way: str, soft_fail: bool) -> None:
     done = run(lambda: wait(kind, way, timeout=1000, soft_fail=soft_fail))
 
@@ -136,7 +136,7 @@ def test_the_time_is_up(run: Run, emulator: Emulator, kind: str, way: str, soft_
     assert re.search(rf"the wait timed out.*: ({seen})", done.log)
 
 
-@every_kind
+@every_sensor
 @every_way
 def test_a_rejected_key_fails_at_once(run: Run, emulator: Emulator, connect: Connect, kind: str, way: str) -> None:
     connect("mail_team", password="wrong")
@@ -170,7 +170,7 @@ def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect:
     assert auths[:5] == [*["api_key"] * 2, *["invalid"] * 2, "api_key"]
 
 
-@every_kind
+@every_sensor
 @repeating
 def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, kind: str, way: str) -> None:
     needs_state(kind, way)
@@ -184,7 +184,7 @@ def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, kind: str, wa
     assert "poll failed (1 in a row; the wait ends after 600 s of failed polls)" in done.log
 
 
-@every_kind
+@every_sensor
 @retrying
 def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, kind: str, way: str) -> None:
     AWAITED[kind].reach(emulator)
@@ -198,7 +198,7 @@ def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, 
     assert "connection 'mail_default': 3 polls in a row failed" in done.log
 
 
-@pytest.mark.parametrize("kind", ["campaign", "stats", "sender"])
+@every_sensor
 @every_way
 def test_there_is_nothing_to_wait_for_in_sandbox_mode(
     run: Run, emulator: Emulator, connect: Connect, kind: str, way: str
@@ -212,7 +212,7 @@ def test_there_is_nothing_to_wait_for_in_sandbox_mode(
     assert emulator.journal.count() == 1
 
 
-@every_kind
+@every_sensor
 def test_an_empty_name_is_not_looked_for(failure: Callable[..., str], emulator: Emulator, kind: str) -> None:
     identity = AWAITED[kind].sensor.identity
     assert f"{identity}: is empty" in failure(lambda: wait(kind, "deferrable", **{identity: "{{ '' }}"}))
