@@ -133,6 +133,8 @@ class Sending(RuleBasedStateMachine):
         assert not unrecorded
         self._note_begun(len(self.begun))
         self._check_mails()
+        # A doubt ends only when the request is done with: a rejection says nothing about the attempt before.
+        assert not doubt or self._recorded()[1] or self._recorded()[0] > done
         if unreadable:
             assert error is not None
             assert self.emulator.journal.count(SENDS) == 0
