@@ -107,7 +107,7 @@ def test_responses(api: Api, pauses: list[float], kind: str) -> None:
     check_effect(api, kind, answered=True)
 
 
-def test_a_refused_request_is_not_read(api: Api) -> None:
+def test_a_connection_that_is_reset_at_once_reads_no_body(api: Api) -> None:
     api.emulator.faults.add("refuse")
     with pytest.raises(httpx.TransportError):
         api.http.post("/v5/lists/add", content=b" " * 30_000_000)
