@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: Still
     assert len(stored(ready)) == 1
 
 
-@pytest.mark.parametrize("ready", ["sqlite"], indirect=["ready"])
+@pytest.mark.parametrize("inbox", ["sqlite"], indirect=True)
 def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     counts = {200: 0, 400: 0}
     with asyncio.Runner() as runner:
@@ -183,7 +184,7 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
         runner.run(context.__aexit__(None, None, None))
     assert min(counts.values()) > 0
     assert len(stored(ready)) == counts[200]
-    assert caplog.text == ""
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_the_receiver_works_below_a_base_path(ready: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
