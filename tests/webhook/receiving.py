@@ -14,7 +14,7 @@ from airflow_provider_mail.webhook.health import Health
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.receiver import Receiver
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
-from tests.webhook.running import HEADERS
+from tests.support.receiver import HEADERS
 
 TOKEN = new_token()
 

@@ -18,10 +18,10 @@ from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.receiver import BODY_SECONDS
 from airflow_provider_mail.webhook.tokens import new_token
 from tests.support.clock import StillClock
+from tests.support.receiver import HEADERS
 from tests.webhook.hostile import BODIES, ODD_EVENTS, is_push
 from tests.webhook.pushes import body, event
 from tests.webhook.receiving import TOKEN, Sender, receiver, stored
-from tests.webhook.running import HEADERS
 from tests.webhook.test_events import read
 
 pytestmark = pytest.mark.not_unit

@@ -21,7 +21,7 @@ from tests.support.airflow import RunningAirflow
 from tests.support.one_airflow import YESTERDAY
 from tests.support.postgres import Database
 from tests.support.processes import wait_until
-from tests.webhook.running import RunningReceiver
+from tests.support.receiver import RunningReceiver
 
 GETS = "campaign/mail/get"
 

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.parse_time import measure
 from tests.support.processes import Component
+from tests.support.receiver import HEADERS, RunningReceiver, sqlite_connection
 from tests.webhook.pushes import body, event
-from tests.webhook.running import HEADERS, RunningReceiver, sqlite_connection
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(900)]
 

@@ -23,8 +23,8 @@ import pytest
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
 from tests.support.proxy import Proxy
+from tests.support.receiver import HEADERS, RunningReceiver
 from tests.webhook.pushes import body, event
-from tests.webhook.running import HEADERS, RunningReceiver
 
 ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
 ROUNDS = 100 if ALL else 2

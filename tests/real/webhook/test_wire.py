@@ -22,8 +22,8 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.webhook.tokens import new_token, token_digest, token_of, with_token
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
+from tests.support.receiver import HEADERS, RunningReceiver, sqlite_connection
 from tests.webhook.pushes import body, event
-from tests.webhook.running import HEADERS, RunningReceiver, sqlite_connection
 
 SENDERS = ("news@example.com", "shop@other.example", "foreign@other.example")
 FOREIGN = "https://elsewhere.example/hook/abc"

@@ -1,0 +1,41 @@
+"""No test of `make test` depends on how fast the machine is; what does, is in `tests/real` or in `benchmarks`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+FILES = [
+    path
+    for path in sorted(TESTS.rglob("*.py"))
+    if path.relative_to(TESTS).parts[0] not in ("real", "support") and path != Path(__file__)
+]
+MODULES = {"multiprocessing", "psutil", "resource", "subprocess"}
+"""They start processes, or measure them."""
+NAMES = {"clock_gettime", "fork", "free_port", "perf_counter", "process_time", "sleep", "thread_time", "wait_until"}
+"""They wait, or measure how long something takes."""
+TO_THE_END = {f"tasks/test_{name}.py" for name in ("dbt", "example_dags", "lineage", "operators")}
+"""Files that run another program to its end, whatever time it takes."""
+
+
+def found(path: Path) -> Iterator[str]:
+    """What a file uses of these, with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.partition(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            module = str(node.module).partition(".")[0]
+            names = [alias.name for alias in node.names if alias.name in NAMES or module in MODULES]
+        elif isinstance(node, ast.Attribute) and node.attr in NAMES and ast.unparse(node.value) in ("time", "os"):
+            names = [ast.unparse(node)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/proc"):
+            names = [node.value]
+        yield from (f"{path.relative_to(TESTS)}:{node.lineno}: {name}" for name in names)
+
+
+def test_none_sleeps_starts_processes_or_measures_time() -> None:
+    uses = [use for path in FILES if path.relative_to(TESTS).as_posix() not in TO_THE_END for use in found(path)]
+    assert uses == [], "\n" + "\n".join(uses)
