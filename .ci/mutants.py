@@ -98,7 +98,7 @@ GROUPS = {
         ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
         ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
         (
-            "warehouse/test_concurrency.py",
+            "machines/test_loading.py",
             "warehouse/test_existing.py",
             "warehouse/test_future.py",
             "warehouse/test_history.py",
