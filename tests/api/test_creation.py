@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign
+from airflow_provider_mail.api.campaigns import Attachment, Campaign, CancelCampaign, CreateCampaign
 from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
     MailAuthError,
@@ -537,6 +537,20 @@ def test_what_was_rejected_is_no_attempt(service: Emulator, client: Driver) -> N
         assert (raised.value.code, state.attempted_at) == (403, None)
     create(client, memory=state)
     assert state.attempted_at is not None
+
+
+@pytest.mark.parametrize("scheduled", [-1, 1])
+def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulator, client: Driver) -> None:
+    """What cancelling makes of a campaign is not shown in the document, so the service is asked."""
+    service.settings.scheduled_status = scheduled
+    service.settings.state_after_cancel = "cancelled"
+    request = changed(send_date=SOON)
+    create(client, request)
+    assert create(client, request).adopted
+    client.send(CancelCampaign(mail_name=REQUEST.mail_name))
+    with pytest.raises(MailConflictError, match=r"is not scheduled: it was cancelled, or only saved\. Choose"):
+        create(client, request)
+    assert held(service)["state"] == "cancelled"
 
 
 @pytest.mark.parametrize("lost", [True, False])
