@@ -64,7 +64,7 @@ GROUPS = {
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
-        ("hooks/test_import_memory.py", "tasks/test_rejected_rows.py"),
+        ("api/test_contact_import.py", "machines/test_importing.py", "tasks/test_rejected_rows.py"),
     ),
     "statistics": Group(
         ("api/flows/statistics.py",),
@@ -113,7 +113,7 @@ GROUPS = {
             "webhook/test_commits.py",
             "webhook/test_events.py",
             "webhook/test_inbox.py",
-            "webhook/test_token_cache.py",
+            "webhook/test_cached.py",
         ),
         (
             "webhook/test_drain.py",
@@ -125,8 +125,7 @@ GROUPS = {
     ),
     "plugin": Group(
         ("plugin/*.py",),
-        ("plugin/test_access.py", "plugin/test_*pages.py", "plugin/test_hanging*.py"),
-        ("plugin/test_fab.py",),
+        ("plugin/test_access.py", "plugin/test_*pages.py", "plugin/test_places.py"),
     ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
@@ -136,7 +135,7 @@ GROUPS = {
             "warehouse/test_unstorable.py",
             "warehouse/test_history.py",
             "tasks/test_contacts_to_sql.py",
-            "tasks/test_contacts_history.py",
+            "tasks/test_contacts_to_sql.py",
         ),
     ),
 }
