@@ -54,7 +54,7 @@ GROUPS = {
     "creation": Group(
         ("api/flows/create_*.py", "api/flows/adopt_campaign.py", "api/flows/ensure.py"),
         ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py", "api/test_judgement.py"),
-        ("api/test_send_date.py", "tasks/test_create_campaign*.py"),
+        ("api/test_send_date.py", "machines/test_creating.py", "tasks/test_create_campaign*.py"),
     ),
     "paging": Group(
         ("api/_core/pagination.py", "api/flows/concurrent_pages.py"),
@@ -64,7 +64,7 @@ GROUPS = {
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
-        ("api/test_contact_import.py", "machines/test_importing.py", "tasks/test_rejected_rows.py"),
+        ("machines/test_importing.py", "tasks/test_rejected_rows.py"),
     ),
     "statistics": Group(
         ("api/flows/statistics.py",),
@@ -75,6 +75,7 @@ GROUPS = {
         ("api/flows/polling.py", "api/flows/wait_*.py", "_polling/*.py"),
         ("api/test_waiting.py", "api/test_settling.py"),
         (
+            "machines/test_waiting.py",
             "tasks/test_campaign_trigger.py",
             "tasks/test_settled_trigger.py",
             "tasks/test_event_trigger.py",
@@ -92,7 +93,7 @@ GROUPS = {
             "api/flows/batches.py",
         ),
         ("tasks/test_at_most_once.py", "tasks/test_import_checkpoint.py"),
-        ("tasks/test_resumed_imports.py", "tasks/test_create_campaign_kept.py", "tasks/test_transactional*.py"),
+        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional*.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
@@ -134,7 +135,6 @@ GROUPS = {
             "warehouse/test_load.py",
             "warehouse/test_unstorable.py",
             "warehouse/test_history.py",
-            "tasks/test_contacts_to_sql.py",
             "tasks/test_contacts_to_sql.py",
         ),
     ),
