@@ -59,6 +59,7 @@ class Case:
 
     :param position: the request that the last of them strikes first, and its effect.
     :param follows_loss: whether a request before it was carried out and its answer lost.
+    :param kill: at which request the worker dies, and whether ``before`` it is sent or ``after`` its answer.
     :param wild: whether the faults were drawn at random, so that nothing is known of how they meet.
     """
 
@@ -66,10 +67,12 @@ class Case:
     position: int
     effect: Effect
     follows_loss: bool = False
+    kill: tuple[int, str] | None = None
     wild: bool = False
 
     def __str__(self) -> str:
-        return "; then ".join(map(str, self.strikes)) or "no fault"
+        died = [f"the worker dies {self.kill[1]} request {self.kill[0]}"] if self.kill else []
+        return "; then ".join([*map(str, self.strikes), *died]) or "no fault"
 
     @classmethod
     def none(cls) -> Case:
@@ -79,6 +82,10 @@ class Case:
     @property
     def variant(self) -> Variant:
         return self.strikes[-1].variant
+
+    @property
+    def is_hasty(self) -> bool:
+        return any(strike.variant.takes_time for strike in self.strikes)
 
     def passes(self, adopts: bool) -> bool:
         """Whether the faults are over before anybody's patience is, so that all must end well.
@@ -115,7 +122,7 @@ def all_cases(paths: Sequence[str], behind: Mapping[int, Sequence[str]]) -> Iter
 def _at(paths: Sequence[str], positions: range, before: tuple[Strike, ...]) -> Iterator[Case]:
     for position, variant, count in product(positions, VARIANTS, IN_A_ROW):
         path = paths[position]
-        if not variant.fits(path):
+        if not variant.fits(path) or (variant.takes_time and count not in (1, 2)):
             continue
         if variant.kind.operations is None:
             # A fault that was passed by another one which struck has counted that request too.
@@ -125,8 +132,15 @@ def _at(paths: Sequence[str], positions: range, before: tuple[Strike, ...]) -> I
         yield Case((*before, strike), position, effect_of(path), follows_loss=bool(before))
 
 
-BEHIND_SHARE = 0.4
-"""What is kept of second faults."""
+def deaths(paths: Sequence[str]) -> Iterator[Case]:
+    """A worker that dies before and after each request."""
+    for position, path in enumerate(paths):
+        for when in ("before", "after"):
+            yield Case((), position, effect_of(path), kill=(position, when))
+
+
+SLOW_SHARE, BEHIND_SHARE = 0.3, 0.4
+"""What is kept of the faults that take real time, and of second faults."""
 
 
 def some(cases: Sequence[Case], seed: str, share: float = 1.0) -> list[Case]:
@@ -148,7 +162,7 @@ def some(cases: Sequence[Case], seed: str, share: float = 1.0) -> list[Case]:
     chosen = []
     for (follows_loss, _), group in groups.items():
         kept = share * (BEHIND_SHARE if follows_loss else 1.0)
-        if dice.random() < kept:
+        if dice.random() < kept * (SLOW_SHARE if group[0].variant.takes_time else 1.0):
             case = min(group, key=known)
             met.update([("position", case.position), ("count", case.strikes[-1].count)])
             chosen.append(case)

@@ -11,6 +11,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, Driver, driver
 from tests.faults.cases import Case
+from tests.faults.variants import HASTY
 from tests.faults.workload import Finding, Said, Workload, Wrong
 
 
@@ -23,7 +24,9 @@ class FlowWorkload(Workload):
         """Nothing, unless a workload needs something."""
 
     def run(self, service: Emulator, case: Case, number: int) -> Said:
-        client = driver(self.colours[number % len(self.colours)], config_of(service))
+        client = driver(
+            self.colours[number % len(self.colours)], config_of(service, timeout=HASTY if case.is_hasty else 10.0)
+        )
         try:
             return Said(self.act(client, service))
         except Exception as error:

@@ -11,6 +11,11 @@ from typing import Any
 
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 
+HASTY = 0.15
+"""Seconds: the time-out of clients that meet faults which only take time; what is later than this is lost."""
+
+_LATE = {"seconds": HASTY + 0.1}
+
 
 def _statuses(*statuses: int) -> tuple[dict[str, Any], ...]:
     return tuple({"status": status} for status in statuses)
@@ -18,6 +23,9 @@ def _statuses(*statuses: int) -> tuple[dict[str, Any], ...]:
 
 # What is not named here strikes with its default parameters.
 PARAMETERS: Mapping[str, tuple[dict[str, Any], ...]] = {
+    "delay": (_LATE,),
+    "delay_answer": (_LATE,),
+    "drip": ({"bytes_per_second": 10}, {"bytes_per_second": 20_000}),
     "cut_body": ({"share": 0.0}, {"share": 0.5, "reset": True}, {"share": 0.98}),
     "too_many_requests": (
         {"retry_after": 0},
@@ -56,9 +64,14 @@ class Variant:
         return " ".join([self.kind.name, *(f"{name}={value}" for name, value in self.params.items())])
 
     @property
+    def takes_time(self) -> bool:
+        """Whether it is the clock that makes it a fault, so that the client must be hasty."""
+        return self.kind.outcome == "slow"
+
+    @property
     def harmless(self) -> bool:
         """Whether a client need not even notice it."""
-        return self.kind.outcome == "odd"
+        return self.kind.outcome == "odd" or self.params.get("bytes_per_second", 0) > 1000
 
     @property
     def waits(self) -> bool:
@@ -72,13 +85,13 @@ class Variant:
         """Whether it says that the request itself is at fault."""
         given = {**self.kind.parameters, **self.params}
         said = given.get("code" if self.kind.name.startswith("code") else "status", 500)
-        return 300 <= said < 500 and said not in (408, 429)
+        return 300 <= said < 500 and said not in (408, 429) and self.kind.outcome != "slow"
 
     @property
     def passes(self) -> bool:
         """Whether who asks again, or looks, comes through when it is over."""
         return self.waits or (
-            self.kind.outcome in ("lost", "error", "unreadable")
+            self.kind.outcome in ("lost", "error", "unreadable", "slow")
             and self.kind.operations is None
             and self.kind.name != "too_many_requests"
             and not self.refuses
@@ -96,9 +109,4 @@ class Variant:
         return self.kind.operations is None or path in self.kind.operations
 
 
-VARIANTS = tuple(
-    Variant(kind, params)
-    for name, kind in FAULT_KINDS.items()
-    if kind.outcome != "slow"  # the client's time-outs take real time: tests/api/test_connections.py
-    for params in PARAMETERS.get(name, ({},))
-)
+VARIANTS = tuple(Variant(kind, params) for name, kind in FAULT_KINDS.items() for params in PARAMETERS.get(name, ({},)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
+import json
+import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -14,7 +16,7 @@ from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.faults.cases import Case
 from tests.faults.operations import effect_of
-from tests.support.clock import Clock
+from tests.faults.passing_time import PassingTime
 
 
 class Wrong(StrEnum):
@@ -94,12 +96,36 @@ class Workload(ABC):
         """Compare what the service holds with what was said."""
 
 
-class Trial:
-    """Runs workloads on one service and notes what is wrong."""
+@dataclass
+class Tally:
+    """What was found over many cases."""
 
-    def __init__(self, service: Emulator, clock: Clock) -> None:
+    cases: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[Wrong] = field(default_factory=Counter)
+    green: int = 0
+    struck: int = 0
+    requests: int = 0
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.cases.items())
+        counts = ", ".join(f"{kind} {self.wrong[kind]:,}" for kind in Wrong)
+        return (
+            f"{self.cases.total():,} cases ({kinds}), {self.struck:,} faults in {self.requests:,} requests, "
+            f"{self.green:,} ended well: {counts}"
+        )
+
+
+class Trial:
+    """Runs workloads on one service and notes what is wrong.
+
+    :param level: ``flows`` or ``tasks``.
+    """
+
+    def __init__(self, service: Emulator, passing: PassingTime, tally: Tally, level: str) -> None:
         self._service = service
-        self._clock = clock
+        self._passing = passing
+        self._tally = tally
+        self._level = level
         self._number = 0
         self.problems: list[str] = []
 
@@ -119,7 +145,7 @@ class Trial:
         :param plain_requests: so many a run without faults takes.
         """
         self._number += 1
-        began = self._clock.skipped
+        began = self._passing.skipped
         said, struck = self._run(workload, case, self._number if number is None else number)
         requests = self._service.journal.count()
         undecided = said.green and workload.undecidable(case)
@@ -129,11 +155,13 @@ class Trial:
         most = workload.most_requests * (plain_requests + 3)
         if requests > most:
             findings.append((Wrong.ENDLESS, f"{requests} requests"))
-        if self._clock.skipped - began > 900 * (plain_requests + 3):
-            findings.append((Wrong.ENDLESS, f"pauses of {self._clock.skipped - began:.0f} s"))
+        if self._passing.skipped - began > 900 * (plain_requests + 3):
+            findings.append((Wrong.ENDLESS, f"pauses of {self._passing.skipped - began:.0f} s"))
         if len(case.strikes) == 1 and not struck and not case.wild:
             findings.append((Wrong.UNTRUE, "the fault did not strike: the case tests nothing"))
         self._note(workload, case, said, findings)
+        self._tally.struck += struck
+        self._tally.requests += requests
         return said
 
     def _run(self, workload: Workload, case: Case, number: int) -> tuple[Said, int]:
@@ -151,13 +179,19 @@ class Trial:
         return said, struck
 
     def _note(self, workload: Workload, case: Case, said: Said, findings: list[Finding]) -> None:
-        self.problems += [f"{workload}: {case}: {kind}: {what} ({said})" for kind, what in findings]
+        self._tally.cases[self._level] += 1
+        self._tally.green += said.green
+        self._tally.wrong.update(kind for kind, _ in findings)
+        for kind, what in findings:
+            self.problems.append(f"{workload}: {case}: {kind}: {what} ({said})")
 
 
-def settle(service: Emulator) -> None:
+def settle(service: Emulator, seconds: float = 60.0) -> None:
     """Wait until the service is through with what the client has given up."""
+    deadline = time.monotonic() + seconds
     while service.service.journal.in_flight:
-        threading.Event().wait(0.002)
+        assert time.monotonic() < deadline, "the emulator does not come to an end"
+        time.sleep(0.002)
 
 
 def detours(trial: Trial, workload: Workload, paths: list[str]) -> dict[int, list[str]]:
@@ -172,3 +206,8 @@ def detours(trial: Trial, workload: Workload, paths: list[str]) -> dict[int, lis
             if len(requests) > position + 1:
                 found[position] = requests
     return found
+
+
+def plain(value: Any) -> Any:
+    """A value as XCom would give it back."""
+    return json.loads(json.dumps(value))

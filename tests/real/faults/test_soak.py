@@ -1,6 +1,6 @@
 """A soak: workloads, settings of the service and several faults at once, all drawn at random from a seed.
 
-A few seconds unless MAIL_SOAK_SECONDS says otherwise. MAIL_SOAK_SEED is the seed; a run that failed names its number,
+Three seconds unless MAIL_SOAK_SECONDS says otherwise. MAIL_SOAK_SEED is the seed; a run that failed names its number,
 and with MAIL_SOAK_FIRST it is the first.
 """
 
@@ -17,12 +17,13 @@ import pytest
 
 from airflow_provider_mail.api._core.requests import Effect
 from tests.faults.cases import FOREVER, Case, Strike
-from tests.faults.test_matrix import FLOWS
+from tests.faults.conftest import SOAK_SEED as SEED
+from tests.faults.tasks import TaskWorkload
+from tests.faults.test_matrix import FLOWS, TASKS
 from tests.faults.variants import VARIANTS, Variant
 from tests.faults.workload import Trial, Workload
 
 SECONDS = float(os.environ.get("MAIL_SOAK_SECONDS", "3"))
-SEED = os.environ.get("MAIL_SOAK_SEED", "1")
 START = int(os.environ.get("MAIL_SOAK_FIRST", "1"))
 
 # What the document does not show, and what may change nothing of what is promised.
@@ -47,10 +48,15 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
 
 
 def drawn(dice: random.Random) -> Iterator[Strike]:
-    """One to four faults."""
-    for variant in dice.choices(VARIANTS, k=dice.choice((1, 1, 2, 3, 4))):
-        times = dice.choice((1, 1, 1, 2, 3, 4, 6, 12, FOREVER))
-        yield Strike(variant, skip=int(dice.expovariate(0.4)), count=times, path=_path(dice, variant))
+    """One to four faults, few of which take real time."""
+    weights = [0.1 if variant.takes_time else 1.0 for variant in VARIANTS]
+    for variant in dice.choices(VARIANTS, weights, k=dice.choice((1, 1, 2, 3, 4))):
+        yield Strike(variant, skip=int(dice.expovariate(0.4)), count=_times(dice, variant), path=_path(dice, variant))
+
+
+def _times(dice: random.Random, variant: Variant) -> int | None:
+    times: tuple[int | None, ...] = (1, 1, 1, 2, 3, 4, 6, 12, FOREVER)
+    return dice.choice(times[:4] if variant.takes_time else times)
 
 
 def _path(dice: random.Random, variant: Variant) -> str:
@@ -61,7 +67,9 @@ def try_one(trial: Trial, workload: Workload, dice: random.Random, number: int) 
     """Run a workload with settings of the service and faults that the dice choose."""
     changed = dice.sample(sorted(SETTINGS), k=dice.randint(0, 5))
     settings = {name: dice.choice(SETTINGS[name]) for name in changed}
-    case = Case(tuple(drawn(dice)), 0, Effect.READ, wild=True)
+    moment = (dice.randint(0, 8), dice.choice(("before", "after")))
+    dies = isinstance(workload, TaskWorkload) and dice.random() < 0.3
+    case = Case(tuple(drawn(dice)), 0, Effect.READ, kill=moment if dies else None, wild=True)
 
     trial.prepare(workload, **settings)
     trial.try_case(workload, case, plain_requests=10, number=number)
@@ -72,10 +80,10 @@ def try_one(trial: Trial, workload: Workload, dice: random.Random, number: int) 
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_soak(trial: Trial) -> None:
+def test_soak(soak_trial: Trial) -> None:
     end = time.monotonic() + SECONDS
     for number in count(START):
         dice = random.Random(f"{SEED} {number}")
-        try_one(trial, dice.choice(FLOWS), dice, number)
+        try_one(soak_trial, dice.choice(dice.choice((FLOWS, TASKS))), dice, number)
         if time.monotonic() > end:
             break
