@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -121,6 +122,7 @@ def test_every_row_of_polls(
         ([BLIP] * 3, "3 polls in a row failed, for 600 s (poll_error_timeout: 600 s), the last with: blip"),
         ([BLIP], "poll failed (1 in a row; the wait ends after 600 s of failed polls): blip"),
     ],
+    ids=itertools.count(),
 )
 def test_the_message_says_what_was_seen(results: list[PollResult], message: str) -> None:
     assert decisions(results, every=300)[-1].message == message

@@ -27,8 +27,8 @@ from airflow_provider_mail.warehouse.manifest import Manifest
 from tests.faults.cases import EVERYTHING
 from tests.faults.stores import Database, Rows
 from tests.faults.task_data import DATA, DAYS, Load
-from tests.faults.test_soak import SEED, try_one
 from tests.faults.workload import Trial
+from tests.real.faults.test_soak import SEED, try_one
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     Warehouse,
     make_warehouse,
