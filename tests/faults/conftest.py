@@ -10,8 +10,8 @@ import pytest
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.emulator import Emulator
-from tests.faults.passing_time import PassingTime
 from tests.faults.workload import Tally, Trial
+from tests.support.passing_time import PassingTime
 
 SOAK_SEED = os.environ.get("MAIL_SOAK_SEED", "1")
 TALLIES = {"matrix": pytest.StashKey[Tally](), "soak": pytest.StashKey[Tally]()}

@@ -65,7 +65,7 @@ class Lake:
         return executed(MailMergeStageTableOperator(task_id="merge", **given, **arguments))
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        connection = self.hook.get_conn()._connection
+        connection = self.hook.get_conn().inner
         with closing(connection):
             return list(connection.execute(sql).fetchall())
 

@@ -19,11 +19,11 @@ from airflow.sdk import DAG
 from airflow_provider_mail.emulator import Emulator
 from tests.faults.cases import EVERYTHING, SEED, Case, all_cases
 from tests.faults.flow_changes import CUSTOMERS
-from tests.faults.passing_time import PassingTime
 from tests.faults.task_sends import SENDS, CreateCampaign, Send
 from tests.faults.tasks import TRIES
 from tests.faults.tries import Task
 from tests.faults.workload import Tally, Trial, Wrong
+from tests.support.passing_time import PassingTime
 from tests.tasks.conftest import (  # noqa: F401 - fixtures
     Run,
     _made_once,
