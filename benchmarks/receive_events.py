@@ -37,7 +37,7 @@ from benchmarks.webhook_receive.pushes import EVENTS  # noqa: E402
 from benchmarks.webhook_receive.row_wise import create  # noqa: E402
 from tests.support.postgres import Database, PostgresServer  # noqa: E402
 from tests.support.processes import Component, free_port, wait_until  # noqa: E402
-from tests.webhook.running import RunningReceiver  # noqa: E402
+from tests.support.receiver import RunningReceiver  # noqa: E402
 
 CONNECTIONS = (8, 32)
 DURABLE_AIM, DRAINED_AIM, P99_AIM = ">= 20", ">= 7", "< 50 ms"
