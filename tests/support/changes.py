@@ -2,69 +2,85 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from airflow_provider_mail.api._core.requests import MailRequest
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import Plan
 from airflow_provider_mail.emulator.journal import Entry
+from airflow_provider_mail.emulator.responses import Response
 from airflow_provider_mail.emulator.service import Request, Service
 
 
 @contextmanager
+def around_requests(
+    emulator: Emulator, operation: str, around: Callable[[Callable[[], Response]], Response]
+) -> Iterator[None]:
+    """Do something around each request of an operation that the service performs; a fault may keep it from that.
+
+    :param operation: the path of the requests behind ``/v5/``.
+    :param around: gets a function that performs the request, and returns the response.
+    """
+    perform = emulator.service.perform
+
+    def changed(request: Request, *arguments: Any) -> Response:
+        if request.path != f"/v5/{operation}":
+            return perform(request, *arguments)
+        return around(functools.partial(perform, request, *arguments))
+
+    emulator.service.perform = changed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        emulator.service.perform = perform  # type: ignore[method-assign]
+
+
 def at_request(
     emulator: Emulator, operation: str, number: int, change: Callable[[], object], *, before: bool = False
-) -> Iterator[None]:
-    """Change something when the service has performed a request, before it responds; a fault may keep it from that.
+) -> AbstractContextManager[None]:
+    """Change something when the service has performed a request, before it responds.
 
     :param operation: the path of the request behind ``/v5/``.
     :param number: of the request, among those of this operation from now on, counted from one.
     :param before: change it before the service performs the request.
     """
-    perform, numbers = emulator.service.perform, itertools.count(1)
+    numbers = itertools.count(1)
 
-    def changing(request: Any, *arguments: Any) -> Any:
-        is_it = request.path == f"/v5/{operation}" and next(numbers) == number
+    def around(perform: Callable[[], Response]) -> Response:
+        is_it = next(numbers) == number
         if is_it and before:
             change()
-        response = perform(request, *arguments)
+        response = perform()
         if is_it and not before:
             change()
         return response
 
-    emulator.service.perform = changing  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        emulator.service.perform = perform  # type: ignore[method-assign]
+    return around_requests(emulator, operation, around)
 
 
-@contextmanager
-def at_every_request(emulator: Emulator, operation: str, change: Callable[[int], object]) -> Iterator[None]:
+def at_every_request(
+    emulator: Emulator, operation: str, change: Callable[[int], object]
+) -> AbstractContextManager[None]:
     """Do something whenever the service has performed a request, before it responds.
 
     :param operation: the path of the requests behind ``/v5/``.
     :param change: gets the number of the request among those of this operation from now on, counted from zero.
     """
-    perform, numbers = emulator.service.perform, itertools.count()
+    numbers = itertools.count()
 
-    def changing(request: Any, *arguments: Any) -> Any:
-        response = perform(request, *arguments)
-        if request.path == f"/v5/{operation}":
-            change(next(numbers))
+    def around(perform: Callable[[], Response]) -> Response:
+        response = perform()
+        change(next(numbers))
         return response
 
-    emulator.service.perform = changing  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        emulator.service.perform = perform  # type: ignore[method-assign]
+    return around_requests(emulator, operation, around)
 
 
 def time_out_task() -> None:

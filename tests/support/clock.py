@@ -1,4 +1,4 @@
-"""Time that passes at once: whoever sleeps makes the clock jump, so that days of waiting fit into a second.
+"""Time that passes at once: each sleep makes the clock jump, so that days of waiting fit into a second.
 
 All that runs in this process lives in this time: the package, Airflow, event loops, the emulator. Only requests, and
 the time-outs of locks and threads, take real time.
@@ -41,17 +41,9 @@ class Clock:
         return _monotonic() + self.skipped
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass. Whoever sleeps beside others wakes at the moment that was meant: pauses do not add up."""
+        """Let time pass. Sleeps of several threads overlap: their pauses do not add up."""
         self.pass_until(self.monotonic() + seconds)
         _sleep(0)
-
-    @property
-    def _sleep_interruptibly(self) -> Callable[[Interrupt, float], None]:
-        def sleep(interrupt: Interrupt, seconds: float) -> None:
-            self.sleep(seconds)
-            interrupt.check()
-
-        return sleep
 
     def after(self, seconds: float, change: Callable[[], object]) -> None:
         """Do something so many seconds from now: at the first sleep until then or later, before the sleeper wakes."""
@@ -79,12 +71,17 @@ class Clock:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let everything live in this time."""
+
+        def sleep(interrupt: Interrupt, seconds: float) -> None:
+            self.sleep(seconds)
+            interrupt.check()
+
         policy = asyncio.get_event_loop_policy()
         now = datetime.datetime.now(datetime.UTC)
         with pytest.MonkeyPatch.context() as patch, time_machine.travel(now) as self._traveller:
             patch.setattr(time, "sleep", self.sleep)
             patch.setattr(time, "monotonic", self.monotonic)
-            patch.setattr(Interrupt, "sleep", self._sleep_interruptibly)
+            patch.setattr(Interrupt, "sleep", sleep)
             set_default(patch, Exchange.__init__, "clock", self.monotonic)
             patch.setattr(asyncio, "wrap_future", _wrap_future)
             asyncio.set_event_loop_policy(_Policy(self))
@@ -155,7 +152,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
 
 
 class StillClock(Clock):
-    """Stands still until somebody sleeps or the test moves it: for event loops beside threads that the test steps."""
+    """Stands still until something sleeps or the test moves it: for event loops beside threads that the test steps."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 )
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from tests.support.changes import around_requests
 
 UTC = datetime.UTC
 LIST, LISTS = "contacts/list/get", "lists/get"
@@ -95,24 +96,19 @@ def windows(emulator: Emulator, path: str = CAMPAIGN_STATS) -> list[tuple[str, s
     return [(entry["body"]["startDate"], entry["body"]["endDate"]) for entry in emulator.journal.entries(path)]
 
 
-@contextmanager
-def changed_records(emulator: Emulator, path: str, change: Callable[[list[Any]], object]) -> Iterator[None]:
+def changed_records(
+    emulator: Emulator, path: str, change: Callable[[list[Any]], object]
+) -> AbstractContextManager[None]:
     """Let the service change the records of its responses of one operation."""
-    perform = emulator.service.perform
 
-    def performed(request: Any, *arguments: Any) -> Any:
-        response = perform(request, *arguments)
-        if request.path == f"/v5/{path}":
-            for value in response.payload.values():
-                if isinstance(value, list):
-                    change(value)
+    def around(perform: Callable[[], Any]) -> Any:
+        response = perform()
+        for value in response.payload.values():
+            if isinstance(value, list):
+                change(value)
         return response
 
-    emulator.service.perform = performed  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        emulator.service.perform = perform  # type: ignore[method-assign]
+    return around_requests(emulator, path, around)
 
 
 def spoil_campaigns(records: list[dict[str, Any]]) -> None:
