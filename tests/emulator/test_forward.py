@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import smtplib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import EmailMessage
@@ -25,6 +26,8 @@ class Server:
     def __init__(self) -> None:
         self.mails: queue.Queue[tuple[str, str, str]] = queue.Queue()
         self.connections = self.connections_down = 0
+        self.accepts = threading.Event()
+        self.accepts.set()
 
     def connect(self, *address: Any, **options: Any) -> Server:
         if self.connections_down:
@@ -38,6 +41,7 @@ class Server:
         if recipient == "unknown@example.com":
             raise smtplib.SMTPRecipientsRefused({recipient: (550, b"no such user")})
         self.mails.put((sender, recipient, message["Subject"]))
+        self.accepts.wait()
 
     def close(self) -> None: ...
 
@@ -103,11 +107,13 @@ def test_neither_a_restart_nor_a_reset_forwards_again(server: Server, tmp_path: 
             send(api, to)
             assert server.next(1) == [to]
     with forwards(tmp_path / "state.db") as api:
+        server.accepts.clear()  # what comes while one mail is being sent waits for the next round
         send(api, "third@example.com")
         assert server.next(1) == ["third@example.com"]
         api.emulator.reset()
         api.emulator.add_sender("news@example.com")
         send(api, "fourth@example.com")
+        server.accepts.set()
         assert server.next(1) == ["fourth@example.com"]
 
 

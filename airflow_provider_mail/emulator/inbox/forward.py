@@ -53,7 +53,11 @@ class Forwarder:
         self._smtp: smtplib.SMTP | None = None
         #: (send time, id) of scheduled deliveries.
         self._scheduled: list[tuple[int, int]] = []
-        self._skip_the_past()
+        with service.lock:
+            store = service.store
+            self._generation = store.generation
+            self._delivery_id = store.value("SELECT coalesce(max(id), 0) FROM deliveries")
+            self._campaign_ids = {row["id"] for row in store.rows("SELECT id FROM campaigns WHERE state = ?", [DONE])}
 
     def start(self) -> None:
         self._thread.start()
@@ -63,13 +67,13 @@ class Forwarder:
         self._stopping.set()
         self._thread.join()
 
-    def _skip_the_past(self) -> None:
-        with self._service.lock:
-            store = self._service.store
-            self._generation = store.generation
+    def _notice_reset(self) -> None:
+        """Start over if the state was deleted: whatever is there now came later."""
+        if self._generation != self._service.store.generation:
+            self._generation = self._service.store.generation
             self._scheduled.clear()
-            self._delivery_id = store.value("SELECT coalesce(max(id), 0) FROM deliveries")
-            self._campaign_ids = {row["id"] for row in store.rows("SELECT id FROM campaigns WHERE state = ?", [DONE])}
+            self._delivery_id = 0
+            self._campaign_ids.clear()
 
     def _run(self) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):
@@ -85,10 +89,9 @@ class Forwarder:
 
     def _due(self) -> Iterator[dict[str, Any]]:
         """Yield the mail that was delivered since the last call."""
-        if self._generation != self._service.store.generation:
-            self._skip_the_past()  # the state was deleted
         yield from self._due_transactional()
         with self._service.lock:
+            self._notice_reset()
             rows = self._service.store.rows("SELECT id, hard + soft AS first FROM campaigns WHERE state = ?", [DONE])
         for row in rows:
             if row["id"] not in self._campaign_ids:
@@ -99,6 +102,7 @@ class Forwarder:
         service = self._service
         while True:
             with service.lock:
+                self._notice_reset()
                 rows = service.store.rows(
                     "SELECT id, send_at, dropped IS NULL AND bounce IS NULL AS delivered FROM deliveries WHERE id > ? "
                     f"ORDER BY id LIMIT {_CHUNK}",
