@@ -19,8 +19,6 @@ class Metric(NamedTuple):
 
     :param name: the name, which Airflow prefixes (``[metrics] statsd_prefix``).
     :param unit: what is counted.
-    :param meaning: of the count.
-    :param tags: the names of its tags.
     :param is_gauge: whether it is a value at a time instead of a sum.
     """
 
@@ -111,9 +109,6 @@ def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
     """Add to counters, of which a count of 0 is not sent, and set gauges.
 
     Metrics that cannot be sent are logged once, and never an error.
-
-    :param counts: what to add or set, by metric.
-    :param tags: the values of the metrics' tags.
     """
     if not _is_on():
         return

@@ -106,7 +106,6 @@ def create_asset(*, account: str, resource: str, **extra: Any) -> Asset:
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """Normalize the URI of an asset (Airflow's URI handler).
 
-    :param uri: the URI, split.
     :raises ValueError: the URI has no account or no resource.
     """
     if not uri.netloc:
@@ -122,7 +121,6 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset:
     """Return the dataset that operators report for the same resource (Airflow's asset converter).
 
-    :param asset: the asset.
     :param lineage_context: Airflow's lineage context; not used.
     """
     from airflow.providers.common.compat.openlineage.facet import Dataset

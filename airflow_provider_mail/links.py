@@ -35,11 +35,7 @@ class MailCampaignLink(BaseOperatorLink):
         return LINK_KEY
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the link that the task has pushed, or an empty string.
-
-        :param operator: the task's operator.
-        :param ti_key: the key of the task instance.
-        """
+        """Return the link that the task has pushed, or an empty string."""
         from airflow_provider_mail.version_compat import XCom
 
         try:
@@ -58,9 +54,6 @@ def push_campaign_link(
 ) -> None:
     """Push the link to a campaign, if the connection has a ``campaign_url``.
 
-    :param task: the running operator.
-    :param context: Airflow's context.
-    :param mail_name: the name of the campaign.
     :param id: the service's number of the campaign, if it is known.
     :param guid: the service's unique identifier of the campaign, if it is known.
     """

@@ -38,7 +38,6 @@ class MailRetryPolicy(RetryPolicy):
     ) -> RetryDecision:
         """Decide by the service's error in the exception or in its causes.
 
-        :param exception: the exception that ended the try.
         :param try_number: the number of the try; not used.
         :param max_tries: the number of tries; not used.
         :param context: Airflow's context; not used.

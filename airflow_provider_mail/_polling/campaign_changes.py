@@ -116,7 +116,6 @@ class CompletedSubscription(PollSubscription):
 class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
     """Reads final campaigns once for all subscriptions to the same text.
 
-    :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
 
@@ -191,7 +190,6 @@ class CampaignChangeDetector:
     def changes(self, snapshot: Snapshot, at: float) -> list[FinalCampaign]:
         """Return the campaigns to report, in the order of their send times.
 
-        :param snapshot: the result of the poll.
         :param at: Unix time of the poll.
         """
         campaigns = {key: found for key, found in snapshot.campaigns.items() if self._wanted(found)}
@@ -219,14 +217,12 @@ class Store(Protocol):
     async def aget(self, key: str, default: Any = None) -> Any:
         """Read a value.
 
-        :param key: its key.
         :param default: returned when there is none.
         """
 
     async def aset(self, key: str, value: Any) -> None:
         """Store a value.
 
-        :param key: its key.
         :param value: plain JSON.
         """
 
@@ -235,7 +231,6 @@ class ReportedCampaigns:
     """Stores which campaigns were reported, so that a restarted triggerer does not report them again.
 
     :param store: the asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
-    :param key: the key in the store.
     """
 
     def __init__(self, store: Store | None, key: str) -> None:

@@ -45,7 +45,6 @@ class CampaignSubscription(WaitSubscription):
 class CampaignPoller(MailPoller[CampaignSubscription]):
     """Lists the campaigns that are being sent; requests those that are in no list by name.
 
-    :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
 

@@ -17,7 +17,6 @@ from airflow_provider_mail.webhook.settings import InboxName
 class InboxPoller(SharedPoller[WaitSubscription]):
     """Queries whether a push waits to be drained.
 
-    :param inbox: where the inbox is.
     :param interval: seconds between queries.
     """
 
@@ -41,8 +40,6 @@ class InboxPoller(SharedPoller[WaitSubscription]):
 class InboxWait:
     """Decides after each query whether a push waits to be drained.
 
-    :param inbox: where the inbox is.
-    :param errors: limits how long queries may fail.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another inbox.
     """
 

@@ -42,10 +42,7 @@ _CONNECTION_FIELDS = ("conn_id", "conn_type", "host", "schema", "login", "passwo
 
 
 class InboxReader:
-    """Queries an inbox; reads the connection once, and again after an error.
-
-    :param name: where the inbox is.
-    """
+    """Queries an inbox; reads the connection once, and again after an error."""
 
     def __init__(self, name: InboxName) -> None:
         self.name = name
@@ -62,11 +59,7 @@ class InboxReader:
             return read_within(partial(ask, self._inbox), QUERY_SECONDS)
 
     async def aquery(self, ask: Callable[[Inbox], T]) -> T:
-        """Query the inbox without blocking the event loop.
-
-        :param ask: as for `query`.
-        :raises MailError: as `query` does.
-        """
+        """Query the inbox without blocking the event loop."""
         with self._errors():
             if self._inbox is None:
                 # In this way for the reasons given in `MailHook.get_async_conn`. The queries need nothing of Airflow.

@@ -15,7 +15,6 @@ from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, 
 class SenderSubscription(WaitSubscription):
     """The subscription of a trigger that waits for a sender.
 
-    :param sender_email: the sender entry.
     :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
         of its last check.
     """
@@ -27,7 +26,6 @@ class SenderSubscription(WaitSubscription):
 class SenderPoller(MailPoller[SenderSubscription]):
     """Reads all senders at once; has those checked that have a selector.
 
-    :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
 

@@ -73,8 +73,6 @@ class WaitSubscription(PollSubscription):
     """The subscription of a trigger that waits for something: its wait decides here, in the poll.
 
     Waking a thousand triggers for every poll would cost more than the poll itself.
-
-    :param decide: decides what a poll means to the wait.
     """
 
     decide: Decide
@@ -134,20 +132,14 @@ class SharedPoller(ABC, Generic[S]):
 
     @abstractmethod
     async def poll_for(self, due: Collection[S]) -> None:
-        """Poll once, and deliver the result or the `MailError` to each subscription.
-
-        :param due: the subscriptions to poll for.
-        """
+        """Poll once, and deliver the result or the `MailError` to each subscription."""
 
     @abstractmethod
     async def close(self) -> None:
         """Close what the polls use."""
 
     def add(self, subscription: S) -> None:
-        """Add a subscription; the first one starts the poll.
-
-        :param subscription: receives the results.
-        """
+        """Add a subscription; the first one starts the poll."""
         self._subscriptions.add(subscription)
         if time.monotonic() - self._asked_at < JOINED_LATE_SECONDS:
             self._extra_polls = EXTRA_POLLS
@@ -156,10 +148,7 @@ class SharedPoller(ABC, Generic[S]):
             self._polling = asyncio.create_task(self._run(), name=f"mail-poller-{self._target}")
 
     def remove(self, subscription: S) -> bool:
-        """Remove a subscription; return whether it was the last one.
-
-        :param subscription: that was added.
-        """
+        """Remove a subscription; return whether it was the last one."""
         self._subscriptions.discard(subscription)
         return not self._subscriptions
 
@@ -207,7 +196,6 @@ class SharedPoller(ABC, Generic[S]):
 class MailPoller(SharedPoller[S]):
     """Polls the service through one client; after errors it reads the connection again.
 
-    :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
 
@@ -224,8 +212,6 @@ class MailPoller(SharedPoller[S]):
     async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
         """Poll once, and report to each subscription; an error is the result for all others.
 
-        :param client: the client of the connection.
-        :param due: the subscriptions to poll for.
         :param report: called once for each, as soon as its result is known.
         """
 
@@ -280,10 +266,8 @@ async def subscribe(
 
     The first subscriber starts the poller, the last one stops it.
 
-    :param poller_type: what is polled.
     :param target: what is polled, such as a connection.
     :param interval: seconds between polls; each interval has a poller of its own.
-    :param subscription: receives the results.
     """
     interval = max(interval, SHORTEST_INTERVAL)
     subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))

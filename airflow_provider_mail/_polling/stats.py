@@ -29,7 +29,6 @@ class StatsSubscription(WaitSubscription):
 class StatsPoller(MailPoller[StatsSubscription]):
     """Requests the statistics once for each range of days on which the awaited campaigns were sent.
 
-    :param mail_conn_id: the connection.
     :param interval: seconds between polls.
     """
 

@@ -28,10 +28,7 @@ Wake = Callable[[], object]
 
 
 class TaskStatusWatch:
-    """Queries the inbox while polls for campaigns run, and wakes those of a connection for which a push came.
-
-    :param inbox: where the inbox is.
-    """
+    """Queries the inbox while polls for campaigns run, and wakes those of a connection for which a push came."""
 
     def __init__(self, inbox: InboxName) -> None:
         self._inbox = inbox
@@ -39,21 +36,13 @@ class TaskStatusWatch:
         self._watching: asyncio.Task[None] | None = None
 
     def add(self, mail_conn_id: str, wake: Wake) -> None:
-        """Wake a poll from now on; the first one starts the queries.
-
-        :param mail_conn_id: the connection of the poll.
-        :param wake: called when a push came.
-        """
+        """Wake a poll from now on; the first one starts the queries."""
         self._wakes[mail_conn_id].append(wake)
         if self._watching is None:
             self._watching = asyncio.create_task(self._run(), name="mail-task-status")
 
     def remove(self, mail_conn_id: str, wake: Wake) -> bool:
-        """Wake a poll no more; return whether it was the last one.
-
-        :param mail_conn_id: the connection of the poll.
-        :param wake: that was added.
-        """
+        """Wake a poll no more; return whether it was the last one."""
         self._wakes[mail_conn_id].remove(wake)
         return not any(self._wakes.values())
 

@@ -153,7 +153,6 @@ class MailTaskMixin:
     def partial(cls, **kwargs: Any) -> Any:
         """Make a mapped task, with Airflow's ``partial``.
 
-        :param kwargs: the arguments that are the same for all.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
         cls._check_names(kwargs)
@@ -167,9 +166,6 @@ class MailTaskMixin:
 
         A flag that is off is left out of the request, and so is empty text for what is optional; but not a text that
         people see, which ``allow_blank`` may make empty.
-
-        :param model: the request's class.
-        :param context: of the task.
         """
         from airflow_provider_mail._task.literals import is_empty_option
 
@@ -188,8 +184,6 @@ class MailTaskMixin:
     def build_request(self, model: type[P], context: Context, **given: Any) -> P:
         """The request that the arguments make.
 
-        :param model: its class.
-        :param context: of the task.
         :param given: fields that are no arguments, or whose values differ from these.
         :raises MailValidationError: naming each field that is wrong; or ``sandbox_mode``, if the operation has none.
         """
@@ -208,10 +202,7 @@ class MailTaskMixin:
         return request
 
     def blank_arguments(self, context: Context) -> str:
-        """Return what is wrong with arguments that people would see and that render to nothing; else empty text.
-
-        :param context: of the task.
-        """
+        """Return what is wrong with arguments that people would see and that render to nothing; else empty text."""
         if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
             return ""
         from airflow_provider_mail._task.blank_values import newly_blank
@@ -276,7 +267,6 @@ class MailTaskMixin:
     def pre_execute(self, context: Any) -> None:
         """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
 
-        :param context: of the task.
         :raises AirflowFailException: naming each argument that is wrong.
         """
         if self._rendered_problems:
@@ -319,8 +309,6 @@ class MailTaskMixin:
 
         After a rejection, and repeatedly while temporary errors last, the connection is read again: it may have been
         fixed meanwhile.
-
-        :param flow: the flow.
         """
         from airflow_provider_mail.api.errors import MailError
 
@@ -337,20 +325,13 @@ class MailTaskMixin:
         return result
 
     def last_look(self, context: Context) -> PollDecision | None:
-        """Poll once more after Airflow's own deadline of a deferral; ``None`` for a task that does not wait.
-
-        :param context: of the task.
-        """
+        """Poll once more after Airflow's own deadline of a deferral; ``None`` for a task that does not wait."""
         return None
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after a deferral.
 
         When no triggerer ran until Airflow's own deadline, what was awaited may have happened meanwhile.
-
-        :param next_method: as Airflow has it.
-        :param next_kwargs: likewise.
-        :param context: of the task.
         """
         error = (next_kwargs or {}).get("error")
         if next_method != TRIGGER_FAILED or getattr(error, "value", error) != TRIGGER_TIMEOUT:
@@ -374,7 +355,6 @@ class CheckedPartial(OperatorPartial):
     def expand(self, **mapped_kwargs: Any) -> Any:
         """Make the mapped task, with Airflow's ``expand``.
 
-        :param mapped_kwargs: lists of values.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
         self._expand_called = True
@@ -415,8 +395,6 @@ def from_file(content: Any) -> Any:
 
     Airflow's own ``template_ext`` applies to every template field: a campaign called ``spring.html`` and an attachment
     called ``terms.txt`` would be opened as files. This is for one argument, and works in mapped tasks.
-
-    :param content: the value of the argument.
     """
     if not isinstance(content, str) or "\n" in content or not content.lower().endswith(CONTENT_FILES):
         return content
@@ -426,10 +404,7 @@ def from_file(content: Any) -> Any:
 
 
 class RedactedValue:
-    """Wrapper that Airflow stores and shows as the number of values, not as the values.
-
-    :param value: the value.
-    """
+    """Wrapper that Airflow stores and shows as the number of values, not as the values."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -464,12 +439,7 @@ class RedactedField:
 
 
 def unwrap(operator: Any, value: Any, context: Any) -> Any:
-    """Return the value of a template field, redacted or not.
-
-    :param operator: the operator of the field.
-    :param value: the field as the operator has it.
-    :param context: of the task.
-    """
+    """Return the value of a template field, redacted or not."""
     if isinstance(value, RedactedValue):
         value = value.value
     # Airflow 3.0 leaves a field unrendered whose rendering is empty.
@@ -477,10 +447,7 @@ def unwrap(operator: Any, value: Any, context: Any) -> Any:
 
 
 def seconds_of(time: float | timedelta) -> float:
-    """Convert a duration to seconds.
-
-    :param time: seconds or a timedelta.
-    """
+    """Convert a duration to seconds."""
     return time.total_seconds() if isinstance(time, timedelta) else time
 
 
@@ -499,7 +466,6 @@ def task_instance_name(context: Context, most_bytes: int) -> str:
 
     It is the same for every try, and no other task instance has it.
 
-    :param context: of the task.
     :param most_bytes: the length in UTF-8 from which a name is cut and ends in a hash of the whole.
     """
     from airflow_provider_mail._task.name_prefix import name_prefix

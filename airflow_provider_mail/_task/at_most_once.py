@@ -91,8 +91,6 @@ class MailingState(BaseModel):
 class Mailing:
     """One mailing of a task instance, over all its tries.
 
-    :param hook: the hook to send with.
-    :param task_state: where the state is stored.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
     :param argument: the operator's argument that holds the messages, for errors.
     :param things: what it consists of, for errors.

@@ -51,7 +51,6 @@ def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[st
     has them. Lists and dictionaries are searched only if they are written there: the output of another task may have
     any values in it.
 
-    :param argument: the name of the argument.
     :param written: its value before rendering.
     :param rendered: its value after rendering.
     """
@@ -70,7 +69,6 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
     An expression that is not evaluated, such as one in the other branch of an ``if``, is not noted. If the DAG sets
     ``finalize``, it decides itself what becomes of ``None``: its environment is returned unchanged.
 
-    :param environment: the environment of the DAG.
     :param note: called for each such expression.
     """
     import jinja2

@@ -30,10 +30,7 @@ class ChunkSpool:
         self.count = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Store a chunk.
-
-        :param chunk: the next one.
-        """
+        """Store a chunk."""
         request = chunk.request
         assert isinstance(request, SendBatch)
         self._first = self._first or request

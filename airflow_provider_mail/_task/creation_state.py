@@ -48,7 +48,6 @@ class StoredCreationState(CreationState):
     not create it again when it is gone. The state is written before each attempt. A failure to write does not stop this
     try; the log says what the next one cannot know.
 
-    :param context: the task's context.
     :param own_name: whether the campaign's name is made of the task instance's ids.
     :param send_again: whether a cleared task may create a second campaign.
     """

@@ -20,7 +20,6 @@ def window(
 ) -> tuple[date, date]:
     """Compute the first and last day of the window.
 
-    :param context: the context of the task.
     :param start_day: the first day, ``YYYY-MM-DD``. Default: ``lookback_days`` before the first day of the run.
     :param end_day: the last day, included. Default: the last day of the run.
     :param lookback_days: number of days before the run; not applied to a given ``start_day``.
@@ -45,8 +44,6 @@ def interval_days(context: Context) -> tuple[date, date]:
     """Return the first and last day of the run's data interval: ``[D, D+1)`` is day D.
 
     A run without an interval, or with an empty one, has its own day so far and the day before.
-
-    :param context: the task's context.
     """
     if interval := _interval(context):
         return _utc(interval[0]).date(), (_utc(interval[1]) - timedelta(microseconds=1)).date()

@@ -72,7 +72,6 @@ class AirflowErrors(AbstractContextManager[None]):
 def without_addresses(text: str, but: Collection[str] = ()) -> str:
     """Replace the local part of addresses, so that personal data does not reach logs.
 
-    :param text: the text.
     :param but: addresses to keep, such as the sender's. Default: none.
     """
     # Not with DAG files: this module is imported there.
@@ -87,11 +86,7 @@ def without_addresses(text: str, but: Collection[str] = ()) -> str:
 
 
 def template_advice(field: str, error: Exception) -> str:
-    """Return how to write a tag of the service that Airflow tried to render; empty for any other error.
-
-    :param field: the template field.
-    :param error: the error of rendering it.
-    """
+    """Return how to write a tag of the service that Airflow tried to render; empty for any other error."""
     import jinja2
 
     if isinstance(error, jinja2.TemplateSyntaxError):

@@ -45,7 +45,6 @@ _NONE = bytes(DIGEST_BYTES)
 class AcceptedChunks(BaseModel):
     """The stored record.
 
-    :param version: of this format.
     :param written: Unix time of writing.
     :param settings: a digest of everything but the rows that determines what an import does.
     :param digests: of the chunks by index, in Base64; zeros for chunks that are not known to be accepted.
@@ -74,7 +73,6 @@ class StoredImportCheckpoint:
     Errors of the store never end the import: they are logged, and at worst everything is sent again.
 
     :param store: ``context["task_state_store"]``.
-    :param log: the task's logger.
     """
 
     def __init__(self, store: Any, log: Any) -> None:
@@ -90,11 +88,7 @@ class StoredImportCheckpoint:
         self._next_write = 0.0
 
     def load(self, plan: ImportPlan, config: ClientConfig) -> None:
-        """Read the record of earlier tries.
-
-        :param plan: what to import, and how.
-        :param config: the connection.
-        """
+        """Read the record of earlier tries."""
         # The key contains the credentials, so that a reader of the state store cannot test addresses on the digests.
         account = repr((config.base_url, sorted(config.credentials().items()))).encode()
         self._settings = hashlib.blake2b(digest_size=DIGEST_BYTES, key=hashlib.sha256(account).digest())
@@ -127,12 +121,7 @@ class StoredImportCheckpoint:
         self.clear()
 
     def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
-        """Return the numbers of the rows of an accepted chunk to send again; ``None`` to send all valid rows.
-
-        :param chunk: its index in the source, from 0.
-        :param first_number: the number of its first row, valid or not.
-        :param checked: its rows.
-        """
+        """Return the numbers of the rows of an accepted chunk to send again; ``None`` to send all valid rows."""
         if chunk >= MAX_CHUNKS:
             self._log_resume(first_number)
             if chunk == MAX_CHUNKS:
@@ -153,19 +142,12 @@ class StoredImportCheckpoint:
         return None
 
     def prepare(self, chunk: int) -> None:
-        """Compute the digest of a chunk to send.
-
-        :param chunk: its index in the source, from 0.
-        """
+        """Compute the digest of a chunk to send."""
         if (pending := self._without_digest.pop(chunk, None)) is not None:
             self._in_flight[chunk] = self._digest(*pending), []
 
     def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
-        """Record that the service accepted a chunk; the record is written from time to time.
-
-        :param chunk: its index in the source, from 0.
-        :param rejected: the numbers of the rows that it rejected.
-        """
+        """Record that the service accepted a chunk; the record is written from time to time."""
         self.prepare(chunk)
         if chunk not in self._in_flight:
             return
@@ -236,11 +218,7 @@ class StoredImportCheckpoint:
 
 
 def import_checkpoint(context: Context, log: Any) -> StoredImportCheckpoint | None:
-    """Return the checkpoint of the task instance; ``None`` without a task state store (before Airflow 3.3).
-
-    :param context: the task's context.
-    :param log: the task's logger.
-    """
+    """Return the checkpoint of the task instance; ``None`` without a task state store (before Airflow 3.3)."""
     store = context.get("task_state_store")
     return None if store is None else StoredImportCheckpoint(store, log)
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class ImportProgress:
     """Called with the counts of an import after each chunk; shows and counts them every ten seconds.
 
-    :param task: the operator.
-    :param context: the task's context.
     :param total: the number of rows, if it is known.
     """
 
@@ -28,19 +26,13 @@ class ImportProgress:
         self._counted = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
 
     def __call__(self, progress: Progress) -> None:
-        """Log, store and count the progress, if that is due.
-
-        :param progress: the progress after a chunk.
-        """
+        """Log, store and count the progress, if that is due."""
         done = progress.accepted + progress.rejected
         if self._log.update(done, earlier=progress.accepted_earlier, rejected=progress.rejected):
             self._count(progress)
 
     def close(self, progress: Progress) -> None:
-        """Count what has not been counted yet.
-
-        :param progress: the progress at the end.
-        """
+        """Count what has not been counted yet."""
         self._count(progress)
         self._log.close()
 

@@ -45,10 +45,7 @@ def import_record(
 ) -> Iterator[None]:
     """Store the counts of an import when it ends, in place of those of an earlier try.
 
-    :param task: the operator.
-    :param context: the task's context.
     :param import_id: identifies the task instance, the same in every try.
-    :param progress: the counts.
     :param spool: the rejected rows, of which only the reasons are stored.
     :param sandbox: whether the service only checks the rows.
     """

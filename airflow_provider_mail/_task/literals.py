@@ -106,11 +106,7 @@ _LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
 
 
 def must_be_complete(owner: type, name: str) -> bool:
-    """Whether no part of the text of an argument may be missing, when its template is rendered.
-
-    :param owner: the class.
-    :param name: of the argument.
-    """
+    """Whether no part of the text of an argument may be missing, when its template is rendered."""
     argument = declared(owner).get(name)
     if name in SEEN_ARGUMENTS or argument is None:
         return argument is not None
@@ -118,11 +114,7 @@ def must_be_complete(owner: type, name: str) -> bool:
 
 
 def may_be_blank(owner: type, name: str) -> bool:
-    """Whether a missing value is checked when the request is built, since the task may allow it.
-
-    :param owner: the class.
-    :param name: of the argument.
-    """
+    """Whether a missing value is checked when the request is built, since the task may allow it."""
     return "allow_blank" in declared(owner) and name in SEEN_ARGUMENTS
 
 
@@ -131,8 +123,6 @@ def is_empty_option(owner: type, name: str, value: Any) -> bool:
 
     Not for texts that people see: what is empty there is meant, as with ``allow_blank``.
 
-    :param owner: the class.
-    :param name: of the argument.
     :param value: that is known: without templates.
     """
     argument = declared(owner).get(name)
@@ -152,11 +142,7 @@ MAX_CHARACTERS = 100_000
 
 
 def not_text(name: str, value: Any) -> str:
-    """Say how an argument that takes text is written, without showing the value.
-
-    :param name: of the argument.
-    :param value: what was given.
-    """
+    """Say how an argument that takes text is written, without showing the value."""
     if isinstance(value, Mapping):
         key = name if name in value else "<key>"
         return (
@@ -179,11 +165,7 @@ def _shown(value: Any) -> str:
 
 
 def rows_problem(argument: str, value: object) -> str:
-    """Say how an argument that takes rows is written.
-
-    :param argument: its name.
-    :param value: what was given.
-    """
+    """Say how an argument that takes rows is written."""
     return (
         f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
         f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
@@ -214,8 +196,6 @@ def _flag(name: str, value: Any) -> str | None:
 def number_problem(name: str, value: Any, *, whole: bool = False) -> str | None:
     """Return what is wrong with a number.
 
-    :param name: of the argument.
-    :param value: its value.
     :param whole: whether it must be a whole number.
     """
     least, most, above = BOUNDS.get(name, Bounds())
@@ -452,10 +432,7 @@ def _choices(kind: str, names: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def is_known(value: Any) -> bool:
-    """Whether the value is known when the DAG file is parsed: no template and no output of another task in it.
-
-    :param value: of an argument.
-    """
+    """Whether the value is known when the DAG file is parsed: no template and no output of another task in it."""
     if isinstance(value, str):
         return not any(mark in value for mark in ("{{", "{%", "{#"))
     if isinstance(value, Mapping):
@@ -469,7 +446,6 @@ def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with each argument, beginning with its name.
 
     :param owner: the class whose ``__init__`` declares them.
-    :param values: the arguments.
     """
     templated: Collection[str] = owner.template_fields  # type: ignore[attr-defined]
     for name, argument in declared(owner).items():
@@ -485,8 +461,6 @@ def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
 def stays_text(owner: type, name: str, template: Any) -> bool:
     """Whether the texts that templates render in an argument are texts, and must not become numbers or dates.
 
-    :param owner: the class.
-    :param name: of the argument.
     :param template: its value before rendering.
     """
     argument = declared(owner).get(name)
@@ -500,8 +474,6 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
 
     A list or dictionary that a template has rendered as text is read.
 
-    :param owner: the class.
-    :param name: of the argument.
     :param template: its value before rendering.
     :param value: its value after rendering.
     """

@@ -39,10 +39,8 @@ def write_load(
     When anything fails, the files are removed. The files of a killed process stay, without a manifest.
 
     :param parent: the folder in which that of the load is created.
-    :param table: the declared table.
     :param rows: its rows, each key once.
     :param file_format: ``parquet`` or ``jsonl``.
-    :param rows_per_file: maximum number of rows in a file.
     :param describe: returns the further fields of the manifest; called when all rows have been read.
     :param on_unstorable: receives rows that cannot be stored. The others are written, and merging them deletes nothing
         and marks nothing as gone. Default: the first such row is an error.
@@ -96,10 +94,7 @@ def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_wher
 
 
 def file_url(path: ObjectStoragePath) -> str:
-    """Return the URL of a file, without a connection.
-
-    :param path: the file.
-    """
+    """Return the URL of a file, without a connection."""
     if path.protocol in ("", "file", "local"):
         return f"file://{path.path}"
     bucket = path.bucket.rpartition("@")[2]  # on Airflow 3.0 it has the connection id

@@ -19,7 +19,6 @@ A temporary object has no advantage there, and stores may notify loaders of it.
 def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: str) -> ObjectStoragePath:
     """Resolve a path and its file system.
 
-    :param path: the path.
     :param conn_id: the connection of a path given as text. It may be a part of the path, too:
         ``s3://aws@bucket/folder``.
     :param argument: the operator's argument, for error messages.
@@ -45,9 +44,6 @@ def put(path: ObjectStoragePath, content: bytes) -> None:
     """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
 
     In a file system it is written in the same folder, under a name that begins with a dot, and then moved.
-
-    :param path: of the file.
-    :param content: its bytes.
     """
     fs = path.fs
     if path.protocol in OBJECT_STORES:
@@ -66,10 +62,7 @@ def put(path: ObjectStoragePath, content: bytes) -> None:
 
 
 def remove(path: ObjectStoragePath) -> bool:
-    """Remove a file; return whether it existed.
-
-    :param path: of the file.
-    """
+    """Remove a file; return whether it existed."""
     fs = path.fs
     with suppress(FileNotFoundError):
         if fs.exists(path.path):

@@ -31,8 +31,6 @@ def was_ended(ti: TaskInstance) -> bool:
 
     Airflow also ends the process of a task when a worker is drained, and a trigger when another triggerer takes over or
     the task is cleared: another process then continues with the same campaign.
-
-    :param ti: the task instance.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -50,9 +48,6 @@ def was_ended(ti: TaskInstance) -> bool:
 async def cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name: str) -> str:
     """Cancel the campaign that a deferred task waits for, if the task was ended.
 
-    :param ti: the task instance.
-    :param mail_conn_id: the connection to the service.
-    :param mail_name: the name of the campaign.
     :return: the result, for the log: a predicate whose subject is the campaign's name.
     """
     work = asyncio.create_task(_cancel_if_ended(ti, mail_conn_id, mail_name))

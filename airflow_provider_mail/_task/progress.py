@@ -87,8 +87,6 @@ class ProgressLog:
 
     A task that takes less has no line and no record.
 
-    :param log: the task's logger.
-    :param context: the task's context.
     :param things: what is counted. Default: ``rows``.
     """
 

@@ -120,7 +120,6 @@ class Spellings:
     def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the lists of rows unchanged.
 
-        :param batches: the rows, in lists.
         :param place: the index of the address in each row.
         """
         number = 1

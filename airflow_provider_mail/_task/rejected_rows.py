@@ -38,10 +38,7 @@ class RejectSpool:
         self.count = 0
 
     def add(self, reject: Reject) -> None:
-        """Add a rejected row.
-
-        :param reject: a rejected row, with its number, field and reason.
-        """
+        """Add a rejected row."""
         row = [_plain(value) for value in reject.row]
         record = [reject.row_number, reject.field, reject.reason, row, reject.line]
         self._file.write(json.dumps(record) + "\n")
@@ -130,9 +127,7 @@ def store_rejects(
 ) -> None:
     """Store rejected rows in a table, replacing those of an earlier try of the task.
 
-    :param hook: the hook of the database.
     :param table: the table; created when missing.
-    :param rejects: the rejected rows.
     :param import_id: identifies the task instance in the table.
     :param keep_days: rows of any task that were rejected more than so many days ago are deleted in the same
         transaction. ``None``: none.

@@ -46,7 +46,6 @@ class Report:
     :param summary: a sentence.
     :param facts: names and values; values of ``None`` are left out.
     :param columns: the headings of the table.
-    :param rows: its rows.
     """
 
     title: str
@@ -77,8 +76,6 @@ def write_report(task: Any, context: Context, report: Report) -> None:
     """Write the file, or replace it. An error is only logged: the task's work is done, and must not be done again.
 
     :param task: the operator or sensor, with ``report_path``.
-    :param context: the task's context.
-    :param report: what the file shows.
     """
     try:
         path = storage_path(task.report_path, None, "report_path")
@@ -90,11 +87,7 @@ def write_report(task: Any, context: Context, report: Report) -> None:
 
 
 def render(report: Report, ti: Any) -> str:
-    """Return the HTML.
-
-    :param report: what it shows.
-    :param ti: the task instance.
-    """
+    """Return the HTML."""
     index = f" [{ti.map_index}]" if ti.map_index is not None and ti.map_index >= 0 else ""
     made_by = {
         "DAG": ti.dag_id,
@@ -132,9 +125,6 @@ def import_report(
 ) -> Report:
     """Return the report of an import.
 
-    :param list_name: the list.
-    :param progress: the counts.
-    :param spool: the rejected rows.
     :param max_reject_fraction: the largest share of rejected rows with which the task succeeds.
     :param kept: where the rejected rows are.
     """
@@ -167,7 +157,6 @@ def import_report(
 def preflight_report(mail_name: str, recipients: int | None, findings: Sequence[Mapping[str, str]]) -> Report:
     """Return the report of a preflight.
 
-    :param mail_name: the campaign.
     :param recipients: contacts in its target lists, if the service reports it.
     :param findings: each with ``check``, ``level`` and ``text``.
     """

@@ -15,7 +15,6 @@ from airflow_provider_mail.api.flows.validate_rows import RowChecker
 class RowMessages:
     """Maps the columns of a query to the parts of a message.
 
-    :param names: names of the query's columns.
     :param to: the column with the address.
     :param name: the column with the name of the recipient, if any.
     :param cc: the column with addresses for copies, separated by commas, if any.
@@ -57,7 +56,6 @@ class RowMessages:
     def of(self, batches: Iterable[Sequence[Sequence[Any]]]) -> Iterator[dict[str, Any]]:
         """Build a message for each row.
 
-        :param batches: the rows, in lists.
         :raises MailValidationError: for an invalid row, naming its number, from 1, and its column.
         """
         # The rule for contacts: every value with one obvious form as text is sent as text.

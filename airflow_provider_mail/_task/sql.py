@@ -49,7 +49,6 @@ def _advice(conn_type: str) -> str:
 def sql_hook(sql_conn_id: str) -> DbApiHook:
     """Return the ``DbApiHook`` of a connection to any database.
 
-    :param sql_conn_id: the connection.
     :raises AirflowFailException: when its type has no such hook, or the provider of the hook is not installed.
     """
     # Not at the top: on Airflow 3.0 this imports all hooks, and transfers import this module when a DAG is parsed.
@@ -74,9 +73,7 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
 def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
     """Check, before anything is sent, a database and the tables of a task, which must be different ones.
 
-    :param hook: the hook of the database.
     :param names: the names of the tables, by argument; ``None`` for a table that is not wanted.
-    :return: the parsed names, by argument.
     :raises AirflowFailException: naming the argument that is wrong, or the connection.
     """
     from airflow_provider_mail.version_compat import AirflowFailException

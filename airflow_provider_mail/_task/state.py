@@ -43,7 +43,6 @@ class StoredTaskState:
     takes none that the other try does not know of.
 
     :param store: ``context["task_state_store"]``.
-    :param key: the key in the store.
     """
 
     durable = True
@@ -57,10 +56,7 @@ class StoredTaskState:
         return self._store.get(self._key, None)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Replace the record; Airflow's database holds it when this returns.
-
-        :param record: plain JSON.
-        """
+        """Replace the record; Airflow's database holds it when this returns."""
         from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # exported lazily
 
         for pause in (*PAUSES, None):
@@ -86,16 +82,12 @@ class NullTaskState:
         return None
 
     def write(self, record: dict[str, Any]) -> None:
-        """Do nothing.
-
-        :param record: not used here.
-        """
+        """Do nothing."""
 
 
 def task_state(context: Context, key: str) -> TaskState:
     """Return a record of the task instance.
 
-    :param context: the task's context.
     :param key: the key in the store; running tasks lose the record if it is renamed.
     """
     store = context.get("task_state_store")

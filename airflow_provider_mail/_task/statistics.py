@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 class Statistics:
     """The statistics of a window.
 
-    :param table: the declared table.
     :param rows: returns the rows; may be called repeatedly.
     :param covers: the parts of the table for which the rows are complete.
     :param mark_gone: the windows whose other rows are gone.
@@ -56,9 +55,6 @@ def read_campaign_stats(
 ) -> Statistics:
     """Read the statistics of the campaigns sent in a window.
 
-    :param hook: the hook of the service.
-    :param observation: of this reading.
-    :param start_day: first day of the window.
     :param end_day: its last day, included.
     :param mail_name: only campaigns that the service finds by this name. Default: all.
     :param type: only campaigns of this type. Default: all.
@@ -103,9 +99,6 @@ def read_campaign_stats(
 def read_transactional_stats(hook: MailHook, observation: Observation, start_day: date, end_day: date) -> Statistics:
     """Read the daily statistics of transactional mail.
 
-    :param hook: the hook of the service.
-    :param observation: of this reading.
-    :param start_day: first day of the window.
     :param end_day: its last day, included.
     """
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)

@@ -47,7 +47,6 @@ class UnstorableRecords:
     def load(self, table: Table, name: str | TableName, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
         """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`.
 
-        :param table: the declared table.
         :param name: the name of the table in the database, as text or parsed.
         :param rows: in the order of the table's columns.
         :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
@@ -64,11 +63,7 @@ class UnstorableRecords:
         return self._add if self.reject else None
 
     def keep(self, context: Context, log: Any) -> dict[str, int]:
-        """Store what the last load rejected, replacing that of an earlier try; return the count for XCom.
-
-        :param context: the task's context.
-        :param log: of the task.
-        """
+        """Store what the last load rejected, replacing that of an earlier try; return the count for XCom."""
         if not self.reject:
             return {}
         from airflow_provider_mail._task.rejected_rows import RejectSpool, store_rejects

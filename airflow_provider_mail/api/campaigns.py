@@ -221,10 +221,7 @@ class CampaignsPage(PageResponse[Campaign]):
 
     @staticmethod
     def identity(record: Campaign) -> object:
-        """Return the unique identifier of a campaign, or its team and name.
-
-        :param record: a campaign.
-        """
+        """Return the unique identifier of a campaign, or its team and name."""
         return record.guid or (record.team_name, record.mail_name)
 
 
@@ -319,7 +316,6 @@ def find_campaign(mail_name: str) -> Flow[Campaign | None]:
 def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
     """Return those of these names that a campaign of the own team has.
 
-    :param mail_names: the names.
     :raises MailIncompleteError: the service's answer does not show whether there are such campaigns.
     """
     if len(mail_names) <= _MAX_LOOKUPS:
@@ -340,8 +336,6 @@ def is_scheduled(mail_name: str) -> Flow[bool]:
 
     The document shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
     draft. A cancellation in sandbox mode distinguishes them and changes nothing.
-
-    :param mail_name: the campaign's name.
     """
     try:
         yield CancelCampaign(mail_name=mail_name, sandbox_mode=True)
@@ -355,8 +349,6 @@ def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Cam
 
     A rejection may be temporary, the effect of an earlier cancellation, or too late.
 
-    :param mail_name: the campaign's name.
-    :param clock: the service's clock.
     :return: the campaign as the service shows it, and whether it is sent: ``None`` when what the service shows does not
         tell.
     """
@@ -384,7 +376,6 @@ def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Cam
 def not_known(found: Campaign | None, operation: str, advice: str = "") -> MailPendingCampaignError:
     """Return the error for a campaign of which the service does not show whether it is sent.
 
-    :param found: the campaign.
     :param operation: the path of the operation that failed.
     :param advice: a sentence to add.
     """
@@ -400,18 +391,11 @@ def not_known(found: Campaign | None, operation: str, advice: str = "") -> MailP
 
 
 def latest(clock: ServiceClock) -> datetime:
-    """Return the latest time that it can be at the service: its clock is known to the second.
-
-    :param clock: the service's clock.
-    """
+    """Return the latest time that it can be at the service: its clock is known to the second."""
     return clock.now() + timedelta(seconds=RESOLUTION)
 
 
 def is_new(found: Campaign, clock: ServiceClock) -> bool:
-    """Return whether the send time passed so recently that what the campaign shows may not be final.
-
-    :param found: the campaign.
-    :param clock: the service's clock.
-    """
+    """Return whether the send time passed so recently that what the campaign shows may not be final."""
     sent = found.send_by_date_time
     return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)

@@ -43,8 +43,6 @@ Item = TypeVar("Item")
 class _Client(Generic[Http]):
     """What both clients share.
 
-    :param config: the client's settings.
-    :param create_http: creates the httpx client.
     :param on_request: called before each HTTP request.
     """
 

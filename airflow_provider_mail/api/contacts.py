@@ -150,7 +150,6 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
 def check_mapping(properties: list[str]) -> None:
     """Check the properties of a mapping: one that identifies a contact, none twice.
 
-    :param properties: the names of the properties.
     :raises ValueError: the check fails; the message names the properties.
     """
     if not {"email", "phoneNumber"} & set(properties):
@@ -188,10 +187,7 @@ class ContactsPage(PageResponse[Contact]):
 
     @staticmethod
     def identity(record: Contact) -> object:
-        """Return the number of a contact, or its address and phone number.
-
-        :param record: a contact.
-        """
+        """Return the number of a contact, or its address and phone number."""
         return record.id or (record.email, record.phone_number)
 
 

@@ -230,10 +230,7 @@ class MailPendingCampaignError(MailError):
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and all errors in its chain, suppressed ones included.
-
-    :param error: the last error of the chain.
-    """
+    """Yield an error and all errors in its chain, suppressed ones included."""
     known: dict[int, BaseException] = {}
     pending: list[BaseException | None] = [error]
     while pending:
@@ -249,8 +246,6 @@ def clear_frames(error: BaseException) -> None:
 
     They hold credentials, requests and rows, and some tools show them: Airflow 3.0 on its console, later versions in
     development mode, error collectors.
-
-    :param error: the last error of the chain.
     """
     for link in chain_of(error):
         traceback.clear_frames(link.__traceback__)
@@ -273,7 +268,6 @@ def describe_validation_error(
 ) -> str:
     """Describe what is wrong with which field, without the values.
 
-    :param error: the error that pydantic has raised.
     :param pattern_messages: what it means that a value does not match a pattern, by pattern: a text, or a function that
         makes it from the value.
     :param max_problems: how many problems are described; further ones are only counted.

@@ -65,10 +65,7 @@ class AddList(MailRequest[MailResponse], Sandboxed):
         return find_list(self.list_name)
 
     def differences(self, found: ContactList) -> list[str]:
-        """Return how an existing list differs; the service does not return descriptions.
-
-        :param found: the existing list.
-        """
+        """Return how an existing list differs; the service does not return descriptions."""
         return ["list_type: it is a dynamic list"] if found.list_type == 0 else []
 
 
@@ -81,10 +78,7 @@ class ListsPage(PageResponse[ContactList]):
 
     @staticmethod
     def identity(record: ContactList) -> object:
-        """Return the number of a list, or its name.
-
-        :param record: a list.
-        """
+        """Return the number of a list, or its name."""
         return record.id if record.id is not None else record.list_name
 
 

@@ -70,10 +70,7 @@ class AddSender(MailRequest[MailResponse], Sandboxed):
         return find_sender(self.sender_email, int(self.sender_type))
 
     def differences(self, found: Sender) -> list[str]:
-        """Return nothing: a sender has no other fields.
-
-        :param found: the existing sender.
-        """
+        """Return nothing: a sender has no other fields."""
         return []
 
 
@@ -132,8 +129,6 @@ def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sende
 def sender_in(response: GetSendersResponse, sender_email: str, sender_type: int | None = None) -> Sender | None:
     """Return the sender with this entry, compared by `address_key`, or ``None``.
 
-    :param response: all senders.
-    :param sender_email: the sender entry.
     :param sender_type: only this type. Default: any.
     """
     for sender in response.mail_from_domains or []:
@@ -151,20 +146,14 @@ Checks: TypeAlias = dict[str, bool]
 
 
 def checks_of(sender: Sender | None) -> Checks | None:
-    """Return the results of the service's last checks; ``None`` without a sender.
-
-    :param sender: the sender, if it exists.
-    """
+    """Return the results of the service's last checks; ``None`` without a sender."""
     if sender is None:
         return None
     return {**{name: getattr(sender, f"{name}_status") == 1 for name in _CHECKS}, "valid": sender.is_validate == 1}
 
 
 def failed_checks(checks: Checks) -> str:
-    """Name the checks that are not good, such as ``MX, SPF``.
-
-    :param checks: the results of a sender's checks.
-    """
+    """Name the checks that are not good, such as ``MX, SPF``."""
     return ", ".join(name.upper() for name, good in checks.items() if not good and name != "valid")
 
 

@@ -55,10 +55,7 @@ class AddTemplate(MailRequest[MailResponse]):
         return find_template(self.template_name)
 
     def differences(self, found: Template) -> list[str]:
-        """Return the fields in which an existing template differs; the service does not return the editor.
-
-        :param found: the existing template.
-        """
+        """Return the fields in which an existing template differs; the service does not return the editor."""
         pairs = {
             "template_content": (self.template_content, found.template_content),
             "template_subject": (self.template_subject, found.template_subject),
@@ -75,10 +72,7 @@ class TemplatesPage(PageResponse[Template]):
 
     @staticmethod
     def identity(record: Template) -> object:
-        """Return the name of a template.
-
-        :param record: a template.
-        """
+        """Return the name of a template."""
         return record.template_name
 
 

@@ -90,10 +90,7 @@ class SaveWebhook(MailRequest[MailResponse]):
     trans_enable: bool | None = None
 
     def changes_to(self, saved: GetWebhookResponse) -> dict[str, Any]:
-        """Return the fields that would change the configuration, as arguments of a new request.
-
-        :param saved: the current configuration.
-        """
+        """Return the fields that would change the configuration, as arguments of a new request."""
         changes: dict[str, Any] = {}
         toggles = saved.trans_event or SavedToggles()
         wanted = self.trans_event.model_dump(exclude_none=True) if self.trans_event else {}

@@ -29,7 +29,6 @@ class Field:
 
     Airflow masks by name: the name of a secret must contain ``token``, ``secret`` or another word that Airflow masks.
 
-    :param label: label in the form.
     :param description: help text in the form.
     :param kind: JSON schema type.
     :param secret: whether the form hides the value.
@@ -155,7 +154,6 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
 
     A saved form has null for each untouched field and "" for an emptied one; both count as not set.
 
-    :param connection: the connection.
     :raises MailConfigError: when the connection has another type, or ``extra`` is not a JSON object or has an unknown
         field: a misspelt ``sandbox`` must not send real mail.
     """
@@ -179,7 +177,6 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
 def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
     """Return the client configuration of a connection.
 
-    :param connection: the connection.
     :param overrides: settings that replace those of the connection.
     :raises MailConfigError: with the name of the connection and each missing or invalid field.
     """
@@ -206,10 +203,7 @@ RENEWAL_SECONDS = 300
 
 
 def token_expiry_warning(connection: ConnectionLike) -> str:
-    """Return how to renew an access token that expires soon or has expired; empty for any other.
-
-    :param connection: the connection.
-    """
+    """Return how to renew an access token that expires soon or has expired; empty for any other."""
     left = seconds_left(fields_of(connection))
     if left is None or left >= RENEWAL_SECONDS:
         return ""
@@ -273,10 +267,7 @@ def placeholders_of(template: str) -> set[str]:
 
 
 def base_url(connection: ConnectionLike) -> str:
-    """Return the base URL: the host, with scheme and port when they are separate fields.
-
-    :param connection: the connection.
-    """
+    """Return the base URL: the host, with scheme and port when they are separate fields."""
     host = (connection.host or "").strip()
     if not host:
         return ""

@@ -15,7 +15,6 @@ MAX_TIMEOUT = 10.0
 def check(config: ClientConfig) -> tuple[bool, str]:
     """Check the configuration of a connection with one request.
 
-    :param config: the configuration.
     :return: whether it works, and a message that names what to fix.
     """
     once = config.model_copy(

@@ -49,10 +49,7 @@ class Kind(Enum):
 class NotificationContext:
     """What a notification reports. URLs are known when ``[api] base_url`` is set.
 
-    :param kind: the reason.
-    :param dag_id: id of the DAG.
     :param task_id: id of the task; ``None`` for a run.
-    :param run_id: id of the run.
     :param map_index: index of a mapped task; -1 for any other.
     :param try_number: number of the try, from 1.
     :param max_tries: number of tries that the task has in all.
@@ -64,7 +61,6 @@ class NotificationContext:
         it was cleared; ``None`` when it is not known.
     :param question: subject and body of what a person is asked to decide.
     :param log_url: URL of the task instance.
-    :param run_url: URL of the run.
     :param decision_url: URL of the form in which a person decides.
     """
 

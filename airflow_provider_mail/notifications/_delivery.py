@@ -31,7 +31,6 @@ MAX_CHARACTERS_READ = 10_000
 class DeadlineMailHook(MailHook):
     """A hook whose client gives up after a deadline.
 
-    :param mail_conn_id: the connection.
     :param seconds: time for one message in all.
     """
 
@@ -51,8 +50,6 @@ class DeadlineMailHook(MailHook):
 def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     """Send a message and return a line for the log.
 
-    :param hook: the connection and the deadline.
-    :param message: the message.
     :raises MailAmbiguousSendError: on a timeout or a lost response: the message may have been sent.
     :raises MailError: when it was not sent.
     """
@@ -81,11 +78,7 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 
 async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
-    """Send a message from an event loop; see :func:`send`.
-
-    :param hook: the hook of the connection.
-    :param message: the message.
-    """
+    """Send a message from an event loop; see :func:`send`."""
     try:
         async with asyncio.timeout(hook.seconds), await hook.get_async_conn() as client:
             await client.send(message.request)
@@ -109,19 +102,13 @@ def log_errors(mail_conn_id: str | None) -> Iterator[None]:
 
 
 def log_skipped(message: OutgoingMessage) -> None:
-    """Log the recipients and files that were skipped.
-
-    :param message: the message that is not sent.
-    """
+    """Log the recipients and files that were skipped."""
     if message.skipped:
         log.warning("Mail: skipped: %s", "; ".join(message.skipped))
 
 
 def summarize(error: Exception) -> str:
-    """Return one line about an error, without recipients' addresses.
-
-    :param error: the error.
-    """
+    """Return one line about an error, without recipients' addresses."""
     if isinstance(error, MailServiceError | MailAmbiguousSendError):
         # Their messages contain nothing of the request but the sender.
         return " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]

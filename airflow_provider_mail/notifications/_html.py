@@ -34,10 +34,7 @@ _TEMPLATES = Environment(
 
 
 def render_subject(context: NotificationContext) -> str:
-    """Return the default subject: what happened, and the name of the task or run.
-
-    :param context: of the notification.
-    """
+    """Return the default subject: what happened, and the name of the task or run."""
     if context.question:
         return f"Decision needed: {context.question[0]}"
     headline, _ = _STYLES[context.kind]
@@ -48,7 +45,6 @@ def render_subject(context: NotificationContext) -> str:
 def render_html(context: NotificationContext, *, instance: str | None = None) -> str:
     """Return the default HTML.
 
-    :param context: what the notification is about.
     :param instance: the name of this Airflow (``[api] instance_name``), shown in the last line.
     """
     headline, color = _STYLES[context.kind]

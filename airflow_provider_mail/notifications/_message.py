@@ -51,8 +51,6 @@ MAX_CHARACTERS_READ = 10_000
 class OutgoingMessage:
     """A request, and what may be logged about it.
 
-    :param request: the request to send.
-    :param recipient_count: number of recipients.
     :param skipped: the parts that were left out: field, position and reason, never addresses.
     """
 

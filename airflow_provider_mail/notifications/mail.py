@@ -113,20 +113,14 @@ class MailNotifier(BaseNotifier):
             super(MailNotifier, copy.copy(self)).__call__(*args)
 
     def notify(self, context: Context) -> None:
-        """Send the message; return when it is accepted or rejected, or after ``timeout``.
-
-        :param context: Airflow's context.
-        """
+        """Send the message; return when it is accepted or rejected, or after ``timeout``."""
         from airflow_provider_mail.notifications._delivery import DeadlineMailHook, log_errors, send
 
         with log_errors(self.mail_conn_id):
             log.info(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._message(context)))
 
     async def async_notify(self, context: Context) -> None:
-        """Send the message from an event loop; see :meth:`notify`.
-
-        :param context: Airflow's context.
-        """
+        """Send the message from an event loop; see :meth:`notify`."""
         # The first import takes longer than the triggerer's event loop may be blocked.
         delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._delivery")
         with delivery.log_errors(self.mail_conn_id):
@@ -139,7 +133,6 @@ class MailNotifier(BaseNotifier):
         A field that cannot be rendered, or renders to nothing or ``None``, takes its default, and the message says
         so: a plain message is better than none. Of a text in which an expression is ``None`` it says so, too.
 
-        :param context: Airflow's context.
         :param jinja_env: the environment to render with. Default: the DAG's.
         """
         import jinja2

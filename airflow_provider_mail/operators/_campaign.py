@@ -57,7 +57,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     def request(self, context: Context) -> CreateCampaign:
         """Build the request that creates the campaign.
 
-        :param context: of the task.
         :raises MailValidationError: naming each field that is wrong.
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
@@ -73,10 +72,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         return self.build_request(CreateCampaign, context, **given)
 
     def not_older_than(self, context: Context) -> datetime | None:
-        """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any.
-
-        :param context: of the task.
-        """
+        """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""
         # The default name is made of the run's id.
         return None if self.adopt_older or self.mail_name is None else run_began(context)
 
@@ -103,21 +99,13 @@ class WaitForCampaignMixin(MailTaskMixin):
         self._killed = self.cancel_on_kill
 
     def sleep_interruptibly(self, seconds: float) -> None:
-        """Sleep; wake early when the task is killed. (A signal alone does not end ``time.sleep``.)
-
-        :param seconds: to sleep.
-        """
+        """Sleep; wake early when the task is killed. (A signal alone does not end ``time.sleep``.)"""
         end = time.monotonic() + seconds
         while not self._killed and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, KILL_POLL_SECONDS))
 
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
-        """Run the flow; between two steps, check whether the task was killed, so that nothing is created afterwards.
-
-        :param flow: the flow.
-        :param mail_name: the name of the campaign.
-        :param context: of the task.
-        """
+        """Run the flow; between two steps, check whether the task was killed, so that nothing is created afterwards."""
         from airflow_provider_mail.api._core.exchange import FlowRunner
         from airflow_provider_mail.api.errors import MailError
 
@@ -137,8 +125,6 @@ class WaitForCampaignMixin(MailTaskMixin):
     def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
         """Handle the signal, if there was one.
 
-        :param mail_name: the name of the campaign.
-        :param context: of the task.
         :raises AirflowFailException: when the task was ended; the campaign is then cancelled.
         """
         if self._killed:
@@ -149,8 +135,6 @@ class WaitForCampaignMixin(MailTaskMixin):
     def cancel_if_task_ended(self, mail_name: str, context: Context) -> Flow[None]:
         """Cancel the campaign and fail, if the task was marked failed or successful.
 
-        :param mail_name: the name of the campaign.
-        :param context: of the task.
         :raises AirflowFailException: with the result of the cancellation.
         """
         from airflow_provider_mail._task.on_kill import was_ended
@@ -164,7 +148,6 @@ class WaitForCampaignMixin(MailTaskMixin):
         """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
 
         :param request: that has created the campaign.
-        :param context: of the task.
         :raises AirflowFailException: when the campaign will not be sent.
         :raises AirflowException: when the polls failed for too long, or the time is up.
         """
@@ -253,8 +236,6 @@ def run_began(context: Context) -> datetime:
     ``start_date`` is when the scheduler started the run, also for backfill and catch-up runs, whose ``run_after`` lies
     far in the past. Retries and deferral keep it, and clearing sets it anew. A cleared run has sent nothing before
     ``run_after``; for a backfill, that would include the campaigns of the other runs.
-
-    :param context: of the task.
     """
     dag_run = context["dag_run"]
     began = dag_run.start_date or dag_run.run_after
@@ -264,10 +245,7 @@ def run_began(context: Context) -> datetime:
 
 
 def default_mail_name(context: Context) -> str:
-    """Return the name of a task instance's campaign, the same for every try.
-
-    :param context: of the task.
-    """
+    """Return the name of a task instance's campaign, the same for every try."""
     from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 
     return task_instance_name(context, MAX_MAIL_NAME_BYTES)

@@ -41,7 +41,6 @@ class Source(NamedTuple):
     """Rows to import.
 
     :param columns: their names, by position.
-    :param batches: the rows, in lists.
     :param total: how many rows there will be, if that is known.
     """
 
@@ -84,15 +83,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
-        """Open the rows.
-
-        :param context: the task's context.
-        """
+        """Open the rows."""
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
         """Store the rejected rows where the user wants them, in place of what an earlier try stored.
 
-        :param spool: the rejected rows.
         :param import_id: identifies the task instance, the same in every try.
         """
         if self.rejects_path:
@@ -103,10 +98,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Import all rows; returns the counts.
-
-        :param context: the task's context.
-        """
+        """Import all rows; returns the counts."""
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.import_record import import_record
         from airflow_provider_mail._task.rejected_rows import RejectSpool

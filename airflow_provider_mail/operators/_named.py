@@ -52,23 +52,14 @@ class BaseCreateOperator(BaseNamedOperator):
 
     @abstractmethod
     def creation(self, context: Context) -> Creatable:
-        """Build the request that creates it.
-
-        :param context: the task's context.
-        """
+        """Build the request that creates it."""
 
     def replacement(self, context: Context) -> Deletable | None:
-        """Build the request that deletes an existing, different one first; ``None`` where it is kept.
-
-        :param context: the task's context.
-        """
+        """Build the request that deletes an existing, different one first; ``None`` where it is kept."""
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look the name up; create the resource when there is none.
-
-        :param context: the task's context.
-        """
+        """Look the name up; create the resource when there is none."""
         from airflow_provider_mail.api.flows.ensure import create
 
         with self.mail_errors():
@@ -87,16 +78,10 @@ class BaseRemoveOperator(BaseNamedOperator):
 
     @abstractmethod
     def removal(self, context: Context) -> Flow[bool]:
-        """Remove it; return whether there was anything to remove.
-
-        :param context: the task's context.
-        """
+        """Remove it; return whether there was anything to remove."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look the name up; remove the resource when it exists.
-
-        :param context: the task's context.
-        """
+        """Look the name up; remove the resource when it exists."""
         with self.mail_errors():
             return self._result(self.done, self.hook.run(self.removal(context)))
 
@@ -111,10 +96,7 @@ class BaseDeleteOperator(BaseRemoveOperator):
 
     @abstractmethod
     def deletion(self, context: Context) -> Deletable:
-        """Build the request that deletes it.
-
-        :param context: the task's context.
-        """
+        """Build the request that deletes it."""
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.flows.ensure import delete

@@ -168,10 +168,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             raise self.argument_error("cancel_on_kill: needs wait_for_completion=True: else no task waits to be killed")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Adopt or create the campaign; then wait for completion if ``wait_for_completion``.
-
-        :param context: the task's context.
-        """
+        """Adopt or create the campaign; then wait for completion if ``wait_for_completion``."""
         from airflow_provider_mail._task.report import check_report_path
         from airflow_provider_mail.api.campaigns import MailStatus
 
@@ -210,11 +207,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         return {**result, "mail_stats": stats}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event, and the created campaign from XCom.
-
-        :param context: the task's context.
-        :param event: what the trigger yielded.
-        """
+        """Read the trigger's event, and the created campaign from XCom."""
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
         stats = end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowException)

@@ -209,10 +209,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Save the contact.
-
-        :param context: the task's context.
-        """
+        """Save the contact."""
         from airflow_provider_mail.api.contacts import UpsertContact
 
         with self.mail_errors():
@@ -286,10 +283,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         return existed
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Delete the contact, and verify that the service no longer knows it.
-
-        :param context: the task's context.
-        """
+        """Delete the contact, and verify that the service no longer knows it."""
         result = super().execute(context)
         with self.mail_errors():
             gone = not any(self.hook.run(request.exists()) for request in self._deletions(context))

@@ -124,10 +124,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         return sql_hook(self.sql_conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Compare the days, store the differences, and fail if one is too large.
-
-        :param context: the task's context.
-        """
+        """Compare the days, store the differences, and fail if one is too large."""
         from airflow_provider_mail._task.date_window import window
         from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 

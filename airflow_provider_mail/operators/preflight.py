@@ -143,10 +143,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run all checks; fail the task according to ``fail_on``.
-
-        :param context: the task's context.
-        """
+        """Run all checks; fail the task according to ``fail_on``."""
         from airflow_provider_mail._task.exceptions import without_addresses
         from airflow_provider_mail._task.report import check_report_path, preflight_report, write_report
         from airflow_provider_mail.api.flows.preflight import preflight

@@ -97,10 +97,7 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, bool]:
-        """Request the checks.
-
-        :param context: the task's context.
-        """
+        """Request the checks."""
         from airflow_provider_mail.api.senders import VerifySender
 
         with self.mail_errors():

@@ -77,15 +77,11 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """Build and check all requests.
 
-        :param context: of the task.
         :param key: what the ids of the requests are made of.
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send the requests that no earlier try has sent.
-
-        :param context: the task's context.
-        """
+        """Send the requests that no earlier try has sent."""
         with self.mail_errors():
             sent, sandbox = self._send(context)
         if not sent.done:
@@ -128,10 +124,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         """Handle a mailing without messages."""
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
-        """Return the tags that the service fills.
-
-        :param context: of the task.
-        """
+        """Return the tags that the service fills."""
         from airflow_provider_mail.api._core.tags import tag_names
 
         return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
@@ -273,10 +266,7 @@ class BaseSendBatchOperator(BaseSendOperator):
 
     @abstractmethod
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
-        """Open the messages, in the form of ``MailSendBatchOperator``; they are iterated once.
-
-        :param context: the task's context.
-        """
+        """Open the messages, in the form of ``MailSendBatchOperator``; they are iterated once."""
 
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:

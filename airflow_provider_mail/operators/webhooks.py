@@ -69,10 +69,7 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, list[str]]:
-        """Read the configuration, save what differs, and read it again.
-
-        :param context: the task's context.
-        """
+        """Read the configuration, save what differs, and read it again."""
         from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
         from airflow_provider_mail.api.webhooks import SaveWebhook
 

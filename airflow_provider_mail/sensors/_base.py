@@ -77,16 +77,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
     @abstractmethod
     def poll(self, context: Context) -> object:
-        """Poll once; return what was found, ``None`` if there is nothing, or the error of the poll.
-
-        :param context: the task's context.
-        """
+        """Poll once; return what was found, ``None`` if there is nothing, or the error of the poll."""
 
     @abstractmethod
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> Wait:
         """Return what decides about the polls.
 
-        :param errors: limits how long polls may fail.
         :param state: of the wait in another process; ``None`` if there is none, or it was not stored.
         """
 
@@ -98,10 +94,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
 
     def hold_seconds(self, context: Context) -> float:
-        """Return after how many seconds this process polls again, when the next one cannot continue; 0 if it can.
-
-        :param context: the task's context.
-        """
+        """Return after how many seconds this process polls again, when the next one cannot continue; 0 if it can."""
         return 0.0
 
     @property
@@ -110,10 +103,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         return self.reschedule and not self.deferrable
 
     def execute(self, context: Context) -> Any:
-        """Wait.
-
-        :param context: the task's context.
-        """
+        """Wait."""
         from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
 
@@ -131,12 +121,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             return end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Continue after the trigger.
-
-        :param next_method: the method that reads the trigger's event.
-        :param next_kwargs: the event.
-        :param context: the task's context.
-        """
+        """Continue after the trigger."""
         with self._skipping_only_what_was_seen():
             return super().resume_execution(next_method, next_kwargs, context)
 
@@ -155,10 +140,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         raise (AirflowFailException if refused else AirflowException)(message)
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
-        """Poll once; defer if wanted and there is something to wait for.
-
-        :param context: the task's context.
-        """
+        """Poll once; defer if wanted and there is something to wait for."""
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
@@ -195,11 +177,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         return False
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event.
-
-        :param context: the task's context.
-        :param event: what the trigger yielded.
-        """
+        """Read the trigger's event."""
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
         self._decision = decision_of(event)
@@ -210,10 +188,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         return decision
 
     def task_state(self, context: Context) -> TaskState:
-        """Return the stored state of the wait.
-
-        :param context: the task's context.
-        """
+        """Return the stored state of the wait."""
         from airflow_provider_mail._task.state import task_state
 
         return task_state(context, self.state_key)

@@ -80,10 +80,7 @@ class MailInboxSensor(BaseWaitSensor):
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 
     def execute(self, context: Context) -> Any:
-        """Wait.
-
-        :param context: the task's context.
-        """
+        """Wait."""
         from airflow_provider_mail.webhook.settings import configured_inbox
 
         inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)

@@ -57,10 +57,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
         return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
 
     def keep_rejects(self, context: Context) -> dict[str, int]:
-        """Store what was rejected, and report it to metrics; return the number of rejects for XCom.
-
-        :param context: the task's context.
-        """
+        """Store what was rejected, and report it to metrics; return the number of rejects for XCom."""
         from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
 
         rejected = self.unstorable.keep(context, self.log)
@@ -87,8 +84,6 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
     def load_result(self, folder: ObjectStoragePath, manifest: Manifest, resource: str) -> dict[str, Any]:
         """Log a written load, record it for lineage, and return it for XCom.
 
-        :param folder: the folder of the load.
-        :param manifest: its manifest.
         :param resource: the resource that was read, for lineage.
         """
         from airflow_provider_mail.warehouse.manifest import MANIFEST
@@ -127,10 +122,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         """The table whose columns the files have."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and write it.
-
-        :param context: the task's context.
-        """
+        """Read the list and write it."""
         from airflow_provider_mail.api.errors import MailIncompleteError
 
         folder = self.folder()
@@ -251,10 +243,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and write it.
-
-        :param context: the task's context.
-        """
+        """Read the list and write it."""
         return {"list_name": self.list_name, **super().execute(context)}
 
 

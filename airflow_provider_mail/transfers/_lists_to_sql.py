@@ -151,10 +151,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return contacts_history(name, self.list_key, observed_at) if name else None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the list.
-
-        :param context: the task's context.
-        """
+        """Read and load the list."""
         return {"list_name": self.list_name, **super().execute(context)}
 
 

@@ -94,11 +94,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         """The resource that is loaded, for lineage, such as ``campaigns/stats``."""
 
     def finish(self, context: Context, loaded: LoadResult) -> dict[str, int]:
-        """Store what the load rejected, and report it to lineage and metrics; return the number of rejects for XCom.
-
-        :param context: the task's context.
-        :param loaded: the result of the load.
-        """
+        """Store what the load rejected, and report it to lineage and metrics; return the number of rejects for XCom."""
         from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
 
         self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=loaded.rows)
@@ -118,10 +114,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """The counts of a load that the database reports.
-
-        :param loaded: the result of the load.
-        """
+        """The counts of a load that the database reports."""
         if loaded.outdated:
             self.log.warning(
                 "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
@@ -157,10 +150,7 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and load it.
-
-        :param context: the task's context.
-        """
+        """Read the list and load it."""
         from airflow_provider_mail.api.errors import MailIncompleteError
 
         tables = self.checked_table_names()
@@ -205,15 +195,11 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         """Read and load the statistics; return the result, and further values for XCom.
 
-        :param start_day: first day of the window.
         :param end_day: its last day, included.
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the window.
-
-        :param context: the task's context.
-        """
+        """Read and load the window."""
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
@@ -231,10 +217,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """The first and last day of the window.
-
-        :param context: the task's context.
-        """
+        """The first and last day of the window."""
         from airflow_provider_mail._task.date_window import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)

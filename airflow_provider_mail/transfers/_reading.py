@@ -73,7 +73,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
         """Build the rows of a page.
 
-        :param records: a page of records.
         :param observed_at: when the service was asked.
         """
 
@@ -108,7 +107,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     def reading(self, context: Context, sql_hook: DbApiHook | None = None) -> Iterator[Reading]:
         """Begin to read the list.
 
-        :param context: the task's context.
         :param sql_hook: the hook of the database, whose clock is used if the service has none.
         """
         from airflow_provider_mail._task.observation import Observation
@@ -157,7 +155,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     def read_again(self, error: MailIncompleteError, reading: int) -> None:
         """Log that the list is read again because it changed.
 
-        :param error: the error of the reading.
         :param reading: number of the reading, from 1.
         :raises MailIncompleteError: the error, if the list must not be read again.
         """

@@ -108,10 +108,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return ReceiverSettings.from_airflow().inbox(self.inbox_conn_id, self.inbox_table)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Drain the inbox.
-
-        :param context: the task's context.
-        """
+        """Drain the inbox."""
         from airflow_provider_mail._metrics import DEAD_LETTERS, RECORDS_REJECTED, emit, task_tags
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.warehouse.tables.events import EVENTS

@@ -119,10 +119,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Write the window.
-
-        :param context: the task's context.
-        """
+        """Write the window."""
         from airflow_provider_mail._task.date_window import window
 
         folder = self.folder()

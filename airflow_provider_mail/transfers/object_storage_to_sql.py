@@ -92,10 +92,7 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Create the table.
-
-        :param context: the task's context.
-        """
+        """Create the table."""
         from airflow_provider_mail.warehouse.merge import create_stage
 
         manifest = self.read_manifest()
@@ -149,10 +146,7 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Merge the rows.
-
-        :param context: the task's context.
-        """
+        """Merge the rows."""
         from airflow_provider_mail._task.object_storage import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.merge import merge_stage

@@ -77,10 +77,7 @@ class BaseWaitTrigger(BaseTrigger):
 
     @abstractmethod
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        """Return the poller to subscribe to, and the subscription.
-
-        :param errors: limits how long polls may fail.
-        """
+        """Return the poller to subscribe to, and the subscription."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class path and the arguments."""
@@ -187,7 +184,6 @@ def decision_of(event: object) -> PollDecision:
 def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
     """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
 
-    :param decision: the decision that ended the wait.
     :param timeout_error: raised when the wait timed out.
     :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
         not help.
@@ -207,9 +203,7 @@ def end_wait(
 
     The counts of a campaign are also written to the task's ``report_path``, if it has one.
 
-    :param decision: the decision that ended the wait.
     :param task: the operator or sensor that waited.
-    :param context: the task's context.
     :param timeout_error: raised when the wait timed out.
     """
     from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags

@@ -63,10 +63,7 @@ def _ascii_domain(domain: str) -> str:
 
 
 def spellings(address: str) -> list[str]:
-    """Return the spellings in which the service may have an address: as given, then in NFC and with either domain.
-
-    :param address: the address.
-    """
+    """Return the spellings in which the service may have an address: as given, then in NFC and with either domain."""
     composed = unicodedata.normalize("NFC", address.strip())
     local, at, domain = composed.rpartition("@")
     domains = (domain, _ascii_domain(domain), _unicode_domain(domain))
@@ -85,10 +82,7 @@ def _unicode_domain(domain: str) -> str:
 
 
 def address_problem(address: str) -> str:
-    """Return why a text does not match `ADDRESS_PATTERN`, without the text: which character cannot be seen.
-
-    :param address: the text.
-    """
+    """Return why a text does not match `ADDRESS_PATTERN`, without the text: which character cannot be seen."""
     problem = "is not an email address"
     if not (stripped := address.strip()):
         return problem

@@ -66,7 +66,6 @@ def connect_error_message(reason: str, config: ClientConfig) -> str:
     """Explain why the service cannot be reached, at which address, through which proxy, and which setting to check.
 
     :param reason: see :func:`network_reason`, such as ``ConnectError: [Errno 111] Connection refused``.
-    :param config: the client's settings.
     """
     proxy, setting = _proxy(config)
     candidates = [*(PROXY_MESSAGES.items() if proxy else ()), *CONNECT_MESSAGES.items()]
@@ -78,11 +77,7 @@ def connect_error_message(reason: str, config: ClientConfig) -> str:
 
 
 def explain(error: MailError, config: ClientConfig) -> str:
-    """Explain an error and what to fix, without naming the operation.
-
-    :param error: the error of any request.
-    :param config: the client's settings.
-    """
+    """Explain an error and what to fix, without naming the operation."""
     service, credential = config.base_url, credential_of(config)
     text = str(error).removeprefix(f"{error.operation}: ")
     if isinstance(error, MailConnectError):
@@ -104,10 +99,7 @@ def explain(error: MailError, config: ClientConfig) -> str:
 
 
 def clear_text_warning(config: ClientConfig) -> str:
-    """Return a warning when the credential is sent unencrypted; empty for HTTPS and for loopback addresses.
-
-    :param config: the client's settings.
-    """
+    """Return a warning when the credential is sent unencrypted; empty for HTTPS and for loopback addresses."""
     url = urlsplit(config.base_url)
     if url.scheme == "https" or _is_loopback(url.hostname or ""):
         return ""
@@ -125,10 +117,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def credential_of(config: ClientConfig) -> str:
-    """Return the name of the connection field that authenticates.
-
-    :param config: the client's settings.
-    """
+    """Return the name of the connection field that authenticates."""
     return "access_token (OAuth access token)" if config.auth_type == "oauth" else "password (API key)"
 
 

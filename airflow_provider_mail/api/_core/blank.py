@@ -20,18 +20,12 @@ NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
 
 
 def is_nothing(value: Any) -> bool:
-    """Return whether a value is missing: ``None``, blank, or a text that templates make of a missing value.
-
-    :param value: the value.
-    """
+    """Return whether a value is missing: ``None``, blank, or a text that templates make of a missing value."""
     return value is None or (isinstance(value, str) and (is_blank(value) or value.strip() in NOTHING))
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text is empty or has only white space, control and zero-width characters.
-
-    :param text: the text.
-    """
+    """Return whether a text is empty or has only white space, control and zero-width characters."""
     return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
 

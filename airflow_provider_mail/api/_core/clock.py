@@ -76,10 +76,7 @@ class ServiceClock:
 
 
 def http_date(text: str) -> datetime | None:
-    """Parse the date of an HTTP header such as ``Date`` or ``Retry-After``; ``None`` when it is not a date.
-
-    :param text: the value of the header.
-    """
+    """Parse the date of an HTTP header such as ``Date`` or ``Retry-After``; ``None`` when it is not a date."""
     try:
         moment = parsedate_to_datetime(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

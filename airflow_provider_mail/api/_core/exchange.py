@@ -81,10 +81,7 @@ Steps: TypeAlias = Generator[Call | Pause | Concurrent | MailRequest[Any], Any, 
 
 
 class FlowRunner:
-    """Run a generator of steps: carry ``step`` out until it is ``None``; then ``result`` is set.
-
-    :param steps: the generator.
-    """
+    """Run a generator of steps: carry ``step`` out until it is ``None``; then ``result`` is set."""
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps
@@ -93,17 +90,11 @@ class FlowRunner:
         self.send(None)
 
     def send(self, value: Any) -> None:
-        """Send the step's result in and advance to the next step.
-
-        :param value: the result.
-        """
+        """Send the step's result in and advance to the next step."""
         self._advance(self._steps.send, value)
 
     def fail(self, error: MailError) -> None:
-        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it.
-
-        :param error: the error.
-        """
+        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it."""
         self._advance(self._steps.throw, error)
 
     def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
@@ -116,7 +107,6 @@ class FlowRunner:
 class Exchange:
     """What the two clients share: the settings, the throttle and the steps of one request.
 
-    :param config: the client's settings.
     :param credentials_probe: a request that reads and that every valid credential may send.
     :param clock: returns seconds that only grow.
     :param draw: returns a random number from 0 to 1.
@@ -142,11 +132,7 @@ class Exchange:
         self._on_request = on_request
 
     def send(self, request: MailRequest[R]) -> Steps[R]:
-        """Return the steps that send a request until there is a response or a final error.
-
-        :param request: the operation.
-        :raises MailError: the final error; see :mod:`~airflow_provider_mail.api.errors`.
-        """
+        """Return the steps that send a request until there is a response or a final error."""
         request = self._apply_sandbox(request)
         call = self._call(request)
         secrets = [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
@@ -308,8 +294,6 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
     Do not chain httpx's error: it carries the request with its credentials.
 
     :param operation: the path of the operation.
-    :param error: httpx's error.
-    :param config: the client's settings, for the message.
     :param late: the total time limit in seconds, when it has ended the request.
     """
     kind = type(error).__name__

@@ -239,7 +239,6 @@ def _from_epoch_millis(value: Any) -> datetime | None:
 def time_from_text(value: Any) -> datetime:
     """Parse a time of the service: ISO 8601, UTC where no zone is given.
 
-    :param value: the text.
     :raises ValueError: it is no time.
     """
     try:
@@ -253,7 +252,6 @@ def time_from_text(value: Any) -> datetime:
 def service_time(value: Any) -> datetime | None:
     """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``.
 
-    :param value: as received.
     :raises ValueError: it is no time.
     """
     return None if value in _MISSING else time_from_text(value)

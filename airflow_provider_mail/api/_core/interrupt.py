@@ -57,12 +57,7 @@ class Interrupt:
                     socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def run(self, action: Callable[..., T], *arguments: Any) -> T:
-        """Call a function; this interrupt ends every request that the function makes in this thread.
-
-        :param action: the function.
-        :param arguments: its arguments.
-        :return: its result.
-        """
+        """Call a function; this interrupt ends every request that the function makes in this thread."""
         token = _current.set(self)
         try:
             return action(*arguments)
@@ -80,7 +75,6 @@ class Interrupt:
     def sleep(self, seconds: float) -> None:
         """Sleep until the time has passed or the work is interrupted.
 
-        :param seconds: how long.
         :raises MailInterruptedError: after :meth:`stop`.
         """
         self._stopped.wait(seconds)
@@ -112,7 +106,6 @@ def current() -> Interrupt | None:
 def sleep(seconds: float) -> None:
     """Sleep until the time has passed or this thread's requests are interrupted.
 
-    :param seconds: how long.
     :raises MailInterruptedError: they are interrupted.
     """
     interrupt = current()
@@ -125,7 +118,6 @@ def sleep(seconds: float) -> None:
 class Workers(Generic[T]):
     """Threads that send requests and stop within seconds after an error, a timeout or a kill.
 
-    :param threads: number of threads.
     :param name: prefix of the threads' names.
     :param interrupt: ends the work from outside. Default: a new one.
     """
@@ -136,11 +128,7 @@ class Workers(Generic[T]):
         self._running: set[Future[T]] = set()
 
     def submit(self, action: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Call a function in one of the threads.
-
-        :param action: the function.
-        :param arguments: its arguments.
-        """
+        """Call a function in one of the threads."""
         future = self._pool.submit(self.interrupt.run, action, *arguments)
         self._running.add(future)
         future.add_done_callback(self._running.discard)
@@ -149,7 +137,6 @@ class Workers(Generic[T]):
     def first_done(self, futures: Iterable[Future[T]]) -> set[Future[T]]:
         """Wait until a future is done and return all that are.
 
-        :param futures: of this pool.
         :raises MailInterruptedError: the work is interrupted from outside.
         """
         futures = list(futures)

@@ -71,7 +71,6 @@ class Transmission:
     def begin_write(self, connection: _ConnectionUse) -> None:
         """Record the connection that the request is sent on.
 
-        :param connection: the connection.
         :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
         """
         self._received = False
@@ -95,7 +94,6 @@ class Transmission:
     def check_response(self, status: int) -> None:
         """Reject a response that cannot belong to this request.
 
-        :param status: the HTTP status.
         :raises MailAnswerLostError: the response arrived before the request was sent, or reports success for a request
             that was not sent completely.
         """
@@ -217,10 +215,7 @@ class _Stream(_ConnectionUse, httpcore.NetworkStream):
 
 
 class Backend(httpcore.SyncBackend):
-    """Create connections for threads.
-
-    :param trust: the TLS settings.
-    """
+    """Create connections for threads."""
 
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
@@ -235,11 +230,8 @@ class Backend(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         """Connect within the time limit of the request.
 
-        :param host: the host.
-        :param port: its port.
         :param timeout: seconds; ``None`` for no limit of its own.
         :param local_address: the address to connect from. Default: any.
-        :param socket_options: options of the socket.
         """
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
@@ -268,10 +260,7 @@ class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
 
 
 class AsyncBackend(httpcore.AnyIOBackend):
-    """Create connections for an event loop.
-
-    :param trust: the TLS settings.
-    """
+    """Create connections for an event loop."""
 
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
@@ -286,11 +275,8 @@ class AsyncBackend(httpcore.AnyIOBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Connect within the time limit of the request.
 
-        :param host: the host.
-        :param port: its port.
         :param timeout: seconds; ``None`` for no limit of its own.
         :param local_address: the address to connect from. Default: any.
-        :param socket_options: options of the socket.
         """
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)

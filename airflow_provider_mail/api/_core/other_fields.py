@@ -69,7 +69,6 @@ def declare_other_fields() -> Any:
 def decode_open(records: Iterable[msgspec.Raw], kind: type[T]) -> list[T]:
     """Decode records of which some have unknown fields; slower than without.
 
-    :param records: the records as JSON.
     :param kind: a struct that ignores unknown fields, with the field of `declare_other_fields`.
     :raises msgspec.DecodeError: when a known field is invalid.
     """

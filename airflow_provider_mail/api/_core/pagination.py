@@ -193,7 +193,6 @@ class Pager(Generic[Item]):
     def rejected(self, error: MailRejectedError) -> None:
         """Handle the rejection of a page that is too large or behind the last one.
 
-        :param error: the rejection.
         :raises MailRejectedError: the page is neither.
         """
         assert self.next_request is not None, "the list has ended"
@@ -298,7 +297,6 @@ class Pager(Generic[Item]):
 def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
     """Return the new records of the next page; none for the last one.
 
-    :param pager: of the list.
     :raises MailIncompleteError: the list has ended and records are missing.
     """
     request = pager.next_request
@@ -314,8 +312,6 @@ def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
 def next_pages(pager: Pager[Item], max_pages: int) -> Flow[list[Item]]:
     """Return the new records of the next pages, which are requested concurrently as soon as their number is known.
 
-    :param pager: of the list.
-    :param max_pages: maximum number of pages.
     :raises MailIncompleteError: the list has ended and records are missing.
     """
     ahead = pager.ahead(max_pages)[: max_pages - 1]
@@ -345,7 +341,6 @@ def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int 
     twice as many each time. A list that changed while it was read is read again.
 
     :param request: requests the first page.
-    :param matches: whether a record is the one.
     :param tries: maximum number of times that the list is read.
     :raises MailIncompleteError: the list was incomplete every time.
     """

@@ -148,10 +148,7 @@ class MailRequest(RequestModel, Generic[R_co]):
         return [address for address in values if isinstance(address, str)]
 
     def took_effect(self, clock: ServiceClock) -> Flow[bool]:
-        """Return whether an earlier attempt, whose response was lost, has carried out a deletion that is now rejected.
-
-        :param clock: the service's clock.
-        """
+        """Return whether an earlier attempt, whose response was lost, has carried out a deletion that is now rejected."""
         exists: bool = yield from self.exists()  # type: ignore[attr-defined]
         return not exists
 
@@ -160,16 +157,12 @@ class MailRequest(RequestModel, Generic[R_co]):
         return cast(dict[str, str], self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
     def decode(self, body: bytes | bytearray) -> R_co | None:
-        """Decode a successful response directly into its type; ``None`` leaves it to :meth:`read`.
-
-        :param body: the body of the response.
-        """
+        """Decode a successful response directly into its type; ``None`` leaves it to :meth:`read`."""
         return None
 
     def read(self, fields: Mapping[str, Any]) -> R_co:
         """Validate a successful response.
 
-        :param fields: the JSON object of the response.
         :raises MailAnswerError: naming the fields that are missing or of the wrong type.
         """
         try:
@@ -232,10 +225,7 @@ class PageResponse(MailResponse, Generic[Item]):
 
     @staticmethod
     def identity(record: Any) -> object:
-        """Return what identifies a record, to detect pages that come twice.
-
-        :param record: a record of the page.
-        """
+        """Return what identifies a record, to detect pages that come twice."""
         raise NotImplementedError
 
 
@@ -255,10 +245,7 @@ class PagedRequest(MailRequest[P_co], Generic[P_co]):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A step of a flow: wait.
-
-    :param seconds: how long.
-    """
+    """A step of a flow: wait."""
 
     seconds: float
 
@@ -296,8 +283,5 @@ def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
 
 
 def describe(error: ValidationError) -> str:
-    """Describe what is wrong with which field, without the values.
-
-    :param error: the error that pydantic has raised.
-    """
+    """Describe what is wrong with which field, without the values."""
     return describe_validation_error(error, PATTERN_MESSAGES)

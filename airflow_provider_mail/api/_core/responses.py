@@ -48,11 +48,8 @@ def parse_response(
     statuses 401 and 429 always count. A 4xx without a ``code`` is a proxy's page: it may replace any response, so it
     does not tell whether the request was carried out.
 
-    :param request: what was sent.
-    :param http_response: what was received.
     :param secrets: texts that are masked in the service's message, which may repeat what was sent.
     :param max_memory: maximum estimated size of the decoded body in bytes.
-    :raises MailError: when the response is not a success.
     """
     operation, status, raw_body = request.path, http_response.status, http_response.body
     if 200 <= status < 300 and (response := request.decode(raw_body)) is not None:
@@ -188,7 +185,6 @@ def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
 
     They can take thirty times the size of the text (``{},{},{}``), which can be a thousand times what was received.
 
-    :param body: the text.
     :param max_memory: the limit in bytes.
     """
     if _estimated_memory(body) <= max_memory:
@@ -215,8 +211,6 @@ class BodyReader:
 
     :param operation: the path of the operation, for errors.
     :param max_bytes: the maximum size of the body in bytes, compressed and decompressed.
-    :param status: the HTTP status.
-    :param headers: the headers of the response.
     """
 
     def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:
@@ -232,7 +226,6 @@ class BodyReader:
     def feed(self, chunk: bytes) -> None:
         """Add a chunk.
 
-        :param chunk: as received.
         :raises MailAnswerError: when the body is too large.
         """
         self._received += len(chunk)

@@ -21,7 +21,6 @@ def tags_of(*texts: str | None) -> list[str]:
 def fill(text: str, values: Mapping[str, Any]) -> str:
     """Return the text with its tags replaced, for a preview; tags without a value stay.
 
-    :param text: a subject or a content.
     :param values: the values by tag.
     """
     return _TAG.sub(lambda tag: str(values.get(tag[1].strip(), tag[0])), text)

@@ -22,7 +22,6 @@ _IDLE_SECONDS = 5.0
 def http_client(config: ClientConfig) -> httpx.Client:
     """Create an httpx client for threads.
 
-    :param config: the client's settings.
     :raises MailConfigError: the environment names an invalid proxy.
     """
     backend = Backend(trust := Trust(config))
@@ -35,7 +34,6 @@ def http_client(config: ClientConfig) -> httpx.Client:
 def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
     """Create an httpx client for an event loop.
 
-    :param config: the client's settings.
     :raises MailConfigError: the environment names an invalid proxy.
     """
     backend = AsyncBackend(trust := Trust(config))
@@ -46,10 +44,7 @@ def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
 
 
 def proxy_url(config: ClientConfig) -> str | None:
-    """Return the connection's proxy, or the one that the environment names for the service's address.
-
-    :param config: the client's settings.
-    """
+    """Return the connection's proxy, or the one that the environment names for the service's address."""
     if config.proxy:
         return config.proxy
     url = httpx.URL(config.base_url)

@@ -28,7 +28,6 @@ MINUTE = 60.0
 class Creation:
     """A campaign that was created or adopted.
 
-    :param mail_name: its name.
     :param id: its number at the service; known only to the try that received the response.
     :param guid: its unique identifier at the service.
     :param adopted: whether it existed already, equal to the request.
@@ -45,11 +44,7 @@ class Creation:
 
 
 def is_unsent(found: Campaign, clock: ServiceClock) -> bool:
-    """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead.
-
-    :param found: the campaign.
-    :param clock: the service's clock.
-    """
+    """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead."""
     return found.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or found.send_time_is_ahead(latest(clock))
 
 
@@ -61,9 +56,7 @@ def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     agrees with the scheduler's, or the worker's does; a moment in the future shows which of them does not. When neither
     is shown to be wrong, the campaign is older if it is by one of them.
 
-    :param found: the campaign.
     :param moment: by the scheduler's clock.
-    :param clock: the service's clock.
     """
     if is_unsent(found, clock):
         return False
@@ -83,8 +76,6 @@ def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]
     The document does not show the status of a campaign that is new, scheduled or cancelled. So a send time ahead counts
     only if the service confirms that the campaign is scheduled, whatever its status; and a draft may change.
 
-    :param found: the campaign.
-    :param clock: the service's clock.
     :param waits: seconds to pause between the lookups, until it is confirmed.
     :return: the campaign as last seen, and whether it is confirmed.
     """
@@ -112,8 +103,6 @@ def adopt(
 ) -> Creation:
     """Adopt an existing campaign for the requested one.
 
-    :param request: the requested campaign.
-    :param found: the existing campaign.
     :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
     :param own: whether an earlier try probably created it. Default: that is unknown.
@@ -143,8 +132,6 @@ def differences(request: CreateCampaign, found: Campaign, now: datetime | None =
     Fields that the request leaves out, fields that the service did not return, and the attachment, which it never
     returns, are not compared.
 
-    :param request: the requested campaign.
-    :param found: the existing campaign.
     :param now: the service's time. Default: the local time.
     """
     different = []

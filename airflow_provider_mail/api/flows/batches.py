@@ -24,7 +24,6 @@ class Chunk:
     """One request of a mailing.
 
     :param index: its index, from 0.
-    :param request: the request.
     :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
     :param digest: a hash of the content, to verify that a later try would send the same.
     """
@@ -36,12 +35,7 @@ class Chunk:
 
     @classmethod
     def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
-        """Make the chunk of a request.
-
-        :param index: its index, from 0.
-        :param request: the request.
-        :param recipients: the number of its recipients.
-        """
+        """Make the chunk of a request."""
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 

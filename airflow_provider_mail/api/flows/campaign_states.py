@@ -57,8 +57,5 @@ class _GetCampaignStates(GetCampaigns):
 
 
 def get_campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
-    """Return the request for campaigns in some states, a hundred on a page, whose records are :class:`CampaignState`.
-
-    :param statuses: the states.
-    """
+    """Return the request for campaigns in some states, a hundred on a page, whose records are :class:`CampaignState`."""
     return _GetCampaignStates(mail_status=statuses, page_size=100)

@@ -64,7 +64,6 @@ def end_campaign(
 ) -> Flow[bool]:
     """Cancel a campaign whose send time is ahead; return whether there was anything to cancel.
 
-    :param request: the cancellation.
     :param missing_ok: succeed when there is no campaign of that name.
     :param ignore_draft: succeed when it shows as a draft and the service rejects its cancellation: it was only saved,
         or cancelled before, or cannot be cancelled and is sent. The document does not show which.

@@ -68,10 +68,7 @@ class GetCompactContacts(GetListContacts):
     """The same operation. Contacts of the documented form are decoded as :class:`CompactContact`."""
 
     def decode(self, body: bytes | bytearray) -> ContactsPage | None:
-        """Decode a successful response; ``None`` leaves it to the model, which reports what is wrong.
-
-        :param body: the body of the response.
-        """
+        """Decode a successful response; ``None`` leaves it to the model, which reports what is wrong."""
         if len(body) > _MAX_BYTES:
             return None
         try:

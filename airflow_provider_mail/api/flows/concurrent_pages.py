@@ -51,10 +51,6 @@ def read_pages(
     """Yield the records of a list like :func:`concurrent_pages`, with a pager that may read the list again.
 
     :param client: see :func:`concurrent_pages`, also for the others.
-    :param pager: decides which pages are requested.
-    :param at_once: concurrent requests.
-    :param interrupt: ends the read from outside.
-    :param on_total: called with the number of records that a page reports.
     """
     reading = pager.reading
     # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).

@@ -83,10 +83,7 @@ class CreationState:
         return self.sends_at is not None and self.sends_at <= now
 
     def start(self, mail_name: str) -> None:
-        """Begin with a campaign; what is known of one of another name is dropped.
-
-        :param mail_name: its name.
-        """
+        """Begin with a campaign; what is known of one of another name is dropped."""
         if self.mail_name not in (None, mail_name):
             self.incomplete = self.seen = False
             self.attempted_at = self.sends_at = None
@@ -206,7 +203,6 @@ def create_once(
 def find_repeatedly(find: Callable[[], Flow[T | None]], waits: Sequence[float]) -> Flow[T | None]:
     """Look a resource up until it is found, since a new one may appear late.
 
-    :param find: looks it up.
     :param waits: seconds to pause before each further lookup.
     """
     found = yield from find()

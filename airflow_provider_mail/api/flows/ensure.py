@@ -21,10 +21,7 @@ class Creatable(Protocol):
         """Get the resource of exactly this name, or ``None``."""
 
     def differences(self, found: Any) -> list[str]:
-        """Return the fields of the request in which an existing resource differs.
-
-        :param found: the existing resource.
-        """
+        """Return the fields of the request in which an existing resource differs."""
 
 
 class Deletable(Protocol):

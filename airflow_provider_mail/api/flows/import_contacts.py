@@ -27,7 +27,6 @@ __all__ = ["import_contacts"]
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     """Yield rows in lists.
 
-    :param rows: the rows.
     :param size: maximum length of a list.
     """
     iterator = iter(rows)

@@ -95,7 +95,6 @@ class ImportCheckpoint(Protocol):
 
         :param chunk: its index in the source, from 0.
         :param first_number: the number of its first row, valid or not.
-        :param checked: its rows.
         :return: the numbers of the rows that the service rejected, if it accepted this very chunk already; ``None`` to
             send all valid rows.
         """

@@ -78,10 +78,7 @@ class PollDecision:
         return PollDecision(status, f"the wait timed out{timeout}: {self.message}", is_seen=self.is_seen)
 
     def for_connection(self, mail_conn_id: str) -> PollDecision:
-        """Return the decision with the connection id in the message, if the connection may be the cause.
-
-        :param mail_conn_id: the connection of the polls.
-        """
+        """Return the decision with the connection id in the message, if the connection may be the cause."""
         connection = f"connection {mail_conn_id!r}"
         if self.status not in (WaitStatus.REFUSED, WaitStatus.ERROR) or connection in self.message:
             return self
@@ -100,7 +97,6 @@ class StatusLog:
     def is_due(self, decision: PollDecision, at: float) -> bool:
         """Return whether to log this decision.
 
-        :param decision: the latest one.
         :param at: Unix time.
         """
         if decision.log_key == self._log_key and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
@@ -112,7 +108,6 @@ class StatusLog:
 def status_line(decision: PollDecision, interval: float, end_time: float | None) -> str:
     """Format a wait's status for the log: the message, the time of the next poll, and the deadline.
 
-    :param decision: the latest one.
     :param interval: seconds between polls.
     :param end_time: Unix time of the deadline; ``None`` when the wait has none of its own.
     """
@@ -198,7 +193,6 @@ class PollErrorBudget:
     def failed(self, error: MailError, at: float) -> PollDecision:
         """Decide about a failed poll.
 
-        :param error: why it failed.
         :param at: Unix time of the poll.
         """
         if not error.temporary and not self.polled_before:
@@ -243,7 +237,6 @@ class Polls(Iterator[tuple[object, PollDecision]]):
     The caller pauses between polls and stops when the wait is over. An exception of a poll ends nothing: sensors with
     ``silent_fail`` poll on.
 
-    :param wait: decides.
     :param poll: polls once; returns what was found, or the error of the poll, or a decision that no wait has to make;
         and the seconds by which the service's clock is ahead.
     :param log: called with each decision that :class:`StatusLog` finds due.

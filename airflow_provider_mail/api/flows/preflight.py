@@ -46,9 +46,7 @@ LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
 class Finding:
     """The result of one check.
 
-    :param check: its name.
     :param level: ``ok``, ``warning`` (should be reviewed) or ``error`` (the campaign should not be sent).
-    :param text: the explanation.
     """
 
     check: str
@@ -115,19 +113,11 @@ class Report:
     recipients: int | None = 0
 
     def note(self, check: str, level: Level, text: str) -> None:
-        """Add a finding.
-
-        :param check: the name of the check.
-        :param level: the level.
-        :param text: the explanation.
-        """
+        """Add a finding."""
         self.findings.append(Finding(check, level, text))
 
     def count(self, level: Level) -> int:
-        """Return the number of findings of a level.
-
-        :param level: the level.
-        """
+        """Return the number of findings of a level."""
         return sum(finding.level == level for finding in self.findings)
 
     def table(self) -> str:
@@ -152,7 +142,6 @@ def preflight(
 ) -> Flow[Report]:
     """Check a campaign as far as possible without creating it.
 
-    :param request: the campaign.
     :param rules: further rules. Default: the defaults of :class:`PreflightRules`.
     :param ignore: fields that may differ if a campaign of that name exists.
     :param allow_past_send_date: whether the campaign may be created although its send time has passed.
@@ -185,10 +174,7 @@ def preflight(
 
 
 def sender_finding(sender_mail: str) -> Flow[Finding]:
-    """Check whether an address or its domain is a verified marketing sender.
-
-    :param sender_mail: the address.
-    """
+    """Check whether an address or its domain is a verified marketing sender."""
     response: GetSendersResponse = yield GetSenders()
     address = address_key(sender_mail)
     entries = [

@@ -65,7 +65,6 @@ def missing_days(request: GetTransactionalStats, records: list[TransactionalStat
     """Return the days before ``today`` without a record; the service may list today only when it is over.
 
     :param request: the window.
-    :param records: those that were found.
     :param today: the current day at the service.
     """
     known = {record.stats_date for record in records}

@@ -77,8 +77,6 @@ class ChunkUploader:
     """Uploads chunks from many threads, and bisects those that the service rejects.
 
     :param client: the client that all threads share.
-    :param plan: what to import, and how.
-    :param interrupt: ends the uploads.
     """
 
     def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
@@ -195,7 +193,6 @@ def probe_row(plan: ImportPlan, accepted_row: Row | None) -> Row | None:
 
     An import that only updates accepts existing contacts; others count new contacts against a limit.
 
-    :param plan: what to import, and how.
     :param accepted_row: a row that the service has accepted. A new contact has its values, but another identity.
     """
     if plan.update_mode is UpdateMode.UPDATE_ONLY:

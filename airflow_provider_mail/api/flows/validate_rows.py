@@ -88,11 +88,7 @@ class RowChecker:
         self._convert_first = False
 
     def check(self, rows: Sequence[Row], first_number: int) -> CheckedRows:
-        """Validate rows.
-
-        :param rows: as read from the source.
-        :param first_number: the number of the first one.
-        """
+        """Validate rows."""
         try:
             return self._check(self._quick, rows, first_number)
         except UnicodeEncodeError:

@@ -73,7 +73,6 @@ class CampaignWait:
     def decide(self, result: PollResult, at: float, offset: float = 0.0) -> PollDecision:
         """Decide what a poll means, given those before it.
 
-        :param result: the result of the poll.
         :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead of the local one.
         """

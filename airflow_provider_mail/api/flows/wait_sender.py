@@ -16,7 +16,6 @@ from airflow_provider_mail.api.senders import Checks, failed_checks
 class SenderWait:
     """Decides after each poll whether all four checks of a sender are good.
 
-    :param sender_email: the sender entry.
     :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another sender.
     """

@@ -37,7 +37,6 @@ MAX_PAUSE = 3600.0
 def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
     """Get the record of the campaign of exactly this name, if it was sent in these days.
 
-    :param mail_name: the campaign's name.
     :param days: first and last day to search.
     :raises MailIncompleteError: the response for a single day is incomplete.
     """
@@ -136,7 +135,6 @@ class StatsStabilityTracker:
     def decide(self, result: StatsPollResult, at: float, offset: float = 0.0) -> PollDecision:
         """Decide what a poll means, given those before it.
 
-        :param result: the result of the poll.
         :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead of the local one.
         """
